@@ -1,0 +1,68 @@
+# The two commands of the README are `make demo` and `make test`; the rest is a thin index. `make help` lists it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install lock
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(STAMP) ## make .venv from the locked wheels, with the command .venv/bin/tiered
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version) if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+lock: ## resolve the dependencies anew into requirements.lock
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --only-binary :all: --python-version 3.11 \
+	  --extra dev --extra s3fs pyproject.toml requirements-build.in -o requirements.lock
+	rm -rf $(VENV)-lock
+
+.PHONY: demo demo-real test lint types imports unit test-install bench soak config model
+
+demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
+	$(BIN)/python -m tests.kit.demo
+
+demo-real: install ## the same against a real RocketMQ broker and a real S3 server
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 versitygw
+	$(BIN)/python -m tests.kit.demo_real
+
+test: install lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
+
+lint: install ## ruff: style and banned calls
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy --strict
+	$(BIN)/mypy tiered
+
+imports: install ## import-linter: the floors of the house
+	$(BIN)/lint-imports
+
+unit: install ## all tests that can run here, with coverage
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
+	$(BIN)/python -m tests.kit.install all
+
+SECONDS ?= 120
+SEED ?= 1
+bench: install ## benchmarks, ratios against a baseline run beside them
+	$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+soak: install ## randomised faults for SECONDS (default 120) from SEED
+	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)
+
+model: install ## the whole model of the log protocol (minutes)
+	$(BIN)/python tests/model/archive_model.py --all
+
+config: install ## regenerate config/tiered.toml from the settings
+	$(BIN)/tiered config default > config/tiered.toml

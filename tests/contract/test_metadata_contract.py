@@ -1,0 +1,211 @@
+"""One suite over every driver of the metadata port."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tiered.errors import Corrupt, Invalid, Unavailable
+from tiered.metadata.base import MetadataStore
+from tiered.metadata.open import open_metadata
+
+KINDS = ("memory", "json", "rocksdb")
+DURABLE = ("json", "rocksdb")
+CACHE = 1 << 20
+PAIRS = [(b"a", b"1"), (b"b", b""), (b"b\x00", b"3"), (b"b\xff", b"4"), (b"b\xff\xff", b"5"), (b"c", b"6")]
+Open = Callable[[], MetadataStore]
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataStore]:
+    opened = open_metadata(request.param, tmp_path, CACHE)
+    yield opened
+    opened.close()
+
+
+def test_empty(store: MetadataStore) -> None:
+    assert store.applied() is None
+    assert store.get_many([]) == []
+    assert store.get_many([b"x", b"y"]) == [None, None]
+    assert list(store.iterate(b"")) == []
+
+
+def test_values_in_the_order_of_keys(store: MetadataStore) -> None:
+    store.put_many(PAIRS, applied=b"p1")
+    assert store.get_many([b"c", b"nope", b"a", b"b", b"a"]) == [b"6", None, b"1", b"", b"1"]
+    assert store.applied() == b"p1"
+
+
+def test_deletes_go_before_puts(store: MetadataStore) -> None:
+    store.put_many([(b"k", b"old"), (b"gone", b"x")])
+    store.put_many([(b"k", b"new")], [b"k", b"gone", b"never there"])
+    assert store.get_many([b"k", b"gone"]) == [b"new", None]
+
+
+def test_applied_stays_when_not_given(store: MetadataStore) -> None:
+    store.put_many([], applied=b"one")
+    store.put_many([(b"k", b"v")])
+    assert store.applied() == b"one"
+
+
+@pytest.mark.parametrize("prefix", [b"", b"a", b"b", b"b\xff", b"\xff", b"zz"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "start", [None, b"", b"a", b"b", b"b\x00", b"b\x01", b"b\xff", b"bz", b"c", b"d", b"\xff\xff"]
+)
+def test_iterate(store: MetadataStore, prefix: bytes, reverse: bool, start: bytes | None) -> None:
+    store.put_many(reversed(PAIRS), applied=b"hidden")
+    expected = [p for p in PAIRS if p[0].startswith(prefix)]
+    if start is not None:
+        expected = [p for p in expected if (p[0] <= start if reverse else p[0] >= start)]
+    if reverse:
+        expected.reverse()
+    assert list(store.iterate(prefix, start=start, reverse=reverse)) == expected
+    assert list(store.snapshot().iterate(prefix, start=start, reverse=reverse)) == expected
+
+
+def test_long_iteration_both_ways(store: MetadataStore) -> None:
+    pairs = [(b"k%05d" % i, b"%d" % i) for i in range(2000)]
+    store.put_many(pairs)
+    assert list(store.iterate(b"k")) == pairs
+    assert list(store.iterate(b"k", reverse=True)) == pairs[::-1]
+    assert list(store.iterate(b"k", start=b"k00700")) == pairs[700:]
+    assert list(store.iterate(b"k", start=b"k00700", reverse=True)) == pairs[700::-1]
+
+
+def test_a_snapshot_is_frozen(store: MetadataStore) -> None:
+    store.put_many(PAIRS, applied=b"then")
+    frozen = store.snapshot()
+    store.put_many([(b"a", b"changed"), (b"new", b"x")], [b"c"], applied=b"now")
+    assert frozen.get_many([b"a", b"new", b"c"]) == [b"1", None, b"6"]
+    assert list(frozen.iterate(b"")) == PAIRS
+    assert frozen.applied() == b"then"
+    assert store.get_many([b"a", b"new", b"c"]) == [b"changed", b"x", None]
+    again = store.snapshot()
+    store.clear()
+    assert again.get_many([b"new"]) == [b"x"]
+
+
+def test_clear(store: MetadataStore) -> None:
+    store.put_many(PAIRS, applied=b"p")
+    store.clear()
+    assert list(store.iterate(b"")) == []
+    assert store.applied() is None
+    store.put_many([(b"a", b"2")])
+    assert list(store.iterate(b"")) == [(b"a", b"2")]
+
+
+def test_a_failing_batch_changes_nothing(store: MetadataStore) -> None:
+    store.put_many(PAIRS, applied=b"p")
+
+    def broken() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"2"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.put_many(broken(), [b"c"], applied=b"q")
+    assert list(store.iterate(b"")) == PAIRS
+    assert store.applied() == b"p"
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_content_outlives_the_process(kind: str, tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom tiered.metadata.open import open_metadata\n"
+        f"s = open_metadata({kind!r}, sys.argv[1], {CACHE})\n"
+        "s.put_many([(b'k', b'v'), (b'gone', b'')], applied=b'p')\ns.put_many([], [b'gone'])\nos._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    store = open_metadata(kind, tmp_path, CACHE)
+    assert (list(store.iterate(b"")), store.applied()) == ([(b"k", b"v")], b"p")
+    store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_a_second_opener_is_told(kind: str, tmp_path: Path) -> None:
+    first = open_metadata(kind, tmp_path, CACHE)
+    with pytest.raises(Unavailable, match="another process has this metadata directory open") as found:
+        open_metadata(kind, tmp_path, CACHE)
+    assert found.value.hint
+    first.close()
+    first.close()
+    open_metadata(kind, tmp_path, CACHE).close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_another_stamp_empties_the_store(kind: str, tmp_path: Path) -> None:
+    store = open_metadata(kind, tmp_path, CACHE, stamp="1")
+    assert store.cleared is None  # type: ignore[attr-defined]
+    store.put_many(PAIRS, applied=b"p")
+    store.close()
+    store = open_metadata(kind, tmp_path, CACHE, stamp="2")
+    assert "2" in store.cleared or "1" in store.cleared  # type: ignore[attr-defined]
+    assert (list(store.iterate(b"")), store.applied()) == ([], None)
+    store.put_many([(b"n", b"")])
+    store.close()
+    store = open_metadata(kind, tmp_path, CACHE, stamp="2")
+    assert (list(store.iterate(b"")), store.cleared) == ([(b"n", b"")], None)  # type: ignore[attr-defined]
+    store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_a_closed_store_says_so(kind: str, tmp_path: Path) -> None:
+    store = open_metadata(kind, tmp_path, CACHE)
+    store.close()
+    with pytest.raises(Unavailable):
+        store.put_many(PAIRS)
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_a_directory_that_cannot_be(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Invalid, match="metadata") as found:
+        open_metadata(kind, tmp_path / "file", CACHE)
+    assert "state.directory" in (found.value.hint or "")
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(Invalid, match=r"state\.metadata"):
+        open_metadata("sqlite", "/nowhere", CACHE)
+
+
+def test_rocksdb_damage(tmp_path: Path) -> None:
+    store = open_metadata("rocksdb", tmp_path, CACHE)
+    store.put_many(PAIRS)
+    store.close()
+    manifest = next((tmp_path / "rocksdb").glob("MANIFEST*"))
+    data = bytearray(manifest.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    manifest.write_bytes(bytes(data))
+    with pytest.raises(Corrupt, match="damaged") as found:
+        open_metadata("rocksdb", tmp_path, CACHE)
+    assert "rebuilt from the bucket" in (found.value.hint or "")
+
+
+@pytest.mark.parametrize("damage", ["cut", "value", "field", "shape"])
+def test_json_damage(tmp_path: Path, damage: str) -> None:
+    store = open_metadata("json", tmp_path, CACHE)
+    store.put_many(PAIRS, applied=b"p")
+    store.close()
+    path = tmp_path / "json" / "metadata.json"
+    tree = json.loads(path.read_text())
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "value":
+        tree["pairs"][0][1] = "Mg=="
+        path.write_text(json.dumps(tree))
+    elif damage == "field":
+        del tree["applied"]
+        path.write_text(json.dumps(tree))
+    else:
+        path.write_text("[1, 2]")
+    with pytest.raises(Corrupt) as found:
+        open_metadata("json", tmp_path, CACHE)
+    assert "rebuilt from the bucket" in (found.value.hint or "")
+    path.unlink()
+    open_metadata("json", tmp_path, CACHE).close()

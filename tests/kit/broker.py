@@ -1,0 +1,291 @@
+"""A real RocketMQ name server and broker, 4.9 or 5.x, as child processes on loopback ports of their own.
+
+::
+
+    with NameServer("5.5.0", tmp / "ns") as ns, Broker("5.5.0", tmp / "broker", ns) as broker:
+        broker.create_topic("TopicA", queues=4)
+        broker.client().run("produce", topic="TopicA", n=1000)
+        broker.kill(); broker.restart()
+
+Files are small (commitlog 1 MiB, consume queue 20,000 bytes) so that they roll while a test watches; every broker
+setting can be given as a keyword. Leaving the ``with`` block kills: stores of tests are thrown away and a clean stop
+takes 13–18 s. A test that wants a cleanly stopped store calls ``stop()``. Two things no setting changes: the
+replication port (5.x), and every port of a 4.9 broker, listen on all interfaces.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kit import cache, remoting
+from tests.kit.client import JavaClient
+from tests.kit.ports import free_block
+from tests.kit.process import Child, ChildError
+
+READY_SECONDS = 90.0
+_OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref", "java.lang", "java.util")
+_EXPORTED = ("sun.nio.ch", "jdk.internal.ref")
+_LOGBACK = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{file}</file>
+    <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5p %c{{0}} - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+def java_command(version: str, home: Path, heap_mib: int, main: str, *arguments: str) -> list[str]:
+    """A command line that runs a class of RocketMQ ``version`` on Java 11 and newer with ``home`` as its home."""
+    flags = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+    flags += [f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in _EXPORTED]
+    flags += [f"-Xmx{heap_mib}m", "-Xms64m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"]
+    flags += [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+    jars = cache.rocketmq_directory(version) / "lib"
+    if not jars.is_dir():
+        raise FileNotFoundError(f"{jars} is missing: run python tests/kit/install.py rocketmq-{version}")
+    return ["java", *flags, "-cp", f"{jars}/*", main, *arguments]
+
+
+class _Server:
+    """What name server and broker share: one directory, one JVM, ports that a restart keeps."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self.version = version
+        self.directory = Path(directory).resolve()
+        self.port = 0
+        self._child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running JVM."""
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the JVM is there."""
+        return self._child is not None and self._child.running
+
+    def output(self) -> str:
+        """The end of what the JVM printed."""
+        return self._running().output()
+
+    def start(self) -> Self:
+        """Start the JVM and wait until it is ready; the first start chooses the ports."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ask it to end and wait for a clean end (a broker takes 13–18 s); the ports stay ours."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """kill -9: the page cache survives, so nothing acknowledged is lost, but the ``abort`` file stays."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def restart(self) -> None:
+        """Start again on the same ports and files; stops cleanly first if it still runs."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _running(self) -> Child:
+        if self._child is None:
+            raise ChildError(f"{type(self).__name__} in {self.directory} is not running")
+        return self._child
+
+    def _launch(self, name: str, main: str, heap_mib: int, conf: dict[str, object]) -> Child:
+        home = self.directory
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        # 4.9 refuses to start without its logging file; 5.x brings its own.
+        (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log"))
+        path = home / f"{name}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+        command = java_command(self.version, home, heap_mib, main, "-c", str(path))
+        self._child = Child(f"{name} {self.version}", command, home / f"{name}.out")
+        return self._child
+
+
+class NameServer(_Server):
+    """A name server; ``address`` is what brokers and clients are told."""
+
+    def start(self) -> Self:
+        """Start and wait until it answers requests (1–2 s)."""
+        self.port = self.port or free_block()
+        conf: dict[str, object] = {"listenPort": self.port, "bindAddress": "127.0.0.1"}
+        child = self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", 128, conf)
+        child.wait_until(self._answers, READY_SECONDS, "its first answer")
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            remoting.request(self.address, remoting.ROUTE, {"topic": "none"})
+        except OSError:
+            return False
+        return True
+
+
+class Broker(_Server):
+    """A master broker; ``conf`` are broker settings that win over the defaults of the kit."""
+
+    cluster = "DefaultCluster"
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        name_server: NameServer,
+        *,
+        name: str = "broker-a",
+        heap_mib: int = 512,
+        **conf: object,
+    ) -> None:
+        super().__init__(version, directory)
+        self.name_server = name_server
+        self.name = name
+        self._heap_mib = heap_mib
+        self._conf = conf
+
+    @property
+    def store_dir(self) -> Path:
+        """``storePathRootDir``: commitlog, consumequeue, config."""
+        return self.directory / "store"
+
+    @property
+    def commitlog_dir(self) -> Path:
+        """The folder with the commitlog files."""
+        return self.store_dir / "commitlog"
+
+    def start(self) -> Self:
+        """Start, wait for the first answer and until the name server hands out the route (2–8 s)."""
+        if not self.port:
+            self.port = free_block() + 2  # two below is the VIP port
+        child = self._launch(
+            "broker", "org.apache.rocketmq.broker.BrokerStartup", self._heap_mib, self._settings()
+        )
+        child.wait_until(self._answers, READY_SECONDS, "its first answer")
+        child.wait_until(lambda: self._routed(self.name), READY_SECONDS, "its route at the name server")
+        return self
+
+    def client(self) -> JavaClient:
+        """The Java client of the same version, pointed at this broker."""
+        return JavaClient(
+            self.version,
+            self.directory / "client",
+            name_server=self.name_server.address,
+            broker=self.address,
+            broker_name=self.name,
+        )
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic and wait until its route is known."""
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        self._admin(remoting.UPDATE_TOPIC, fields)
+        self._running().wait_until(lambda: self._routed(topic), 30, f"the route of topic {topic}")
+
+    def offsets(self, topic: str, queue_id: int) -> range:
+        """Queue offsets the broker holds now: ``range(minimum, maximum)``, half open."""
+        fields = {"topic": topic, "queueId": str(queue_id)}
+        low = self._admin(remoting.MIN_OFFSET, fields).fields["offset"]
+        return range(int(low), int(self._admin(remoting.MAX_OFFSET, fields).fields["offset"]))
+
+    def set_conf(self, key: str, value: object) -> None:
+        """Change a setting of the running broker; it also rewrites its configuration file."""
+        self._conf[key] = value
+        self._admin(remoting.UPDATE_BROKER_CONFIG, body=f"{key}={value}\n".encode())
+
+    def expire(self, wait_seconds: float = 90.0) -> list[str]:
+        """Let the broker delete every commitlog file but the newest; returns the names that went.
+
+        The broker's cleaner first runs 60 s after its start and then every 10 s; this waits for it.
+        """
+        before = self.commitlog_files()
+        self.set_conf("fileReservedTime", 0)
+        self._admin(remoting.DELETE_EXPIRED_LOG)
+        deadline = time.monotonic() + wait_seconds
+        while before[0] in self.commitlog_files():
+            if time.monotonic() > deadline:
+                raise ChildError(f"no commitlog file expired within {wait_seconds:.0f} s, oldest {before[0]}")
+            time.sleep(0.2)
+        self._admin(remoting.CLEAN_EXPIRED_QUEUES)
+        return sorted(set(before) - set(self.commitlog_files()))
+
+    def commitlog_files(self) -> list[str]:
+        """Names of the commitlog files, oldest first (the newest may be allocated and still empty)."""
+        return sorted(path.name for path in self.commitlog_dir.iterdir() if path.name.isdigit())
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "brokerClusterName": self.cluster,
+            "brokerName": self.name,
+            "brokerId": 0,
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            "namesrvAddr": self.name_server.address,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "storePathRootDir": self.store_dir,
+            "storePathCommitLog": self.commitlog_dir,
+            "mappedFileSizeCommitLog": 1 << 20,
+            "mappedFileSizeConsumeQueue": 20_000,
+            "maxHashSlotNum": 5_000,
+            "maxIndexNum": 20_000,
+            "autoCreateTopicEnable": "false",
+            "diskMaxUsedSpaceRatio": 95,
+            # A loaded test machine is no reason to refuse messages.
+            "brokerFastFailureEnable": "false",
+            "osPageCacheBusyTimeOutMills": 10_000,
+            "waitTimeMillsInSendQueue": 10_000,
+            **self._conf,
+        }
+
+    def _answers(self) -> bool:
+        try:
+            return remoting.request(self.address, remoting.RUNTIME_INFO).code == 0
+        except OSError:
+            return False
+
+    def _routed(self, topic: str) -> bool:
+        return self.address in remoting.route_addresses(self.name_server.address, topic)
+
+    def _admin(
+        self, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> remoting.Answer:
+        answer = remoting.request(self.address, code, fields, body, timeout_seconds=15)
+        if answer.code != 0:
+            raise ChildError(f"broker {self.name} answered request {code} with {answer.code}: {answer.remark}")
+        return answer

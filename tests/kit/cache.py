@@ -1,0 +1,116 @@
+"""Where the real counterparts live on this machine, and which versions the tests are written against.
+
+Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
+
+    rocketmq-<version>/lib/*.jar           the published jars
+    rocketmq-<version>/client-<hash>/      Client.java compiled against them; the hash covers the source
+    bin/versitygw-<version>/versitygw      the S3 server
+    <name>.installed                       marker, written last; holds what was installed, as JSON
+    <name>.lock                            held while one process installs
+
+A counterpart is present when its marker says what this file says; anything else counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+JAVA_DIRECTORY = Path(__file__).with_name("java")
+CLIENT_SOURCE = JAVA_DIRECTORY / "Client.java"
+
+ROCKETMQ_5 = "5.5.0"
+"""Newest complete 5.x release in Maven Central."""
+ROCKETMQ_4 = "4.9.7"
+"""Newest 4.9.x whose broker and name server are published (of 4.9.8 only the client and tools are)."""
+VERSITYGW = "v1.8.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """One thing to install. ``tier`` is the pytest marker of the tests that need it."""
+
+    name: str
+    tier: str
+    version: str
+
+
+COUNTERPARTS = {
+    c.name: c
+    for c in (
+        Counterpart(f"rocketmq-{ROCKETMQ_5}", "broker", ROCKETMQ_5),
+        Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
+        Counterpart("versitygw", "s3server", VERSITYGW),
+    )
+}
+
+
+def root() -> Path:
+    """The cache directory; it need not exist."""
+    named = os.environ.get("TIERED_TEST_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "rocketmq-tiered"
+
+
+def rocketmq_directory(version: str) -> Path:
+    """Where the jars (``lib/``) and the compiled client of one version are."""
+    return root() / f"rocketmq-{version}"
+
+
+def client_classes(version: str) -> Path:
+    """Where Client.java is compiled to; another source text gives another directory."""
+    return rocketmq_directory(version) / f"client-{_digest(CLIENT_SOURCE)}"
+
+
+def versitygw_binary() -> Path:
+    """The S3 server's executable."""
+    return root() / "bin" / f"versitygw-{VERSITYGW}" / "versitygw"
+
+
+def pom(version: str) -> Path:
+    """The Maven file that names the artifacts of a version."""
+    return JAVA_DIRECTORY / f"pom-{version.split('.')[0]}.xml"
+
+
+def marker(name: str) -> Path:
+    """The file whose content says that ``name`` is installed."""
+    return root() / f"{name}.installed"
+
+
+def expected_marker(counterpart: Counterpart) -> str:
+    """What the marker must hold: the version, and for RocketMQ the digest of its pom file."""
+    facts = {"version": counterpart.version}
+    if counterpart.tier == "broker":
+        facts["pom"] = _digest(pom(counterpart.version))
+    return json.dumps(facts, sort_keys=True)
+
+
+def installed(name: str) -> bool:
+    """Whether ``name`` is there, as this file wants it (the compiled client included)."""
+    counterpart = COUNTERPARTS[name]
+    try:
+        if marker(name).read_text() != expected_marker(counterpart):
+            return False
+    except OSError:
+        return False
+    if counterpart.tier == "broker":
+        return (client_classes(counterpart.version) / "Client.class").exists()
+    return versitygw_binary().exists()
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the installation lock of ``name``; a second process waits here."""
+    root().mkdir(parents=True, exist_ok=True)
+    with open(root() / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]

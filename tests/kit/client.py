@@ -1,0 +1,97 @@
+"""The real Java client, driven from Python. ``tests/kit/java/Client.java`` lists the commands and their options."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.kit import cache
+from tests.kit.process import Child, ChildError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one command did: its summary, and the file with one JSON object per message."""
+
+    summary: dict[str, Any]
+    answers: list[dict[str, Any]]
+    path: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The messages, in the order in which the client wrote them down."""
+        return list(read_lines(self.path))
+
+
+class Running:
+    """A command that runs beside the test."""
+
+    def __init__(self, command: str, child: Child, path: Path) -> None:
+        self.child = child
+        self.path = path
+        self._command = command
+
+    def wait(self, seconds: float = 120.0) -> Outcome:
+        """Wait for its end; ChildError when it failed."""
+        code = self.child.wait(seconds)
+        output = self.child.output(last_bytes=1 << 24)
+        if code != 0:
+            raise ChildError(f"client command {self._command} ended with {code}:\n{output[-4000:]}")
+        answers = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        return Outcome(answers[-1], answers, self.path)
+
+
+class JavaClient:
+    """Runs commands of Client.java with the jars of one RocketMQ version. ``directory`` takes logs and results."""
+
+    def __init__(
+        self, version: str, directory: Path, *, name_server: str, broker: str, broker_name: str = "broker-a"
+    ) -> None:
+        self.version = version
+        self.directory = directory
+        self._servers = {"namesrv": name_server, "broker": broker, "broker_name": broker_name}
+
+    def run(self, command: str, *, seconds: float = 120.0, heap_mib: int = 256, **options: object) -> Outcome:
+        """Run a command to its end; ChildError with the client's own words when it fails."""
+        return self.start(command, heap_mib=heap_mib, **options).wait(seconds)
+
+    def start(self, command: str, *, heap_mib: int = 256, **options: object) -> Running:
+        """Start a command; ``out`` defaults to a new file in the directory."""
+        jars = cache.rocketmq_directory(self.version) / "lib"
+        classes = cache.client_classes(self.version)
+        if not (classes / "Client.class").exists():
+            raise FileNotFoundError(
+                f"{classes} is missing: run python tests/kit/install.py rocketmq-{self.version}"
+            )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        name = self._unused(command)
+        path = Path(str(options.pop("out", self.directory / f"{name}.jsonl")))
+        chosen = {**self._servers, **options, "out": path}
+        java = ["java", f"-Xmx{heap_mib}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java += ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+        java += [f"-Duser.home={self.directory}", "-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN"]
+        arguments = [f"{key}={value}" for key, value in chosen.items()]
+        child = Child(
+            f"client {command} {self.version}",
+            [*java, "-cp", f"{classes}:{jars}/*", "Client", command, *arguments],
+            self.directory / f"{name}.out",
+            {"LC_ALL": "C.UTF-8"},
+        )
+        return Running(command, child, path)
+
+    def _unused(self, command: str) -> str:
+        names = (f"{command}-{number}" for number in itertools.count(1))
+        return next(name for name in names if not (self.directory / f"{name}.out").exists())
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a JSON-lines file that may still be growing; nothing when it is not there yet."""
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield json.loads(line)

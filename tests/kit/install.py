@@ -1,0 +1,153 @@
+"""Install the real counterparts of the tests: ``python tests/kit/install.py rocketmq-5.5.0 rocketmq-4.9.7 versitygw``.
+
+``all`` stands for every name. Versions are pinned, nothing is installed twice, two runs at once wait for each
+other, and a run that is killed leaves nothing that counts as installed: the marker file is written last. RocketMQ
+comes from Maven's configured repository with ``mvn``, the S3 server from Go's configured module proxy with ``go``.
+Exit code 1, with one paragraph, when a tool is missing or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+if not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.kit import cache
+
+MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+VERSITYGW_MODULE = "github.com/versity/versitygw/cmd/versitygw"
+_PACKAGES = {
+    "mvn": "Maven 3.8 or newer (Debian: apt-get install maven)",
+    "java": "a Java 11 or newer runtime (Debian: apt-get install openjdk-17-jdk-headless)",
+    "javac": "a Java 11 or newer compiler (Debian: apt-get install openjdk-17-jdk-headless)",
+    "go": "Go 1.24 or newer (https://go.dev/dl)",
+}
+
+
+class InstallError(Exception):
+    """A counterpart could not be installed; the text is fit for the person at the terminal."""
+
+
+def install(name: str, say: Callable[[str], None] = print) -> None:
+    """Install one counterpart unless it is there; raises InstallError. Safe to call from several processes."""
+    counterpart = cache.COUNTERPARTS.get(name)
+    if counterpart is None:
+        raise InstallError(f"unknown counterpart {name!r}; known: {', '.join(cache.COUNTERPARTS)}, all")
+    if cache.installed(name):
+        say(f"{name}: already in {cache.root()}")
+        return
+    with cache.locked(name):
+        if cache.installed(name):
+            return
+        if counterpart.tier == "broker":
+            _install_rocketmq(counterpart, say)
+        else:
+            _install_versitygw(say)
+        mark = cache.marker(name)
+        temporary = mark.with_suffix(".tmp")
+        temporary.write_text(cache.expected_marker(counterpart))
+        temporary.replace(mark)
+    say(f"{name}: installed in {cache.root()}")
+
+
+def _install_rocketmq(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
+    version = counterpart.version
+    home = cache.rocketmq_directory(version)
+    home.mkdir(parents=True, exist_ok=True)
+    mark = cache.marker(counterpart.name)
+    if not (mark.exists() and mark.read_text() == cache.expected_marker(counterpart)):
+        mark.unlink(missing_ok=True)
+        _need("mvn", "java")
+        say(f"{counterpart.name}: mvn copies the published jars (40–100 MB, 10–60 s) to {home / 'lib'}")
+        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+            _run(
+                ["mvn", "-B", "-q", "-f", str(cache.pom(version)), f"-Drocketmq.version={version}", MAVEN_COPY]
+                + ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"],
+                timeout_seconds=900,
+            )
+            shutil.rmtree(home / "lib", ignore_errors=True)
+            os.replace(f"{part}/lib", home / "lib")
+    _compile_client(version, say)
+
+
+def _compile_client(version: str, say: Callable[[str], None]) -> None:
+    classes = cache.client_classes(version)
+    if (classes / "Client.class").exists():
+        return
+    _need("javac")
+    home = cache.rocketmq_directory(version)
+    say(f"rocketmq-{version}: javac compiles the test client to {classes}")
+    with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{home / 'lib'}/*"]
+        _run([*command, "-d", f"{part}/classes", str(cache.CLIENT_SOURCE)], timeout_seconds=120)
+        shutil.rmtree(classes, ignore_errors=True)
+        os.replace(f"{part}/classes", classes)
+
+
+def _install_versitygw(say: Callable[[str], None]) -> None:
+    _need("go")
+    binary = cache.versitygw_binary()
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    say(f"versitygw: go builds {cache.VERSITYGW} (60 MB, 1–3 minutes) to {binary}")
+    with tempfile.TemporaryDirectory(dir=binary.parent, prefix="part-") as part:
+        environment = {**os.environ, "GOBIN": part, "CGO_ENABLED": "0"}
+        command = ["go", "install", f"{VERSITYGW_MODULE}@{cache.VERSITYGW}"]
+        _run(command, timeout_seconds=1800, environment=environment, directory=part)
+        os.replace(f"{part}/versitygw", binary)
+
+
+def _need(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            raise InstallError(f"the command {tool!r} is not on PATH; install {_PACKAGES[tool]} and run this again")
+
+
+def _run(
+    command: Sequence[str],
+    *,
+    timeout_seconds: float,
+    environment: dict[str, str] | None = None,
+    directory: str | None = None,
+) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InstallError(f"{' '.join(command)} did not end within {timeout_seconds:.0f} s") from None
+    if done.returncode != 0:
+        raise InstallError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Install what the command line names; 0 when all of it is there."""
+    parser = argparse.ArgumentParser(description="Install the real counterparts of the tests.")
+    parser.add_argument("names", nargs="+", metavar="NAME", help=f"all, {', '.join(cache.COUNTERPARTS)}")
+    names: list[str] = parser.parse_args(arguments).names
+    try:
+        for name in dict.fromkeys(cache.COUNTERPARTS if "all" in names else names):
+            install(name)
+    except InstallError as error:
+        print(f"not installed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Child processes of the kit: started with their output in a file, ended by process id and never by name."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_alive: set[subprocess.Popen[bytes]] = set()
+
+
+class ChildError(Exception):
+    """A child process ended by itself, or did not become ready; the text ends with its last output."""
+
+
+class Child:
+    """One child process; its output is appended to ``log``."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = log.stat().st_size if log.exists() else 0
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+            )
+        _alive.add(self._process)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def output(self, last_bytes: int = 4000) -> str:
+        """The end of what the process wrote since it was started."""
+        with open(self.log, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, size - last_bytes))
+            return file.read().decode(errors="replace")
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Poll ``ready`` every 50 ms; ChildError when the process ends first or the time is up."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if not self.running:
+                code = self._process.returncode
+                raise ChildError(f"{self.name} ended with {code} before {what}:\n{self.output()}")
+            if time.monotonic() > deadline:
+                raise ChildError(f"{self.name}: {what} not seen within {seconds:.0f} s:\n{self.output()}")
+            time.sleep(0.05)
+
+    def wait(self, seconds: float) -> int:
+        """Wait for the end and return the exit code; ChildError when the time is up (the process is then killed)."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ChildError(f"{self.name} did not end within {seconds:.0f} s:\n{self.output()}") from None
+        _alive.discard(self._process)
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal (SIGSTOP and SIGCONT for pauses) if the process still runs."""
+        if self.running:
+            self._process.send_signal(number)
+
+    def stop(self, seconds: float = 60) -> None:
+        """Ask it to end (SIGTERM) and wait."""
+        self.send(signal.SIGTERM)
+        self.wait(seconds)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self._process.wait()
+        _alive.discard(self._process)
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in list(_alive):
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,77 @@
+"""The few administration requests the kit needs, spoken directly: a JVM start for each would cost seconds.
+
+A frame is length (i32), header length (i32, top byte 0 = JSON header), header, body; all big endian.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+from dataclasses import dataclass
+
+GET_BROKER_CONFIG = 26
+UPDATE_TOPIC = 17
+UPDATE_BROKER_CONFIG = 25
+RUNTIME_INFO = 28
+MAX_OFFSET = 30
+MIN_OFFSET = 31
+ROUTE = 105
+CLEAN_EXPIRED_QUEUES = 306
+DELETE_EXPIRED_LOG = 329
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one request; code 0 means done."""
+
+    code: int
+    remark: str
+    fields: dict[str, str]
+    body: bytes
+
+
+def request(
+    address: str,
+    code: int,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    timeout_seconds: float = 5.0,
+) -> Answer:
+    """Send one request to ``host:port`` and wait for its answer; OSError when nobody answers."""
+    host, port = address.rsplit(":", 1)
+    command = {"code": code, "language": "JAVA", "version": 400, "opaque": 1, "flag": 0}
+    header = json.dumps({**command, "extFields": fields or {}}).encode()
+    with socket.create_connection((host, int(port)), timeout_seconds) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
+        (length,) = struct.unpack(">i", _exactly(connection, 4))
+        frame = _exactly(connection, length)
+    (header_length,) = struct.unpack_from(">i", frame)
+    header_length &= 0xFFFFFF
+    answer = json.loads(frame[4 : 4 + header_length])
+    return Answer(
+        answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, frame[4 + header_length :]
+    )
+
+
+def route_addresses(name_server: str, topic: str) -> set[str]:
+    """Addresses of the brokers that serve a topic, as the name server knows them; empty when it does not."""
+    try:
+        answer = request(name_server, ROUTE, {"topic": topic})
+    except OSError:
+        return set()
+    if answer.code != 0:
+        return set()
+    # The body is JSON with bare number keys (0:"host:port"), which json.loads refuses.
+    return set(re.findall(r'\d"?:"([^"]+:\d+)"', answer.body.decode()))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionError("the server closed the connection in the middle of an answer")
+        data += part
+    return bytes(data)

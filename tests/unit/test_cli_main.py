@@ -1,0 +1,162 @@
+"""The command: verbs, exit codes, and no traceback unless asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tiered.cli import main as cli
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.version import __version__
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command in this process, with no ``TIERED_…`` in the environment."""
+    for name in ("TIERED_CONFIG", "TIERED_ARCHIVE_URL", "TIERED_SOURCE_STORE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*args: object) -> tuple[int, str, str]:
+        code = cli.main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def verb(monkeypatch: pytest.MonkeyPatch, command: Callable[..., object]) -> None:
+    """Put ``command`` in the place of the verb ``doctor``."""
+    module = types.ModuleType("tiered.cli.doctor")
+    module.__spec__ = types.SimpleNamespace(name="tiered.cli.doctor")  # type: ignore[assignment]
+    module.command = command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiered.cli.doctor", module)
+
+
+def test_help_names_every_exit_code(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    text = " ".join(out.split())
+    for number, meaning in cli.EXIT_CODES.items():
+        assert f"{number} {meaning}" in text
+    assert "gen" in text
+    kinds = (TieredError, Invalid, Refused, Unavailable, NotFound, Conflict, Fenced, Corrupt)
+    assert {kind.exit_code for kind in kinds} <= set(cli.EXIT_CODES)
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"tiered {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TieredError("x"), 1),
+        (Invalid("x"), 2),
+        (Refused("x"), 3),
+        (Unavailable("x"), 4),
+        (NotFound("x"), 5),
+        (Conflict("x"), 6),
+        (Fenced("x"), 7),
+        (Corrupt("x"), 8),
+        (RuntimeError("x"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_an_error_becomes_its_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def command() -> None:
+        raise error
+
+    verb(monkeypatch, command)
+    got, out, err = run("doctor")
+    assert (got, out) == (code, "")
+    assert "Traceback" not in err
+    got, _, err = run("doctor", "--debug")
+    assert got == code
+    assert ("Traceback" in err) is (code != 130)
+
+
+def test_a_verb_may_return_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    verb(monkeypatch, lambda: 1)
+    assert run("doctor")[0] == 1
+
+
+def test_wrong_command_lines(run: Run) -> None:
+    for args, named in (
+        (("confg",), "config"),
+        (("gen",), "--store"),
+        (("gen", "--store", "x", "--massages", "1"), "--messages"),
+        (("config", "prnt"), "print"),
+        (("gen", "--store", "x", "--queues", "many"), "--queues"),
+    ):
+        code, out, err = run(*args)
+        assert (code, out) == (2, "")
+        assert named in err
+        assert "help" in err
+        assert "Traceback" not in err
+    code, _, err = run("gen", "--json")
+    assert code == 2
+    assert json.loads(err)["error"]["kind"] == "Invalid"
+
+
+def test_config_print(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text('[web]\nport = 5\n[store]\nsecret_access_key = "tiger"\n')
+    code, out, _ = run("config", "print", "--config", file, "--archive", "s3://b/p")
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert rows["web.port"].split()[1:] == ["5", "file", str(file)]
+    assert rows["archive.url"].rstrip().endswith("flag --archive")
+    assert rows["log.level"].split()[1:] == ["info", "default"]
+    assert "tiger" not in out
+    code, out, _ = run("config", "print", "--config", file, "--json")
+    told = json.loads(out)
+    assert told["web.port"] == {"value": 5, "origin": f"file {file}", "unit": None}
+    assert "tiger" not in out
+    assert set(told["store.secret_access_key"]["value"]) == {"*"}
+
+
+def test_config_reads_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERED_ARCHIVE_URL", "memory://")
+    told = json.loads(run("config", "print", "--json", "--set", "web.port=0")[1])
+    assert told["archive.url"] == {
+        "value": "memory://",
+        "origin": "environment TIERED_ARCHIVE_URL",
+        "unit": None,
+    }
+    assert told["web.port"]["value"] == 0
+
+
+def test_config_check(run: Run) -> None:
+    code, _, err = run("config", "check")
+    assert code == 2
+    assert "source.store_dir is not set" in err
+    code, out, _ = run("config", "check", "--store", "/data/store", "--archive", "file:///archive", "--json")
+    assert code == 0
+    assert json.loads(out)["hold"] == "/data/store.tiered-hold"
+    code, _, err = run("config", "check", "--set", "web.port")
+    assert code == 2
+    assert "section.key=value" in err
+
+
+def test_config_default_is_the_file_in_the_repository(run: Run) -> None:
+    code, out, _ = run("config", "default")
+    assert code == 0
+    assert out == (Path(__file__).resolve().parents[2] / "config" / "tiered.toml").read_text(encoding="utf-8")
+    assert json.loads(run("config", "default", "--json")[1])["toml"] == out
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m tiered.cli.main config default | head -c 10"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert len(done.stdout) == 10
+    assert done.stderr == ""

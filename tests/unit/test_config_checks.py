@@ -1,0 +1,89 @@
+"""Checks across sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tiered.daemon.checks import check, inside, require, start_is_valid
+from tiered.daemon.config import load
+from tiered.errors import Invalid, Refused
+
+REPO = Path(__file__).resolve().parents[2]
+GOOD = {"source.store_dir": "/data/store", "archive.url": "file:///archive"}
+
+
+def test_a_good_writer() -> None:
+    check(load(flags=GOOD), writer=True)
+    check(load())
+
+
+@pytest.mark.parametrize("name", ["example-posix.toml", "example-s3.toml"])
+def test_the_examples_hold(name: str) -> None:
+    check(load(REPO / "config" / name), writer=True)
+
+
+def test_what_a_writer_needs_and_where_to_set_it(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('[source]\nstore_dir = "/data/store"\n')
+    with pytest.raises(Invalid) as caught:
+        check(load(file), writer=True)
+    told = str(caught.value)
+    assert "archive.url" in told
+    assert "--archive" in told
+    assert "TIERED_ARCHIVE_URL" in told
+    assert str(file) in told
+    with pytest.raises(Invalid, match=r"source\.store_dir is not set"):
+        require(load(), "source.store_dir")
+    require(load(flags={"source.commitlog_dirs": "/a/log"}), "source.store_dir")
+
+
+@pytest.mark.parametrize("kind", ["ha", "dledger"])
+def test_sources_of_later(kind: str) -> None:
+    with pytest.raises(Refused, match=kind):
+        check(load(flags={"source.kind": kind}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"hold.directory": "/data/store/hold"}, "hold.directory"),
+        ({"hold.directory": "/data/store"}, "hold.directory"),
+        ({"state.directory": "/data/store/commitlog/x"}, "state.directory"),
+        ({"archive.url": "file:///data/store/archive"}, "archive.url"),
+        ({"archive.url": "file:///data/x/../store/archive"}, "archive.url"),
+        ({"source.commitlog_dirs": "/logs/a,/logs/b", "hold.directory": "/logs/b/h"}, "hold.directory"),
+        ({"hold.directory": "/h", "state.directory": "/h"}, "own"),
+        ({"hold.directory": "/archive/hold"}, "hold.directory"),
+        ({"source.start": "yesterday"}, "source.start"),
+        ({"source.cluster": ""}, "source.cluster"),
+        ({"source.broker": "a\nb"}, "source.broker"),
+        ({"store.access_key_id": "AKIA"}, "store.secret_access_key"),
+        ({"store.session_token": "t"}, "store.access_key_id"),
+        ({"store.sse_kms_key_id": "k"}, "aws:kms"),
+        ({"dispatch.block_bytes": "1MiB", "dispatch.object_bytes": "64KiB"}, "dispatch.object_bytes"),
+        ({"store.retry_base_ms": "20s"}, "store.retry_max_ms"),
+        ({"watchdog.fatal_ms": "2s"}, "watchdog.fatal_ms"),
+        ({"archive.standby_beat": "true", "archive.takeover_wait_ms": "1s"}, "archive.takeover_wait_ms"),
+    ],
+)
+def test_contradictions(flags: dict[str, object], named: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        check(load(flags=GOOD | flags), writer=True)
+    assert named in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_sibling_with_the_same_beginning_is_not_inside() -> None:
+    assert not inside("/data/store.tiered", "/data/store")
+    assert inside("/data/store/", "/data/store")
+    assert inside("/anything", "/")
+
+
+@pytest.mark.parametrize(
+    "text", ["earliest", "latest", "0", "1700000000000", "2026-01-31T10:00:00+00:00", "2026-01-31"]
+)
+def test_start_points(text: str) -> None:
+    assert start_is_valid(text)
+    check(load(flags=GOOD | {"source.start": text}), writer=True)

@@ -1,0 +1,183 @@
+"""What stands in deploy/ parses, and its commands, paths and keys exist in the program."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from tiered.cli.main import VERBS, build
+from tiered.daemon.checks import check
+from tiered.daemon.config import load
+from tiered.errors import Fenced, Invalid, Refused
+from tiered.settings import Watchdog
+
+REPO = Path(__file__).resolve().parents[2]
+DEPLOY = REPO / "deploy"
+SECONDS = {"": 1, "s": 1, "min": 60}
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
+def shared_flags() -> set[str]:
+    """Flags that ``tiered.cli.options`` declares, as a verb that takes them all understands them."""
+    group: Any = typer.main.get_command(build(["config"]))
+    return {
+        flag for parameter in group.commands["config"].commands["print"].params for flag in parameter.opts
+    }
+
+
+def assert_command(words: list[str]) -> None:
+    """``words`` after the program's name: a verb, then known flags."""
+    assert words[0] in VERBS
+    assert {word for word in words[1:] if word.startswith("--")} <= shared_flags()
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(
+        strict=True, interpolation=None, comment_prefixes=("#",), delimiters=("=",)
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((DEPLOY / "tiered.service").read_text(encoding="utf-8"))
+    return parser
+
+
+def seconds(text: str) -> int:
+    match = re.fullmatch(r"(\d+)(s|min|)", text)
+    assert match is not None
+    return int(match[1]) * SECONDS[match[2]]
+
+
+def test_the_unit_runs_the_program() -> None:
+    service = unit()["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    assert Path(program).name in project()["scripts"]
+    assert_command(words)
+    assert "--config" in words
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "on-failure"
+    stay_down = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert stay_down == {Refused.exit_code, Fenced.exit_code, Invalid.exit_code}
+
+
+def test_the_unit_leaves_time_for_the_last_flush_and_for_a_stuck_step_to_show() -> None:
+    service = unit()["Service"]
+    assert seconds(service["TimeoutStopSec"]) * 1000 > Watchdog().drain_ms
+    assert seconds(service["WatchdogSec"]) * 1000 > Watchdog().stuck_ms
+    assert seconds(service["TimeoutStartSec"]) * 1000 > load().settings.archive.takeover_wait_ms
+
+
+def test_the_unit_is_hardened_and_one_mount_holds_store_hold_and_state() -> None:
+    service = unit()["Service"]
+    for key in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID"):
+        assert service[key] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert service["User"] != "root"
+    (writable,) = service["ReadWritePaths"].split()
+    settings = load(REPO / "config" / "example-s3.toml").settings
+    for path in (settings.source.store_dir, settings.hold_directory, settings.state_directory):
+        assert Path(path).parent == Path(writable), "a hard link cannot cross two mounts"
+
+
+INSTRUCTIONS = re.findall(
+    r"\w+", "FROM RUN CMD ENTRYPOINT COPY WORKDIR USER ENV EXPOSE STOPSIGNAL HEALTHCHECK"
+)
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def only(instruction: str) -> str:
+    (argument,) = [rest for name, rest in dockerfile() if name == instruction]
+    return argument
+
+
+def test_the_image_builds_from_files_that_exist() -> None:
+    assert all(name in INSTRUCTIONS for name, _ in dockerfile())
+    assert dockerfile()[0][0] == "FROM"
+    stages = [rest for name, rest in dockerfile() if name == "FROM"]
+    assert all(stage.startswith("python:3.11-slim") for stage in stages)
+    for name, rest in dockerfile():
+        if name == "COPY":
+            for source in rest.split()[:-1]:
+                assert (REPO / source).exists(), source
+    runs = " ".join(rest for name, rest in dockerfile() if name == "RUN")
+    assert "--require-hashes -r requirements.lock" in runs
+    extra = re.search(rf'"{project()["name"]}\[(\w+)\]"', runs)
+    assert extra is not None
+    assert extra[1] in project()["optional-dependencies"]
+
+
+def test_the_image_runs_the_program_as_nobody_special() -> None:
+    entry, command = yaml.safe_load(only("ENTRYPOINT")), yaml.safe_load(only("CMD"))
+    assert entry[0] in project()["scripts"]
+    assert_command([*entry[1:], *command])
+    assert only("USER").split(":")[0] not in ("0", "root")
+    env = dict(pair.split("=", 1) for pair in only("ENV").split())
+    assert not load(env=env).warnings
+    port = load().settings.web.port
+    assert only("EXPOSE") == str(port)
+    assert f"127.0.0.1:{port}/healthz" in only("HEALTHCHECK")
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    return document
+
+
+def test_compose_gives_settings_that_hold() -> None:
+    sidecar = compose()["services"]["tiered"]
+    assert_command(sidecar["command"])
+    loaded = load(env=sidecar["environment"])
+    assert not loaded.warnings
+    check(loaded, writer=True)
+    assert (DEPLOY / sidecar["build"]["context"]).resolve() == REPO
+    assert (REPO / sidecar["build"]["dockerfile"]).is_file()
+    assert seconds(sidecar["stop_grace_period"]) * 1000 > Watchdog().drain_ms
+    published = sidecar["ports"][0].rsplit(":", 2)
+    assert published == ["127.0.0.1", str(loaded.settings.web.port), str(loaded.settings.web.port)]
+
+
+def test_compose_shares_the_parent_of_the_store_and_agrees_with_the_broker() -> None:
+    document = compose()
+    services = document["services"]
+    settings = load(env=services["tiered"]["environment"]).settings
+    lines = document["configs"]["broker-conf"]["content"].splitlines()
+    broker = dict(re.split(r"\s*=\s*", line) for line in lines if line)
+    assert broker["storePathRootDir"] == settings.source.store_dir
+    assert (broker["storePathCommitLog"],) == settings.commitlog_directories
+    assert broker["brokerName"] == settings.source.broker
+    assert broker["brokerClusterName"] == settings.source.cluster
+    shared = set(services["broker"]["volumes"]) & set(services["tiered"]["volumes"])
+    (mount,) = {volume.split(":")[1] for volume in shared}
+    assert Path(settings.hold_directory).is_relative_to(mount)
+    assert Path(settings.source.store_dir).parent == Path(mount)
+    for service in services.values():
+        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(document["volumes"])
+        assert set(service.get("depends_on", {})) <= set(services)
+        assert {entry["source"] for entry in service.get("configs", [])} <= set(document["configs"])
+
+
+@pytest.mark.parametrize("path", ["config/example-s3.toml", "deploy/tiered.service"])
+def test_the_guide_names_files_that_exist(path: str) -> None:
+    assert path in (DEPLOY / "README.md").read_text(encoding="utf-8")
+    assert (REPO / path).is_file()
+
+
+def test_the_guide_uses_verbs_and_settings_that_exist() -> None:
+    text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    for verb in re.findall(r"`tiered (\w+)", text):
+        assert verb in VERBS

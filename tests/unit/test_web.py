@@ -1,0 +1,145 @@
+"""Pages, bounds and refusals of the HTTP surface, over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from tiered.clock import SystemClock
+from tiered.daemon import web
+from tiered.daemon.web import MAX_CONNECTIONS, Pages, WebServer
+from tiered.errors import Invalid, Unavailable
+from tiered.metrics import Metrics
+from tiered.service import Service
+from tiered.settings import Web
+
+
+class Told:
+    """What the pages of a test say."""
+
+    live = (True, "live")
+    ready = (False, "waiting for another writer")
+    status: dict[str, object] | Exception = {"lag": 5}  # noqa: RUF012  (replaced, never changed)
+
+
+def pages(told: Told) -> Pages:
+    def status() -> dict[str, object]:
+        if isinstance(told.status, Exception):
+            raise told.status
+        return told.status
+
+    return Pages(lambda: told.live, lambda: told.ready, Metrics().expose, status)
+
+
+@contextmanager
+def serving(told: Told | None = None) -> Iterator[tuple[str, int]]:
+    clock = SystemClock()
+    server = WebServer(Web(port=0), pages(told or Told()), clock)
+    server.open()
+    service = Service("web", server.step, clock)
+    service.start()
+    try:
+        yield server.address
+    finally:
+        service.stop()
+        assert service.join(10)
+        server.close()
+
+
+def get(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read()
+    finally:
+        connection.close()
+
+
+def test_pages() -> None:
+    told = Told()
+    with serving(told) as address:
+        assert address[0] == "127.0.0.1"
+        assert get(address, "/healthz") == (200, "text/plain; charset=utf-8", b"live\n")
+        assert get(address, "/readyz")[0] == 503
+        assert b"waiting for another writer" in get(address, "/readyz")[2]
+        code, kind, body = get(address, "/metrics?x=1")
+        assert (code, kind.split(";")[0]) == (200, "text/plain")
+        assert b"tiered_lag_bytes" in body
+        code, kind, body = get(address, "/status")
+        assert (code, kind.split(";")[0], json.loads(body)) == (200, "application/json", {"lag": 5})
+        code, kind, body = get(address, "/etc/passwd")
+        assert (code, kind.split(";")[0]) == (404, "text/plain")
+        assert b"passwd" not in body
+        told.live = (False, "committer is stuck")
+        assert get(address, "/healthz")[0] == 503
+
+
+def test_head_has_no_body_and_other_methods_are_refused() -> None:
+    with serving() as address:
+        assert get(address, "/status", "HEAD") == (200, "application/json; charset=utf-8", b"")
+        for method in ("POST", "DELETE", "BREW"):
+            code, kind, body = get(address, "/status", method)
+            assert code == 501
+            assert kind.startswith("text/plain")
+            assert b"<" not in body
+
+
+def test_a_failing_page_is_an_answer() -> None:
+    told = Told()
+    with serving(told) as address:
+        told.status = Unavailable("the fold is being rebuilt")
+        assert get(address, "/status")[::2] == (503, b"the fold is being rebuilt\n")
+        told.status = RuntimeError("secret detail")
+        code, _, body = get(address, "/status")
+        assert code == 500
+        assert b"secret" not in body
+        assert get(address, "/healthz")[0] == 200
+
+
+def test_a_request_without_end_is_cut_off() -> None:
+    with serving() as address, socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n")
+        with suppress(ConnectionError):
+            for _ in range(64):
+                connection.sendall(b"X-Junk: " + b"j" * 1000 + b"\r\n")
+        with suppress(ConnectionError):
+            assert b" 200 " not in connection.recv(4096)
+        assert get(address, "/healthz")[0] == 200
+
+
+def test_slow_clients_get_a_bounded_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
+    with serving() as address:
+        idle = [socket.create_connection(address, timeout=10) for _ in range(MAX_CONNECTIONS)]
+        for connection in idle:
+            connection.sendall(b"GET /healthz HTTP/1.0\r\n")
+        with socket.create_connection(address, timeout=10) as one_more:
+            one_more.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            with suppress(ConnectionError):
+                assert b" 200 " not in one_more.recv(4096)
+        for connection in idle:
+            with suppress(ConnectionError):
+                assert connection.recv(4096) == b"", "cut off without an answer"
+            connection.close()
+        assert get(address, "/healthz")[0] == 200
+
+
+def test_a_taken_port_is_a_setting_to_fix() -> None:
+    with serving() as (_, port):
+        with pytest.raises(Invalid) as caught:
+            WebServer(Web(port=port), pages(Told()), SystemClock()).open()
+        assert caught.value.fields["key"] == "web.port"
+        assert str(port) in str(caught.value)
+    with pytest.raises(Invalid):
+        WebServer(Web(host="203.0.113.7", port=0), pages(Told()), SystemClock()).open()
+
+
+def test_off() -> None:
+    assert not WebServer(Web(port=-1), pages(Told()), SystemClock()).enabled
+    assert WebServer(Web(), pages(Told()), SystemClock()).enabled

@@ -1,0 +1,93 @@
+"""``archive.json``: which archive this is. Created once, create-only, never changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.crashpoint import CrashPoint, reach
+from tiered.errors import Conflict, Corrupt, NotFound, Refused
+from tiered.provider.base import Provider
+from tiered.version import FORMAT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveIdentity:
+    """``archive_id``: 16 random bytes; cluster and broker as the operator names them; created in ms by the store's clock."""
+
+    archive_id: bytes
+    cluster: str
+    broker: str
+    created_ms: int
+
+    def encode(self) -> bytes:
+        """The object's bytes: JSON, keys sorted."""
+        fields = {
+            "format": FORMAT_VERSION,
+            "archive_id": self.archive_id.hex(),
+            "cluster": self.cluster,
+            "broker": self.broker,
+            "created_ms": self.created_ms,
+        }
+        return json.dumps(fields, sort_keys=True).encode() + b"\n"
+
+
+def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
+    """``Corrupt`` if it is not an identity, ``Refused`` if a newer program made it."""
+    try:
+        fields = json.loads(data)
+        version = int(fields["format"])
+        identity = ArchiveIdentity(
+            bytes.fromhex(fields["archive_id"]),
+            str(fields["cluster"]),
+            str(fields["broker"]),
+            int(fields["created_ms"]),
+        )
+    except (ValueError, KeyError, TypeError) as e:
+        raise Corrupt("archive.json is not an archive's identity", key=key, found=repr(data[:80])) from e
+    if version > FORMAT_VERSION:
+        raise Refused(
+            "the archive was written by a newer program",
+            hint="install that program's version or a later one",
+            key=key,
+            expected=f"format ≤ {FORMAT_VERSION}",
+            found=version,
+        )
+    if len(identity.archive_id) != 16:
+        raise Corrupt("archive.json has a damaged archive id", key=key, found=fields["archive_id"])
+    return identity
+
+
+def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
+    """The archive's identity, or ``NotFound``."""
+    fetched = provider.get(keys.identity)
+    identity = decode_identity(fetched.data, keys.identity)
+    if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):
+        raise Refused(
+            "a foreign archive lies at this place",
+            hint="point archive.url elsewhere, or set source.cluster and source.broker",
+            key=keys.identity,
+            expected=f"{keys.cluster}/{keys.broker}",
+            found=f"{identity.cluster}/{identity.broker}",
+        )
+    return identity
+
+
+def ensure_identity(
+    provider: Provider, keys: ArchiveKeys, now_ms: int, random_bytes: Callable[[int], bytes]
+) -> ArchiveIdentity:
+    """Read the identity, or create it; whoever creates it first wins, and a lost answer is resolved by reading it back."""
+    try:
+        return read_identity(provider, keys)
+    except NotFound:
+        pass
+    reach(CrashPoint.BEFORE_IDENTITY)
+    made = ArchiveIdentity(random_bytes(16), keys.cluster, keys.broker, now_ms)
+    try:
+        provider.put(keys.identity, [made.encode()])
+    except Conflict:
+        return read_identity(provider, keys)
+    reach(CrashPoint.AFTER_IDENTITY)
+    return made

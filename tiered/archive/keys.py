@@ -1,0 +1,250 @@
+"""Object keys, both directions (``archive.md`` section 2).
+
+Two forms: a *path* is what the fold holds, relative to the broker's root (``data/0000000001-…``); a *key* is
+what the provider sees, ``<cluster>/<broker>/<path>``. No topic name is in any of them.
+
+``build`` makes a path from an identity, ``parse`` makes the identity from a path; each is the other's
+inverse, and ``parse`` accepts nothing that ``build`` does not make.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import quote, unquote_to_bytes
+from uuid import UUID
+
+from tiered.errors import Corrupt, Invalid
+
+MAX_SEGMENT_BYTES = 100
+"""Longest part of a key between two slashes: file systems stop at 255, some gateways much earlier."""
+
+COMMITS_PER_DIRECTORY = 1_000_000
+
+IDENTITY_PATH = "archive.json"
+COMMIT_PREFIX = "commit/"
+CHECKPOINT_PREFIX = "checkpoint/"
+
+_MAX_SEQ = 2**63 - 1
+_MAX_EPOCH = 10**10 - 1
+_COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
+_CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_OBJECT = re.compile(rf"(data|segment|shard|config)/([0-9]{{10}})-({_UUID})")
+_PROBE = re.compile(rf"probe/({_UUID})")
+
+
+class Area(Enum):
+    """Where an object with epoch and id lies: the first segment of its path."""
+
+    DATA = "data"  # level 0 too big to travel inside a commit, and level 1
+    SEGMENT = "segment"  # level 2
+    SHARD = "shard"  # checkpoint shards
+    CONFIG = "config"  # snapshots of the broker's own config
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityKey:
+    """``archive.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitKey:
+    """Commit ``seq`` of the log, from 0."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointKey:
+    """The manifest of a fold up to and including commit ``seq``."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """An object made in ``epoch``; ``object_id`` is its 16 bytes, shown as a UUID, never used again."""
+
+    area: Area
+    epoch: int
+    object_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeKey:
+    """The start-up probe's own; 16 random bytes."""
+
+    probe_id: bytes
+
+
+Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | ProbeKey
+
+
+def build(identity: Identity) -> str:
+    """The path of an identity. ``Invalid`` if a number or id is out of range."""
+    match identity:
+        case IdentityKey():
+            return IDENTITY_PATH
+        case CommitKey(seq):
+            _check_number("commit number", seq, _MAX_SEQ)
+            return f"{COMMIT_PREFIX}{seq // COMMITS_PER_DIRECTORY:014d}/{seq:020d}"
+        case CheckpointKey(seq):
+            _check_number("commit number", seq, _MAX_SEQ)
+            return f"{CHECKPOINT_PREFIX}{seq:020d}"
+        case ObjectKey(area, epoch, object_id):
+            _check_number("epoch", epoch, _MAX_EPOCH)
+            return f"{area.value}/{epoch:010d}-{_uuid(object_id)}"
+        case ProbeKey(probe_id):
+            return f"probe/{_uuid(probe_id)}"
+
+
+def parse(path: str) -> Identity | None:
+    """What a path names, or ``None`` if no such path is ever built (a foreign or temporary file)."""
+    if path == IDENTITY_PATH:
+        return IdentityKey()
+    if found := _COMMIT.fullmatch(path):
+        seq = int(found[2])
+        return CommitKey(seq) if seq <= _MAX_SEQ and seq // COMMITS_PER_DIRECTORY == int(found[1]) else None
+    if found := _CHECKPOINT.fullmatch(path):
+        return CheckpointKey(int(found[1])) if int(found[1]) <= _MAX_SEQ else None
+    if found := _OBJECT.fullmatch(path):
+        return ObjectKey(Area(found[1]), int(found[2]), UUID(found[3]).bytes)
+    if found := _PROBE.fullmatch(path):
+        return ProbeKey(UUID(found[1]).bytes)
+    return None
+
+
+def parse_expected(path: str) -> Identity:
+    """``parse`` for a path that the fold or a commit names: ``Corrupt`` where ``parse`` says ``None``."""
+    identity = parse(path)
+    if identity is None:
+        raise Corrupt(
+            "the archive names an object by a key that is never built",
+            key=path,
+            expected="commit/, data/, segment/, checkpoint/, shard/, config/, probe/ or archive.json",
+            found=repr(path[:120]),
+        )
+    return identity
+
+
+def encode_name(name: str) -> str:
+    """A cluster or broker name as one key segment: percent-encoded UTF-8.
+
+    Letters, digits, ``-``, ``_`` and ``.`` stay, except a leading dot (dot segments and hidden files).
+    ``Invalid`` for an empty name or one that takes more than 100 bytes.
+    """
+    try:
+        encoded = quote(name, safe="").replace("~", "%7E")
+    except UnicodeEncodeError as error:
+        raise Invalid("a name is not valid Unicode", found=repr(name)) from error
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if not 1 <= len(encoded) <= MAX_SEGMENT_BYTES:
+        raise Invalid(
+            "a cluster or broker name does not fit a key",
+            hint="set source.cluster and source.broker to shorter names",
+            expected=f"1 to {MAX_SEGMENT_BYTES} bytes, percent-encoded",
+            found=f"{name[:40]!r}, {len(encoded)} bytes",
+        )
+    return encoded
+
+
+def decode_name(segment: str) -> str | None:
+    """The name that ``encode_name`` turned into ``segment``; ``None`` if it never makes that segment."""
+    try:
+        name = unquote_to_bytes(segment).decode("utf-8")
+        return name if encode_name(name) == segment else None
+    except (UnicodeError, Invalid):
+        return None
+
+
+def split_key(key: str) -> tuple[str, str, Identity] | None:
+    """Cluster, broker and identity of a key under the provider's root; ``None`` if it is none of ours."""
+    parts = key.split("/", 2)
+    if len(parts) != 3:
+        return None
+    cluster, broker, identity = decode_name(parts[0]), decode_name(parts[1]), parse(parts[2])
+    return None if cluster is None or broker is None or identity is None else (cluster, broker, identity)
+
+
+class ArchiveKeys:
+    """Keys of one broker's archive. ``cluster`` and ``broker`` are names as people write them."""
+
+    __slots__ = ("broker", "cluster", "root")
+
+    def __init__(self, cluster: str, broker: str) -> None:
+        self.cluster = cluster
+        self.broker = broker
+        self.root = f"{encode_name(cluster)}/{encode_name(broker)}/"
+
+    def key(self, path: str) -> str:
+        """The provider's key of a path of the fold."""
+        return self.root + path
+
+    def path(self, key: str) -> str | None:
+        """The path of a provider's key; ``None`` if it lies outside this archive."""
+        return key[len(self.root) :] if key.startswith(self.root) else None
+
+    @property
+    def identity(self) -> str:
+        """Key of ``archive.json``."""
+        return self.key(IDENTITY_PATH)
+
+    @property
+    def commit_prefix(self) -> str:
+        """Prefix of every commit's key."""
+        return self.key(COMMIT_PREFIX)
+
+    @property
+    def checkpoint_prefix(self) -> str:
+        """Prefix of every checkpoint's key."""
+        return self.key(CHECKPOINT_PREFIX)
+
+    def prefix(self, area: Area) -> str:
+        """Prefix of the keys of an area."""
+        return self.key(area.value + "/")
+
+    def commit(self, seq: int) -> str:
+        """Key of commit ``seq``; keys ascend with it."""
+        return self.key(build(CommitKey(seq)))
+
+    def checkpoint(self, seq: int) -> str:
+        """Key of the checkpoint at commit ``seq``; keys ascend with it."""
+        return self.key(build(CheckpointKey(seq)))
+
+    def object(self, area: Area, epoch: int, object_id: bytes) -> str:
+        """Key of an object of an area."""
+        return self.key(build(ObjectKey(area, epoch, object_id)))
+
+    def data(self, epoch: int, object_id: bytes) -> str:
+        """Key of a level 0 or 1 object."""
+        return self.object(Area.DATA, epoch, object_id)
+
+    def segment(self, epoch: int, object_id: bytes) -> str:
+        """Key of a level 2 object."""
+        return self.object(Area.SEGMENT, epoch, object_id)
+
+    def shard(self, epoch: int, object_id: bytes) -> str:
+        """Key of a checkpoint shard."""
+        return self.object(Area.SHARD, epoch, object_id)
+
+    def config(self, epoch: int, object_id: bytes) -> str:
+        """Key of a snapshot of the broker's config."""
+        return self.object(Area.CONFIG, epoch, object_id)
+
+    def probe(self, probe_id: bytes) -> str:
+        """Key of an object of the start-up probe."""
+        return self.key(build(ProbeKey(probe_id)))
+
+
+def _check_number(what: str, value: int, largest: int) -> None:
+    if not 0 <= value <= largest:
+        raise Invalid(f"{what} out of range", expected=f"0 to {largest}", found=value)
+
+
+def _uuid(value: bytes) -> UUID:
+    if len(value) != 16:
+        raise Invalid("an id must be 16 bytes", expected=16, found=len(value))
+    return UUID(bytes=value)

@@ -1,0 +1,248 @@
+"""The archive's log, writing side: claim an epoch, plan commits ahead, put one at a time, know what a success is worth.
+
+The rules are ``archive.md`` section 5 and were model-checked (``tests/model``). One commit is in flight at a time; its bytes
+are fixed when it is planned and sent again unchanged until its key can be read back. Nobody removes commits yet, so every
+success counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tiered.archive.reader import LogReader, store_changes
+from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
+from tiered.clock import Clock
+from tiered.codec.commit import encode_commit
+from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.crashpoint import CrashPoint, reach
+from tiered.errors import Conflict, Fenced, Unavailable
+from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Buffer
+from tiered.version import FORMAT_VERSION
+
+ZERO_ID = bytes(16)
+RESEND_MAX_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The place a commit will take, drawn before its content is known (inline data carries the commit id)."""
+
+    seq: int
+    epoch: int
+    commit_id: bytes
+    previous_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCommit:
+    """A commit whose bytes and whose effect on the fold are fixed."""
+
+    commit: Commit
+    parts: tuple[Buffer, ...]
+    changes: Changes
+
+    @property
+    def length(self) -> int:
+        """Bytes of the object."""
+        return sum(len(p) for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an ``OpenEpoch`` says of this writer."""
+
+    lineage: int
+    host: str
+    source_kind: str = "commitlog"
+    role: str = "master"
+    broker_epoch: int | None = None
+
+
+class CommitLog:
+    """The writer's end of the log. ``plan`` may run ahead of ``put`` (one thread each); ``put`` is called in plan order."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        writer_id: bytes,
+        random_bytes: Callable[[int], bytes],
+        resend_wait_seconds: float,
+        give_up: threading.Event,
+        on_unknown: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.reader = reader
+        self.store = store
+        self.writer_id = writer_id
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._resend_wait = resend_wait_seconds
+        self._give_up = give_up
+        self._on_unknown = on_unknown
+        self._lock = threading.Lock()
+        self._pending: list[Changes] = []
+        self._tip: Head | None = None
+
+    # ---- the fold, proven and planned
+
+    def proven(self) -> ArchiveState:
+        """The fold of everything proven: what readers may be told."""
+        return ArchiveState(self.store)
+
+    def planned(self) -> ArchiveState:
+        """The fold as it will be when everything planned is proven: what the next plan builds on."""
+        with self._lock:
+            return ArchiveState(Overlay(self.store, list(self._pending)))
+
+    @property
+    def tip(self) -> Head | None:
+        """Head of the planned fold."""
+        with self._lock:
+            return self._tip
+
+    # ---- opening
+
+    def follow(self, progress: Callable[[int], None] | None = None) -> Head | None:
+        """Fold to the end of the log (nothing may be planned)."""
+        head = self.reader.fold(self.store, progress)
+        with self._lock:
+            self._pending = []
+            self._tip = head
+        return head
+
+    def foreign_wait(self, head: Head | None, takeover_wait_ms: int) -> int:
+        """Milliseconds that a foreign writer's head must still rest before this writer may take over; 0: go on."""
+        if head is None or head.writer_id == self.writer_id:
+            return 0
+        found = self.reader.read(head.seq)
+        if found is None:
+            return 1
+        age = found.date_ms - (
+            found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+        )
+        return max(0, takeover_wait_ms - age)
+
+    def claim(self, claim: Claim, store_time_ms: int, *, before_try: Callable[[Head | None], None]) -> Head:
+        """Put an ``OpenEpoch`` at the end. A commit met there is applied and the claim tried at the next number.
+
+        ``before_try`` is called with the head before every try: it waits for a foreign writer to fall silent, or raises.
+        """
+        while True:
+            before_try(self.tip)
+            ticket = self.ticket(opens_epoch=True)
+            edit = batch(
+                EditKind.OPEN_EPOCH,
+                epoch=ticket.epoch,
+                writer_id=self.writer_id,
+                host=claim.host,
+                store_time_ms=store_time_ms,
+                lineage=claim.lineage,
+                source_kind=claim.source_kind,
+                role=claim.role,
+                broker_epoch=claim.broker_epoch,
+                min_reader=FORMAT_VERSION,
+                min_writer=FORMAT_VERSION,
+                required_features=Rows([[]]),
+            )
+            planned = self.plan(ticket, [edit])
+            reach(CrashPoint.BEFORE_OPEN_EPOCH)
+            try:
+                self.put(planned)
+            except Fenced:
+                self.follow()
+                continue
+            reach(CrashPoint.AFTER_OPEN_EPOCH)
+            head = self.tip
+            assert head is not None
+            return head
+
+    # ---- planning and putting
+
+    def ticket(self, *, opens_epoch: bool = False) -> Ticket:
+        """The next free place after everything planned."""
+        tip = self.tip
+        epoch = tip.epoch if tip is not None else 0
+        return Ticket(
+            seq=tip.seq + 1 if tip is not None else 0,
+            epoch=epoch + 1 if opens_epoch else epoch,
+            commit_id=self._random_bytes(16),
+            previous_id=tip.commit_id if tip is not None else ZERO_ID,
+        )
+
+    def plan(
+        self, ticket: Ticket, edits: Sequence[EditBatch], inline: Sequence[Buffer] = ()
+    ) -> PlannedCommit:
+        """Fix the bytes of a commit and its changes. A commit that breaks a rule is refused here (``Corrupt``), unwritten."""
+        commit = Commit(
+            seq=ticket.seq,
+            epoch=ticket.epoch,
+            archive_id=self.reader.identity.archive_id,
+            commit_id=ticket.commit_id,
+            previous_id=ticket.previous_id,
+            writer_id=self.writer_id,
+            edits=edits,
+            inline_length=sum(len(p) for p in inline),
+        )
+        changes = apply(self.planned().view, commit)
+        parts = tuple(encode_commit(commit, inline))
+        with self._lock:
+            self._pending.append(changes)
+            self._tip = changes.head
+        return PlannedCommit(commit, parts, changes)
+
+    def put(self, planned: PlannedCommit) -> int:
+        """Make a planned commit real and enter it in the local cache. Returns the store's time of it in ms.
+
+        ``Fenced``: the number belongs to somebody else. ``Unavailable``: told to give up while the outcome was unknown.
+        """
+        reach(CrashPoint.BEFORE_COMMIT)
+        date_ms = self._put_until_known(planned)
+        reach(CrashPoint.AFTER_COMMIT)
+        store_changes(self.store, [planned.changes])
+        with self._lock:
+            self._pending.pop(0)
+        reach(CrashPoint.AFTER_METADATA)
+        return date_ms
+
+    def _put_until_known(self, planned: PlannedCommit) -> int:
+        key = self.reader.keys.commit(planned.commit.seq)
+        pause = self._resend_wait
+        while True:
+            try:
+                return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
+            except Conflict:
+                try:
+                    return self._read_back(planned, key)
+                except Unavailable as e:
+                    unknown = e
+            except Unavailable as e:
+                unknown = e
+            self._on_unknown()
+            if self._clock.wait(pause, self._give_up):
+                raise Unavailable(
+                    "stopped while the outcome of a commit was unknown",
+                    hint="start the daemon again: it reads the log and goes on where it ends",
+                    key=key,
+                    cause=unknown.message,
+                )
+            pause = min(pause * 2, RESEND_MAX_SECONDS)
+
+    def _read_back(self, planned: PlannedCommit, key: str) -> int:
+        """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""
+        found = self.reader.read(planned.commit.seq)
+        if found is not None and found.commit.commit_id == planned.commit.commit_id:
+            return found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+        raise Fenced(
+            "another writer took this archive over",
+            hint="run one daemon per broker; start with --take-over to claim the archive for this one",
+            key=key,
+            expected=planned.commit.commit_id.hex(),
+            found="nothing"
+            if found is None
+            else f"{found.commit.commit_id.hex()} of writer {found.commit.writer_id.hex()}",
+        )

@@ -1,0 +1,218 @@
+"""Reading objects: their tables through a bounded cache, their blocks in few requests, every byte checked before use.
+
+Data that travels inside a commit is read the same way: its object begins at byte 0 of the commit's key.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
+
+from tiered.archive.entities import ObjectState, RunState
+from tiered.archive.keys import ArchiveKeys
+from tiered.codec.block import BlockTable, decode_block_table, decompress
+from tiered.codec.directory import Directory, decode_directory
+from tiered.codec.keyindex import KeyFilter, KeysReader
+from tiered.codec.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
+from tiered.codec.sections import Section, SectionKind
+from tiered.errors import Corrupt
+from tiered.model import ByteRange
+from tiered.provider.base import Provider
+
+COALESCE_BYTES = 8 * 1024 * 1024
+"""Largest request made of neighbouring blocks."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSlice:
+    """One block of a run, decompressed. ``first_row`` counts in the object's columns."""
+
+    first_queue_offset: int
+    rows: int
+    first_row: int
+    data: bytes
+
+
+class ObjectReader:
+    """Tables and blocks of one archive's objects. Thread-safe. ``cache_bytes`` bounds the decoded tables that are kept."""
+
+    def __init__(self, provider: Provider, keys: ArchiveKeys, archive_id: bytes, *, cache_bytes: int) -> None:
+        self._provider = provider
+        self._keys = keys
+        self._archive_id = archive_id
+        self._tables: LRUCache[tuple[str, str], tuple[int, Any]] = LRUCache(
+            cache_bytes, getsizeof=lambda v: v[0]
+        )
+        self._lock = threading.Lock()
+
+    def key_of(self, item: ObjectState) -> str:
+        """The provider's key that holds an object."""
+        return self._keys.key(item.path) if item.path else self._keys.commit(item.ref.commit_seq)
+
+    def block_table(self, item: ObjectState) -> BlockTable:
+        """All blocks of an object."""
+        key, section = self.key_of(item), self._section(item, SectionKind.BLOCK_TABLE)
+        cached = self._cached(key, "blocks")
+        if cached is None:
+            table = decode_block_table(self._fetch(key, section.range), section, key=key)
+            cached = self._keep(key, "blocks", table, table.nbytes)
+        found: BlockTable = cached
+        return found
+
+    def directory(self, item: ObjectState) -> Directory:
+        """Runs, topics and tags of an object."""
+        key, section = self.key_of(item), self._section(item, SectionKind.DIRECTORY)
+        cached = self._cached(key, "directory")
+        if cached is None:
+            made = decode_directory(self._fetch(key, section.range), section, key=key)
+            cached = self._keep(key, "directory", made, made.runs.nbytes + 64 * len(made.tags))
+        directory: Directory = cached
+        return directory
+
+    def footer(self, item: ObjectState) -> Footer:
+        """The object's own footer, compared with the fold: ``Corrupt`` if another object lies under its key."""
+        key = self.key_of(item)
+        tail = self._fetch(key, ByteRange(item.length - FOOTER_BYTES, item.length))
+        footer = decode_footer(tail, object_length=item.length, key=key)
+        if (footer.object_id, footer.archive_id) != (item.object_id, self._archive_id):
+            raise Corrupt(
+                "another object lies under this key",
+                key=key, expected=item.object_id.hex(), found=footer.object_id.hex(),
+            )  # fmt: skip
+        if dict(footer.sections) != as_sections(item.sections):
+            raise Corrupt("object and fold disagree on its sections", key=key, found=footer.sections)
+        return footer
+
+    def columns(
+        self, item: ObjectState, names: Sequence[str], first_row: int, rows: int
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Columns of some rows of an object (``ROW_DTYPE`` names)."""
+        reader = self._columns_reader(item)
+        key = self.key_of(item)
+        pieces = [self._fetch(key, r) for r in reader.ranges(names, first_row, rows)]
+        return reader.decode(names, first_row, rows, pieces)
+
+    def key_entries(self, item: ObjectState, key_hash: int) -> npt.NDArray[Any]:
+        """Entries (hash, run, queue offset) of a key's hash in an object; empty when it has none."""
+        key = self.key_of(item)
+        sections = as_sections(item.sections)
+        if SectionKind.KEYS not in sections:
+            return np.zeros(0, dtype=[("hash", "<u8"), ("run", "<i4"), ("queue_offset", "<i8")])
+        reader = self._cached(key, "keys")
+        if reader is None:
+            index = sections[SectionKind.KEY_INDEX]
+            made = KeysReader(self._fetch(key, index.range), sections, key=key)
+            reader = self._keep(key, "keys", made, index.length * 4 + 256)
+        pieces = [self._fetch(key, r) for r in reader.ranges(key_hash)]
+        found: npt.NDArray[Any] = reader.decode(pieces, key_hash)
+        return found
+
+    def key_filter(self, item: ObjectState) -> KeyFilter | None:
+        """The per-run filter of an object; ``None`` when no message in it has a key."""
+        key = self.key_of(item)
+        section = as_sections(item.sections).get(SectionKind.KEY_FILTER)
+        if section is None:
+            return None
+        cached = self._cached(key, "filter")
+        if cached is None:
+            made = KeyFilter(self._fetch(key, section.range), section, key=key)
+            cached = self._keep(key, "filter", made, section.length * 2 + 256)
+        found: KeyFilter = cached
+        return found
+
+    def blocks(self, item: ObjectState, run: RunState, first_block: int, count: int) -> list[BlockSlice]:
+        """Blocks [first_block, first_block + count) of the object, all of ``run``; neighbours come in one request.
+
+        ``Corrupt`` if bytes or tables disagree with their checksums or with the fold.
+        """
+        key, table = self.key_of(item), self.block_table(item)
+        if first_block < run.first_block or first_block + count > run.first_block + run.block_count:
+            raise Corrupt(
+                "a block range lies outside its run", key=key, expected=run.first_block, found=first_block
+            )
+        if first_block + count > len(table):
+            raise Corrupt(
+                "the block table is too short", key=key, expected=first_block + count, found=len(table)
+            )
+        rows_before = int(table["rows"][run.first_block : first_block].sum())
+        result: list[BlockSlice] = []
+        first_row = run.first_row + rows_before
+        for start, end in _coalesced(table, first_block, first_block + count):
+            begin = int(table["position"][start])
+            last = end - 1
+            stop = int(table["position"][last]) + int(table["stored_length"][last])
+            data = memoryview(self._fetch(key, ByteRange(begin, stop)))
+            for b in range(start, end):
+                block = _decode_block(data, table[b], begin, key)
+                rows = int(table["rows"][b])
+                result.append(BlockSlice(int(table["first_queue_offset"][b]), rows, first_row, block))
+                first_row += rows
+        return result
+
+    def _columns_reader(self, item: ObjectState) -> ColumnsReader:
+        key = self.key_of(item)
+        cached = self._cached(key, "columns")
+        if cached is None:
+            sections = as_sections(item.sections)
+            index = sections[SectionKind.COLUMN_INDEX]
+            made = ColumnsReader(self._fetch(key, index.range), sections, key=key)
+            cached = self._keep(key, "columns", made, index.length * 8 + 256)
+        reader: ColumnsReader = cached
+        return reader
+
+    def _section(self, item: ObjectState, kind: SectionKind) -> Section:
+        return as_sections(item.sections)[kind]
+
+    def _fetch(self, key: str, wanted: ByteRange) -> bytes:
+        data = self._provider.get(key, wanted.start, wanted.length).data
+        if len(data) != wanted.length:
+            raise Corrupt(
+                "an object is shorter than its tables say",
+                key=key, position=wanted.start, expected=wanted.length, found=len(data),
+            )  # fmt: skip
+        return data
+
+    def _cached(self, key: str, what: str) -> Any:
+        with self._lock:
+            found = self._tables.get((key, what))
+        return None if found is None else found[1]
+
+    def _keep(self, key: str, what: str, value: T, size: int) -> T:
+        with self._lock:
+            if size <= self._tables.maxsize:
+                self._tables[(key, what)] = (max(1, size), value)
+        return value
+
+
+def _coalesced(table: BlockTable, first: int, end: int) -> list[tuple[int, int]]:
+    """Ranges of neighbouring blocks of at most ``COALESCE_BYTES`` stored, at least one block each."""
+    ranges: list[tuple[int, int]] = []
+    start = first
+    while start < end:
+        limit = int(table["position"][start]) + COALESCE_BYTES
+        ends = table["position"][start:end] + table["stored_length"][start:end]
+        stop = start + max(1, int(np.searchsorted(ends, limit, side="right")))
+        ranges.append((start, stop))
+        start = stop
+    return ranges
+
+
+def _decode_block(data: memoryview, row: npt.NDArray[Any], begin: int, key: str) -> bytes:
+    position = int(row["position"])
+    at = position - begin
+    return decompress(
+        data[at : at + int(row["stored_length"])],
+        codec=int(row["codec"]),
+        raw_length=int(row["raw_length"]),
+        crc32c=int(row["crc32c"]),
+        key=key,
+        position=position,
+    )

@@ -1,0 +1,148 @@
+"""Reading the log: a commit, all later commits, the end; folding them into a metadata store.
+
+The rules are ``archive.md`` section 5, *Opening* and *Reading the log*: the end is a 404 and then a listing of ``checkpoint/``
+that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.checkpoint import load_checkpoint, newest_checkpoint
+from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
+from tiered.codec.commit import decode_commit, tail_length
+from tiered.codec.edits import Commit
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Provider
+
+TAIL_BYTES = 256 * 1024
+"""First request for a commit: footer and edits of all but the largest commits, without their inline data."""
+
+MERGE_COMMITS = 64
+"""Commits folded before one batch goes into the metadata store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCommit:
+    """A commit and when the store says it was written and answered."""
+
+    commit: Commit
+    date_ms: int
+    last_modified_ms: int | None
+    inline_length: int
+
+
+class LogReader:
+    """A plain reader of one archive's log. Stateless but for its arguments; any number of them may run."""
+
+    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
+        self.provider = provider
+        self.keys = keys
+        self.identity = identity
+
+    def read(self, seq: int) -> ReadCommit | None:
+        """Commit ``seq``, or ``None`` if its key is not there. ``Corrupt``/``Refused`` as the decoder says."""
+        key = self.keys.commit(seq)
+        try:
+            tail = self.provider.get(key, -TAIL_BYTES)
+        except NotFound:
+            return None
+        data = tail.data
+        total = tail.object_length if tail.object_length is not None else len(data)
+        needed = tail_length(data, key=key)
+        if needed > len(data):
+            if needed > total:
+                raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
+            data = self.provider.get(key, -needed).data
+        commit = decode_commit(data, key=key)
+        if commit.seq != seq or commit.archive_id != self.identity.archive_id:
+            raise Corrupt("a commit lies under another's key", key=key, expected=seq, found=commit.seq)
+        return ReadCommit(commit, tail.date_ms, tail.last_modified_ms, commit.inline_length)
+
+    def checkpoint_above(self, seq: int) -> bool:
+        """Whether any checkpoint, usable or not, is named above ``seq``."""
+        after = self.keys.checkpoint(seq) if seq >= 0 else None
+        return (
+            next(self.provider.list(self.keys.checkpoint_prefix, start_after=after, limit=1), None)
+            is not None
+        )
+
+    def fold(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+        """Bring ``store`` to the end of the log: from its own position if the bucket agrees, else from the newest checkpoint.
+
+        Returns the head, ``None`` for an empty log. ``Refused`` if the bucket ends before the cached fold, ``Corrupt`` if a
+        commit does not fit the fold twice.
+        """
+        self._check_cache(store)
+        for again in (False, True):
+            try:
+                return self._follow(store, progress)
+            except Corrupt:
+                if again:
+                    raise
+            store.clear()
+            self._load_newest(store)
+        raise AssertionError("unreachable")
+
+    def _check_cache(self, store: MetadataStore) -> None:
+        """Keep the cached fold only if archive id and commit id at its position agree with the bucket."""
+        head = ArchiveState(store).head()
+        if head is not None and head.archive_id == self.identity.archive_id:
+            found = self.read(head.seq)
+            if found is not None and found.commit.commit_id == head.commit_id:
+                return
+            if found is None and not self.checkpoint_above(head.seq - 1):
+                raise Refused(
+                    "the archive ends before what this machine has seen of it: commits are missing from the bucket",
+                    hint="restore the bucket; or delete the local state directory to accept the bucket as it is",
+                    key=self.keys.commit(head.seq),
+                    expected=head.commit_id.hex(),
+                    found="no such commit",
+                )
+        store.clear()
+        self._load_newest(store)
+
+    def _load_newest(self, store: MetadataStore) -> None:
+        newest = newest_checkpoint(self.provider, self.keys)
+        if newest is not None:
+            load_checkpoint(self.provider, newest, store)
+
+    def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
+        while True:
+            head = ArchiveState(store).head()
+            seq = head.seq if head is not None else -1
+            reached = self._follow_once(store, seq, progress)
+            if not self.checkpoint_above(reached):
+                return ArchiveState(store).head()
+            if self.read(reached + 1) is None:
+                store.clear()
+                self._load_newest(store)
+
+    def _follow_once(self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None) -> int:
+        pending: list[Changes] = []
+        while (found := self.read(seq + 1)) is not None:
+            pending.append(apply(Overlay(store, pending), found.commit))
+            seq += 1
+            if progress is not None:
+                progress(seq)
+            if len(pending) >= MERGE_COMMITS:
+                store_changes(store, pending)
+                pending = []
+        store_changes(store, pending)
+        return seq
+
+
+def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
+    """Put the changes of consecutive commits as one atomic batch."""
+    if not changes:
+        return
+    merged: dict[bytes, bytes | None] = {}
+    for c in changes:
+        merged.update(c.values)
+    puts = [(k, v) for k, v in merged.items() if v is not None]
+    deletes = [k for k, v in merged.items() if v is None]
+    store.put_many(puts, deletes, applied=changes[-1].head.position())

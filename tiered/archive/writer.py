@@ -1,0 +1,77 @@
+"""The writer's local files: its id, and the record that it was fenced. Both live in the state directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tiered.errors import Invalid, Refused
+
+WRITER_FILE = "writer-id"
+FENCE_FILE = "fenced"
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    with open(temporary, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def ensure_directory(directory: Path, key: str) -> None:
+    """Make the directory; ``Invalid`` naming the setting when it cannot be made or written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(13, "not writable")
+    except OSError as e:
+        raise Invalid(
+            f"cannot use this directory: {e.strerror or e}",
+            hint=f"set {key} to a writable directory",
+            path=str(directory),
+        ) from e
+
+
+def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> bytes:
+    """The 16 random bytes that name this writer; made and synced at the first call. A damaged file is replaced by a new id."""
+    path = directory / WRITER_FILE
+    try:
+        data = bytes.fromhex(path.read_text().strip())
+        if len(data) == 16:
+            return data
+    except (FileNotFoundError, ValueError):
+        pass
+    made = random_bytes(16)
+    _write_durably(path, made.hex().encode() + b"\n")
+    return made
+
+
+def record_fence(directory: Path, why: str) -> None:
+    """Remember that this writer was fenced: a restart then waits for ``--take-over``, whatever restarts it."""
+    _write_durably(directory / FENCE_FILE, why.encode() + b"\n")
+
+
+def check_fence(directory: Path, *, take_over: bool) -> None:
+    """``Refused`` if a fence is recorded, unless told to take over, which forgets it."""
+    path = directory / FENCE_FILE
+    try:
+        why = path.read_text().strip()
+    except FileNotFoundError:
+        return
+    if take_over:
+        path.unlink(missing_ok=True)
+        return
+    raise Refused(
+        "this daemon was fenced: another writer owns the archive",
+        hint="stop the other daemon, then start this one with --take-over",
+        path=str(path),
+        found=why,
+    )

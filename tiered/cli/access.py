@@ -1,0 +1,58 @@
+"""Opening an archive for a verb that reads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.open import ReadArchive, open_archive
+from tiered.cli.options import settings_from
+from tiered.cli.output import Output
+from tiered.clock import SystemClock
+from tiered.daemon.config import Loaded, where_to_set
+from tiered.errors import Invalid
+from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.settings import MIB
+from tiered.source.topics import TopicPolicy
+
+TABLE_CACHE_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An archive opened for one verb."""
+
+    loaded: Loaded
+    provider: Provider
+    archive: ReadArchive
+    topics: TopicPolicy
+
+
+@contextlib.contextmanager
+def reading(
+    out: Output,
+    config: Path | None,
+    archive: str | None,
+    sets: list[str] | None,
+    *,
+    store: str | None = None,
+) -> Iterator[Opened]:
+    """Fold the archive that the settings name, in memory, and close it after the block."""
+    loaded = settings_from(config, store, archive, sets)
+    settings = loaded.settings
+    if not settings.archive.url:
+        raise Invalid("no archive is named", key="archive.url", hint=where_to_set("archive.url", loaded))
+    provider = open_provider(settings.archive.url, settings.store, SystemClock())
+    try:
+        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+        with out.progress("reading the log", 0) as advance:
+            opened = open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance)
+        policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
+        yield Opened(loaded, provider, opened, policy)
+    finally:
+        provider.close()

@@ -1,0 +1,85 @@
+"""``tiered gen``: writes a store as a broker does, for demos, benchmarks and tests."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.cli.options import JsonFlag, output
+from tiered.cli.output import Kind
+from tiered.clock import SystemClock
+from tiered.daemon.signals import Signals
+from tiered.daemon.values import size_in_bytes
+
+_FOLLOW_BATCH = 1 << 40
+
+
+def command(
+    store: Annotated[
+        Path,
+        typer.Option(
+            "--store", metavar="DIR", help="Store directory to write; one that is there is continued."
+        ),
+    ],
+    messages: Annotated[int, typer.Option("--messages", min=0, help="Messages to append.")] = 100_000,
+    topics: Annotated[int, typer.Option("--topics", min=1, max=100_000, help="Topics.")] = 1,
+    queues: Annotated[int, typer.Option("--queues", min=1, max=1_000_000, help="Queues of each topic.")] = 4,
+    body_bytes: Annotated[
+        str, typer.Option("--body-bytes", metavar="SIZE", help="Body size, such as 1024 or 4KiB.")
+    ] = "1024",
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.001, help="Messages a second; without: as fast as possible."),
+    ] = None,
+    file_bytes: Annotated[
+        str, typer.Option("--file-bytes", metavar="SIZE", help="Size of a commitlog file.")
+    ] = "64MiB",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Same seed, same bodies and tags.")] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Ignore --messages and go on until stopped.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Write a broker-format store as a broker does: append, roll files, consume queues.
+
+    SIGTERM or Ctrl-C stops cleanly; kill -9 leaves a torn store, as it would a broker's.
+    """
+    from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
+
+    out = output(json)
+    options = GeneratorOptions(
+        store_dir=store,
+        messages=_FOLLOW_BATCH if follow else messages,
+        topics=topic_names(topics, "DemoTopic"),
+        queues=queues,
+        body_bytes=size_in_bytes("--body-bytes", body_bytes),
+        rate=rate,
+        seed=seed,
+        file_bytes=size_in_bytes("--file-bytes", file_bytes),
+    )
+    clock, stop = SystemClock(), threading.Event()
+    generator = StoreGenerator(options, clock)
+    begun = clock.monotonic()
+    with Signals(stop, clock), generator:
+        first = generator.physical_offset
+        with out.progress("appending", 0 if follow else messages) as advance:
+            written = generator.run(stop, advance)
+        end = generator.physical_offset
+    seconds = clock.monotonic() - begun
+    out.record(
+        {
+            "store": str(store),
+            "messages": written,
+            "topics": topics,
+            "queues": topics * queues,
+            "start_offset": first,
+            "end_offset": end,
+            "bytes": end - first,
+            "seconds": round(seconds, 3),
+            "messages_per_second": round(written / seconds) if seconds > 0 else None,
+        },
+        kinds={"bytes": Kind.SIZE, "messages": Kind.COUNT, "messages_per_second": Kind.COUNT},
+    )

@@ -1,0 +1,145 @@
+"""The ``tiered`` command: finds the verb, runs it, and turns what happens into an exit code.
+
+A verb ``v`` lives in ``tiered/cli/v.py`` and exposes either ``command``, a function with Typer annotations, or ``app``, a
+Typer group. Only the module of the verb that was asked for is imported, so that ``tiered gen`` never pays for S3. A
+verb returns ``None``, or an exit code of its own. ``--debug`` is understood anywhere on the line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from tiered.cli.output import speaker
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.service import EXIT_UNEXPECTED, exit_code
+from tiered.version import __version__
+
+VERBS: Mapping[str, str] = {
+    "run": "Archive a broker: the daemon.",
+    "status": "Lag, offsets and health of one archive.",
+    "topics": "Archived topics.",
+    "queues": "Archived queues with their offsets.",
+    "read": "Messages of a queue, as table, JSON or the broker's own bytes.",
+    "query": "Find messages by key, message id or time.",
+    "verify": "Check an archive; --deep re-reads every byte.",
+    "config": "Show, check or generate settings.",
+    "doctor": "Check everything a daemon needs, with the fix for what is missing.",
+    "gen": "Write a broker-format store for demos and tests.",
+}
+
+EXIT_INTERRUPTED = 130
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "good",
+    TieredError.exit_code: "damage found, or a general error",
+    Invalid.exit_code: "input or settings are wrong",
+    Refused.exit_code: "declined, because a guarantee would be lost",
+    Unavailable.exit_code: "store, broker or disk does not answer: try again",
+    NotFound.exit_code: "queue, offset, key or file is not there",
+    Conflict.exit_code: "somebody else created it first",
+    Fenced.exit_code: "another writer owns the archive",
+    Corrupt.exit_code: "bytes are not what their checksum or format says",
+    EXIT_UNEXPECTED: "a bug: --debug shows the traceback",
+    EXIT_INTERRUPTED: "interrupted",
+}
+
+
+def _epilog() -> str:
+    return "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+
+
+def build(args: Sequence[str]) -> typer.Typer:
+    """The application with the verb named in ``args`` registered, or every verb that exists when none is named."""
+    app = typer.Typer(
+        name="tiered",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        epilog=_epilog(),
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    asked = next((word for word in args if not word.startswith("-")), None)
+    for verb in [asked] if asked in VERBS else VERBS:
+        if importlib.util.find_spec(f"tiered.cli.{verb}") is not None:
+            _register(app, str(verb))
+    return app
+
+
+def _register(app: typer.Typer, verb: str) -> None:
+    module = importlib.import_module(f"tiered.cli.{verb}")
+    group = getattr(module, "app", None)
+    if group is not None:
+        app.add_typer(group, name=verb, short_help=VERBS[verb])
+    else:
+        app.command(verb, short_help=VERBS[verb])(module.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        speaker(json_output=False).lines([f"tiered {__version__}"])
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; understood anywhere.")] = False,
+) -> None:
+    """Tiered storage for Apache RocketMQ: archives a live broker's commitlog to S3 or POSIX, exactly once."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (``EXIT_CODES``)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    end = words.index("--") if "--" in words else len(words)
+    debug, as_json = "--debug" in words[:end], "--json" in words[:end]
+    words = [word for number, word in enumerate(words) if word != "--debug" or number >= end]
+    try:
+        command = typer.main.get_command(build(words))
+        result = command.main(args=words, prog_name="tiered", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) and not isinstance(result, bool) else 0
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return 1
+    except typer.TyperException as error:
+        return _tell(_usage(error, words), debug=debug, as_json=as_json)
+    except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
+        return _tell(error, debug=debug, as_json=as_json)
+
+
+def _usage(error: typer.TyperException, words: Sequence[str]) -> Exception:
+    """A wrong command line as one of the program's own errors."""
+    verb = next((word for word in words if word in VERBS), None)
+    text = " ".join(error.format_message().split()).rstrip(".")
+    return Invalid(text, hint=f"tiered {verb} --help" if verb else "tiered --help lists the verbs")
+
+
+def _tell(error: BaseException, *, debug: bool, as_json: bool) -> int:
+    speaker(json_output=as_json).error(error, debug=debug)
+    return exit_code(error)
+
+
+def _drop_stdout() -> None:
+    """The reader of stdout is gone: keep the interpreter from complaining when it flushes at exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

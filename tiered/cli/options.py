@@ -1,0 +1,66 @@
+"""Options that several verbs share, and the settings they give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.cli.output import Output, speaker
+from tiered.daemon.checks import check
+from tiered.daemon.config import Loaded, environment, load
+from tiered.errors import Invalid
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML settings; also TIERED_CONFIG.")
+]
+StoreDir = Annotated[
+    str | None,
+    typer.Option("--store", metavar="DIR", help="The broker's store directory (source.store_dir)."),
+]
+ArchiveUrl = Annotated[
+    str | None,
+    typer.Option("--archive", metavar="URL", help="file:///…, s3://bucket/prefix, memory:// (archive.url)."),
+]
+SetValues = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as section.key=value; repeatable."),
+]
+
+
+def flags(
+    store: str | None = None, archive: str | None = None, sets: list[str] | None = None
+) -> dict[str, object]:
+    """Flags that were given, by dotted key. Raises ``Invalid`` for a ``--set`` without ``=``."""
+    given: dict[str, object] = {}
+    for pair in sets or ():
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise Invalid("--set wants section.key=value", found=pair, hint="for example --set web.port=0")
+        given[key.strip()] = value
+    if store is not None:
+        given["source.store_dir"] = store
+    if archive is not None:
+        given["archive.url"] = archive
+    return given
+
+
+def settings_from(
+    config: Path | None = None,
+    store: str | None = None,
+    archive: str | None = None,
+    sets: list[str] | None = None,
+    *,
+    writer: bool = False,
+) -> Loaded:
+    """Load every layer and check it; ``writer`` asks for what ``tiered run`` needs."""
+    loaded = load(config, environment(), flags(store, archive, sets))
+    check(loaded, writer=writer)
+    return loaded
+
+
+def output(json_output: bool) -> Output:
+    """The speaker of this call."""
+    return speaker(json_output=json_output)

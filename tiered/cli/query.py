@@ -1,0 +1,113 @@
+"""``tiered query``: find messages by key, by message id, or an offset by time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tiered.archive.flatfile import FlatMessageFile
+from tiered.archive.index import Located, find_physical, query_key
+from tiered.cli.access import Opened, reading
+from tiered.cli.messages import message_record
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.output import Column, Kind
+from tiered.codec.message import decode_message_id
+from tiered.errors import Invalid, NotFound
+from tiered.model import MessageQueue, PhysicalOffset
+
+COLUMNS = (
+    Column("topic"),
+    Column("queue_id", "queue"),
+    Column("queue_offset", "offset", Kind.COUNT),
+    Column("store_timestamp", "stored", Kind.TIME),
+    Column("tags"),
+    Column("keys"),
+    Column("unique_key", "unique key"),
+    Column("msg_id", "message id"),
+    Column("body_size", "size", Kind.SIZE),
+)
+
+
+def command(
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic, with --key, --unique-key or --time.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="One of a message's KEYS.")] = None,
+    unique_key: Annotated[str | None, typer.Option("--unique-key", help="A client's message id (UNIQ_KEY).")] = None,
+    msg_id: Annotated[str | None, typer.Option("--msg-id", help="A broker's message id: store host and offset.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id, with --time.")] = None,
+    time: Annotated[int | None, typer.Option("--time", help="Store time in ms: the first offset at or after it.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Messages at most.")] = 64,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Find messages by key, unique key or message id; or the offset of a store time. Exit code 5 when nothing is found."""
+    asked = [name for name, given in (("--key", key), ("--unique-key", unique_key), ("--msg-id", msg_id), ("--time", time))
+             if given is not None]  # fmt: skip
+    if len(asked) != 1:
+        raise Invalid(
+            "query wants exactly one of --key, --unique-key, --msg-id, --time", found=" ".join(asked) or "none",
+            hint="for example: tiered query --topic Orders --key order-17",
+        )  # fmt: skip
+    out = output(json)
+    with reading(out, config, archive, sets) as opened:
+        if time is not None:
+            out.record(_by_time(opened, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME})
+            return 0
+        if msg_id is not None:
+            found = [_by_message_id(opened, msg_id)]
+        else:
+            name, wanted = _needed(topic, "--topic"), key if key is not None else unique_key
+            matches = query_key(
+                opened.archive.state, opened.archive.objects, name, str(wanted), unique=unique_key is not None
+            )
+            found = [located for _, located in zip(range(limit), matches, strict=False)]
+        if not found:
+            raise NotFound("no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact")
+        rows = [message_record(m.queue_offset, m.record) for m in found]
+        if json:
+            out.table([*rows[0]] if len(rows) == 1 else _all_names(rows), [[r.get(n) for n in _all_names(rows)] for r in rows])
+        else:
+            out.table(COLUMNS, [[r[c.name] for c in COLUMNS] for r in rows])
+    return 0
+
+
+def _all_names(rows: list[dict[str, object]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _needed(value: str | None, flag: str) -> str:
+    if value is None:
+        raise Invalid(f"{flag} is needed here", hint="tiered query --help")
+    return value
+
+
+def _by_time(opened: Opened, topic: str, queue: int | None, store_time_ms: int) -> dict[str, object]:
+    if queue is None:
+        raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
+    file = FlatMessageFile(opened.archive.state, opened.archive.objects, MessageQueue(topic, queue))
+    found = file.offset_by_time(store_time_ms)
+    return {
+        "topic": topic,
+        "queue_id": queue,
+        "store_time": store_time_ms,
+        "queue_offset": found,
+        "at_end": found == file.max_offset,
+    }
+
+
+def _by_message_id(opened: Opened, message_id: str) -> Located:
+    """The record at the id's physical offset, in the lineage whose record also has the id's store host; newest lineage first."""
+    host, offset = decode_message_id(message_id)
+    head = opened.archive.state.head()
+    for lineage in range(head.highest_lineage if head is not None else 0, 0, -1):
+        try:
+            found = find_physical(opened.archive.state, opened.archive.objects, PhysicalOffset(offset), lineage)
+        except NotFound:
+            continue
+        if found.message.store_host == host:
+            return found
+    raise NotFound(
+        "no archived message has this id", hint="see tiered status for what is archived", msg_id=message_id, offset=offset
+    )

@@ -1,0 +1,117 @@
+"""``tiered read``: messages of one queue."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from tiered.archive.flatfile import FlatMessageFile
+from tiered.cli.access import reading
+from tiered.cli.messages import message_record
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.output import Column, Kind
+from tiered.codec.message import decode_message
+from tiered.errors import Invalid
+from tiered.model import MessageQueue
+
+COLUMNS = (
+    Column("queue_offset", "offset", Kind.COUNT),
+    Column("store_timestamp", "stored", Kind.TIME),
+    Column("tags"),
+    Column("keys"),
+    Column("body_bytes", "size", Kind.SIZE),
+    Column("msg_id", "message id"),
+    Column("body"),
+)
+
+BODY_PREVIEW_BYTES = 60
+
+
+class Format(str, Enum):
+    """How messages are shown."""
+
+    TABLE = "table"
+    JSON = "json"
+    RAW = "raw"
+
+
+def command(
+    topic: Annotated[str, typer.Option("--topic", help="Topic.")],
+    queue: Annotated[int, typer.Option("--queue", min=0, help="Queue id.")],
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="First queue offset; default: the minimum.")] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="Messages at most; 0: all there are.")] = 32,
+    format: Annotated[Format, typer.Option("--format", help="raw: the broker's records back to back.")] = Format.TABLE,
+    out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write raw bytes here, not to stdout.")] = None,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> None:
+    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, original physical offsets included."""
+    if out_file is not None and format is not Format.RAW:
+        raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
+    out = output(json or format is Format.JSON)
+    with reading(out, config, archive, sets) as opened:
+        file = FlatMessageFile(opened.archive.state, opened.archive.objects, MessageQueue(topic, queue))
+        start = file.min_offset if offset is None else offset
+        if start > file.max_offset:
+            raise Invalid(
+                "the offset lies behind the queue's end",
+                hint=f"readable offsets are [{file.min_offset}, {file.max_offset})",
+                offset=start,
+            )
+        stretches = file.read(start, count or None)
+        if format is Format.RAW:
+            with _sink(out_file) as sink:
+                for stretch in stretches:
+                    sink.write(stretch.data)
+            return
+        records = ((int(o), stretch.record(i)) for stretch in stretches for i, o in enumerate(stretch.queue_offsets))
+        if json or format is Format.JSON:
+            _write_json(records)
+            return
+        out.table(COLUMNS, (_row(o, bytes(record)) for o, record in records))
+
+
+@contextlib.contextmanager
+def _sink(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise Invalid(
+            f"cannot write the output file: {error.strerror}", path=str(path), hint="choose another --out"
+        ) from error
+
+
+def _write_json(records: Iterator[tuple[int, memoryview]]) -> None:
+    import json as json_module
+
+    for queue_offset, record in records:
+        line = json_module.dumps(message_record(queue_offset, bytes(record)), ensure_ascii=False)
+        sys.stdout.buffer.write(line.encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _row(queue_offset: int, record: bytes) -> tuple[object, ...]:
+    message = decode_message(record)
+    body = message.body[:BODY_PREVIEW_BYTES].decode("utf-8", "backslashreplace")
+    return (
+        queue_offset,
+        message.store_timestamp,
+        message.tags,
+        " ".join(message.keys),
+        len(message.body),
+        message.unique_key or message.message_id,
+        body + ("…" if len(message.body) > BODY_PREVIEW_BYTES else ""),
+    )

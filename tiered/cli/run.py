@@ -1,0 +1,48 @@
+"""``tiered run``: the daemon."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
+from tiered.daemon import logs
+from tiered.daemon.app import run
+from tiered.daemon.checks import check
+from tiered.daemon.config import environment, load
+from tiered.daemon.parts import Choices
+
+
+def command(
+    config: ConfigFile = None,
+    store: StoreDir = None,
+    archive: ArchiveUrl = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Archive everything up to the broker's present end, commit, exit 0.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
+    ] = False,
+    new_lineage: Annotated[
+        bool, typer.Option("--new-lineage", help="Accept a reinstalled broker as a new lineage of the same archive.")
+    ] = False,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")
+    ] = None,
+    sets: SetValues = None,
+) -> int:
+    """Archive a broker's commitlog: tail, upload, commit, until stopped.
+
+    The first SIGTERM or Ctrl-C commits what is buffered and exits 0; the second gives up at once.
+    """
+    given = flags(store, archive, sets)
+    if state is not None:
+        given["state.directory"] = state
+    if new_lineage:
+        given["archive.new_lineage"] = True
+    env = environment()
+    loaded = load(config, env, given)
+    check(loaded, writer=True)
+    logs.configure(loaded.settings.log, loaded.secrets())
+    return run(loaded, Choices(once=once, take_over=take_over), env)

@@ -1,0 +1,100 @@
+"""``tiered status``: one archive at a glance, with the daemon's own word when it runs on this machine."""
+
+from __future__ import annotations
+
+import json as json_module
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.archive.state import ArchiveState
+from tiered.cli.access import reading
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.output import Kind
+from tiered.clock import SystemClock
+from tiered.daemon.app import WEB_PORT_FILE
+from tiered.settings import Settings
+from tiered.source.open import open_source
+
+ASK_SECONDS = 3.0
+
+
+def command(
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    store: StoreDir = None,
+    state: Annotated[str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")] = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> None:
+    """Epoch, head, proven offset, lag, counts and gaps of an archive; lag needs the broker's store or a running daemon."""
+    out = output(json)
+    with reading(out, config, archive, sets, store=store) as opened:
+        settings = opened.loaded.settings
+        view = opened.archive.state
+        head = view.head()
+        told: dict[str, object] = {
+            "archive": opened.provider.url,
+            "cluster": settings.source.cluster,
+            "broker": settings.source.broker,
+            "archive_id": opened.archive.identity.archive_id.hex(),
+            "seq": head.seq if head else None,
+            "epoch": head.epoch if head else None,
+            "lineage": head.lineage if head else None,
+            "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
+            "proven_offset": proven_offset(view),
+            **counts(view),
+        }
+        daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
+        told["daemon"] = daemon if daemon is not None else "not running here"
+        if daemon is None and settings.source.store_dir:
+            told["lag"] = _local_lag(settings, view)
+        out.record(told, kinds={"bytes": Kind.SIZE, "messages": Kind.COUNT, "proven_offset": Kind.COUNT})
+
+
+def proven_offset(view: ArchiveState) -> int | None:
+    """Physical offset below which everything of the current lineage is archived."""
+    head = view.head()
+    if head is None or head.lineage not in head.progress:
+        return None
+    return head.progress[head.lineage].physical_offset
+
+
+def counts(view: ArchiveState) -> dict[str, object]:
+    """Totals over all queues."""
+    queues = messages = size = runs = 0
+    for queue in view.queues():
+        queues, messages, size, runs = queues + 1, messages + queue.messages, size + queue.bytes, runs + queue.runs
+    return {
+        "queues": queues,
+        "messages": messages,
+        "bytes": size,
+        "runs": runs,
+        "gaps": sum(1 for _ in view.gaps()),
+        "physical_gaps": [
+            {"lineage": g.lineage, "start": g.start, "end": g.end, "reason": g.reason} for g in view.phys_gaps()
+        ],
+        "closed_parts": sum(1 for _ in view.closed_parts()),
+    }
+
+
+def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:
+    """``/status`` of the daemon whose state directory this is; ``None`` if it does not answer."""
+    try:
+        port = int((state / WEB_PORT_FILE).read_text())
+        url = f"http://{settings.web.host}:{port}/status"
+        with urllib.request.urlopen(url, timeout=ASK_SECONDS) as answer:  # noqa: S310  (our own address)
+            return dict(json_module.load(answer))
+    except (OSError, ValueError, urllib.error.URLError):
+        return None
+
+
+def _local_lag(settings: Settings, view: ArchiveState) -> dict[str, object]:
+    """Bytes between the broker's end and what is proven, looked up in the broker's own files."""
+    source = open_source(settings.source, settings.hold, SystemClock())
+    end = source.max_offset()
+    source.close()
+    return {"bytes": max(0, end - (proven_offset(view) or 0)), "local_end": end}

@@ -1,0 +1,15 @@
+"""Bytes and their meaning: RocketMQ's records and consume queues, and the archive's own objects and commits.
+
+Owns: every layout the program reads or writes. Records: ``frame`` finds boundaries, ``header`` and
+``columns`` gather fields into arrays, ``properties`` reads tags and keys, ``message`` is the one-record view
+for people and tests, ``consumequeue`` the 20-byte units. Objects: ``block``, ``object``, ``commit``. Sums:
+``checksum``.
+
+Does not own: where bytes come from or go to. No file, socket, clock, setting, log or chance is touched here.
+
+Invariant: a decoder is a pure function; whatever bytes it is given it returns a value or raises ``Corrupt``,
+never reads outside its buffer and never allocates by a length it has not checked against that buffer.
+
+Threads: none of its own; everything may be called from any thread, and works on whole buffers so that the C
+libraries can let go of the interpreter lock.
+"""

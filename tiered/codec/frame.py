@@ -1,0 +1,200 @@
+"""Record boundaries in a buffer: where each record starts, how long it is, and why the walk stopped.
+
+``scan`` hops from size to size and believes as little as it can; ``verify`` proves whole records. Neither
+raises on bad bytes: at a live log's tail bad bytes are ordinary, and the caller decides whether to wait or to
+report.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.checksum import Buffer, body_crcs
+from tiered.codec.header import (
+    BLANK_HEADER_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET_AT,
+    gather,
+    read_headers,
+)
+from tiered.codec.topics import TopicTable
+
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+_SIZE = struct.Struct(">i")
+_NO_LIMIT = 1 << 62
+
+
+class Stop(Enum):
+    """Why a walk over a buffer ended."""
+
+    END = "end"  # at a record boundary: the buffer is used up, or a limit on records or bytes was met
+    PARTIAL = "partial"  # the next record is longer than what is left of the buffer
+    ZERO = "zero"  # bytes never written: size or magic is 0
+    BLANK = "blank"  # the filler that closes a commitlog file
+    CORRUPT = "corrupt"  # none of these
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Whole records, back to back: int64 positions in the buffer and lengths in bytes.
+
+    ``end`` is the position after the last record, where ``stop`` happened. ``blank_length`` is the length a
+    blank record claims (its 8 header bytes included; *not* bounded by the buffer), for ``Stop.BLANK`` only.
+    ``detail`` says what was wrong.
+    """
+
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    end: int
+    stop: Stop
+    blank_length: int | None = None
+    detail: str = ""
+
+    def __len__(self) -> int:
+        """Records found."""
+        return len(self.starts)
+
+
+def scan(
+    buffer: Buffer,
+    *,
+    start: int = 0,
+    base: int | None,
+    max_record_bytes: int,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+) -> Frames:
+    """Find the records of ``buffer`` from position ``start`` on.
+
+    Checks sizes and magics, and, when ``base`` (the physical offset of buffer[0]) is given, that each
+    record's own physical offset is where it lies. Stops at ``max_records`` or before ``max_bytes`` would be
+    exceeded, but finds at least one record if one is whole.
+    """
+    length = memoryview(buffer).nbytes
+    if not 0 <= start <= length:
+        raise ValueError(f"start {start} is outside a buffer of {length} bytes")
+    found, end = _hop(buffer, start, max_record_bytes, max_records, max_bytes)
+    stop, blank_length, detail = _why(buffer, end, max_record_bytes)
+    starts = np.array(found, np.int64)
+    sizes = np.diff(starts, append=np.int64(end))
+    frames = Frames(starts, sizes, end, stop, blank_length, detail)
+    return frames if base is None else _cut_at_wrong_offset(buffer, frames, base)
+
+
+def _hop(
+    buffer: Buffer, start: int, max_record_bytes: int, max_records: int | None, max_bytes: int | None
+) -> tuple[list[int], int]:
+    """The one loop that runs per record: positions of whole records with plausible size and magic, and the
+    end.
+    """
+    length = memoryview(buffer).nbytes
+    limit = length if max_bytes is None else min(length, start + max_bytes)
+    read = _SIZE_AND_MAGIC.unpack_from
+    magics = (MAGIC_V1, MAGIC_V2)
+    found: list[int] = []
+    append = found.append
+    position = start
+    last_header = length - MIN_RECORD_BYTES
+    for _ in range(_NO_LIMIT if max_records is None else max_records):
+        if position > last_header:
+            break
+        size, magic = read(buffer, position)
+        if magic not in magics or not MIN_RECORD_BYTES <= size <= max_record_bytes:
+            break
+        following = position + size
+        if following > limit:
+            if found or following > length:
+                break
+            limit = length  # the first record may exceed max_bytes
+            append(position)
+            position = following
+            break
+        append(position)
+        position = following
+    return found, position
+
+
+def _why(buffer: Buffer, position: int, max_record_bytes: int) -> tuple[Stop, int | None, str]:
+    """What lies at ``position``, where the hop ended; END if nothing, or a whole record (then a limit was
+    met).
+    """
+    length = memoryview(buffer).nbytes
+    left = length - position
+    if left == 0:
+        return Stop.END, None, ""
+    if left < BLANK_HEADER_BYTES:
+        if left >= _SIZE.size and _SIZE.unpack_from(buffer, position)[0] == 0:
+            return Stop.ZERO, None, ""
+        return Stop.PARTIAL, None, f"{left} bytes are left at position {position}"
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if size == 0 or magic == 0:
+        return Stop.ZERO, None, ""
+    if magic == MAGIC_BLANK:
+        if size < BLANK_HEADER_BYTES:
+            return Stop.CORRUPT, None, f"blank record of {size} bytes at position {position}"
+        return Stop.BLANK, size, ""
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return Stop.CORRUPT, None, f"unknown magic 0x{magic:08X} at position {position}"
+    if not MIN_RECORD_BYTES <= size <= max_record_bytes:
+        allowed = f"{MIN_RECORD_BYTES} to {max_record_bytes}"
+        return Stop.CORRUPT, None, f"record of {size} bytes at position {position}, allowed are {allowed}"
+    if size > left:
+        return Stop.PARTIAL, None, f"record of {size} bytes at position {position}, {left} bytes are left"
+    return Stop.END, None, ""
+
+
+def _cut_at_wrong_offset(buffer: Buffer, frames: Frames, base: int) -> Frames:
+    offsets = gather(buffer, frames.starts + PHYSICAL_OFFSET_AT, ">i8").astype(np.int64)
+    wrong = offsets != frames.starts + base
+    if not wrong.any():
+        return frames
+    row = int(wrong.argmax())
+    place = base + int(frames.starts[row])
+    return _cut(frames, row, f"the record at physical offset {place} says it lies at {int(offsets[row])}")
+
+
+def _cut(frames: Frames, row: int, detail: str) -> Frames:
+    return Frames(
+        frames.starts[:row], frames.sizes[:row], int(frames.starts[row]), Stop.CORRUPT, None, detail
+    )
+
+
+def verify(buffer: Buffer, frames: Frames, base: int | None) -> Frames:
+    """The records of ``frames`` before the first bad one; if there is one, ``stop`` is CORRUPT and ``detail``
+    says why.
+
+    Good means: inner lengths add up exactly, the topic is UTF-8, the body has the CRC the header says (0 for
+    an empty body), and with ``base`` the record lies at its physical offset. Raises ``Corrupt`` only if a
+    boundary lies outside the buffer.
+    """
+    if len(frames) == 0:
+        return frames
+    headers = read_headers(buffer, frames.starts, frames.sizes)
+    if headers.flaw is not None:
+        frames = _cut_named(frames, headers.flaw.row, base, headers.flaw.reason)
+    topics = TopicTable(buffer, headers.topic_positions, headers.topic_lengths)
+    bad_topic = topics.first_not_utf8()
+    if bad_topic is not None:
+        frames = _cut_named(frames, bad_topic, base, "topic is not UTF-8")
+    rows = headers.rows[: len(frames)]
+    sums = body_crcs(buffer, rows["body_position"], rows["body_position"] + rows["body_length"])
+    wrong = sums != rows["body_crc"]
+    if wrong.any():
+        row = int(wrong.argmax())
+        reason = f"body CRC is 0x{int(sums[row]):08X}, the header says 0x{int(rows['body_crc'][row]):08X}"
+        frames = _cut_named(frames, row, base, reason)
+    return frames if base is None else _cut_at_wrong_offset(buffer, frames, base)
+
+
+def _cut_named(frames: Frames, row: int, base: int | None, reason: str) -> Frames:
+    position = int(frames.starts[row])
+    where = f"position {position}" if base is None else f"physical offset {base + position}"
+    return _cut(frames, row, f"{reason}: record of {int(frames.sizes[row])} bytes at {where}")

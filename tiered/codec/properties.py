@@ -1,0 +1,237 @@
+"""What the archive needs from message properties, for a whole batch at once: tags, tags code, keys, offsets
+owned.
+
+Properties are ``name 0x01 value 0x02`` repeated. As RocketMQ's parser does: a missing last 0x02 is accepted,
+the first 0x01 of an entry divides it, an entry with an empty name or value is dropped, and of equal names the
+last wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import concat as _concat
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiered.codec.batch import MessageBatch
+from tiered.codec.header import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION, IntArray, gather
+from tiered.codec.javahash import java_hashes
+from tiered.codec.ragged import pieces
+from tiered.codec.topics import intern
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""Delayed messages wait here; their tags code is the time of delivery."""
+
+DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
+    1000 * s for s in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+"""Delay of level 1, 2, … in ms (RocketMQ's default ``messageDelayLevel``)."""
+
+_join = cast("Callable[[bytes, bytes], bytes]", _concat)
+
+_NAME_END = 0x01
+_ENTRY_END = b"\x02"
+_JAVA_DECIMAL = re.compile(rb"[+-]?[0-9]{1,19}\Z")
+_MAX_INNER_NUM = 0x7FFF  # a Java short
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyColumns:
+    """Per message: ``tags_code`` i8 as in the consume queue, ``tag`` i4 (index into ``tags``; 0 = none),
+    ``queue_offsets`` i4 (queue offsets owned: 1, INNER_NUM for an inner batch, 0 for prepared and rollback
+    records).
+
+    Per key (UNIQ_KEYs first, then each entry of KEYS; rows ascend within each): ``key_row`` i8, ``key_hash``
+    u8 = XXH3-64 of topic, 0x00, key.
+    """
+
+    tags_code: npt.NDArray[np.int64]
+    tag: npt.NDArray[np.int32]
+    tags: tuple[bytes, ...]
+    queue_offsets: npt.NDArray[np.int32]
+    key_row: npt.NDArray[np.int64]
+    key_hash: npt.NDArray[np.uint64]
+
+
+def key_hash(topic: str, key: str | bytes) -> int:
+    """XXH3-64 of topic, 0x00, key: how the archive's key index names a key."""
+    raw = key.encode() if isinstance(key, str) else key
+    return xxhash.xxh3_64_intdigest(topic.encode() + b"\0" + raw)
+
+
+def property_columns(
+    batch: MessageBatch, *, delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
+) -> PropertyColumns:
+    """The property-made columns of every record of ``batch``. Any bytes are accepted; malformed entries do
+    not count.
+    """
+    entries = _Entries.parse(batch)
+    rows = len(batch)
+    tag, tags = _values(entries, entries.last(b"TAGS", rows))
+    hashes = java_hashes(tags).astype(np.int64)
+    hashes[0] = 0
+    tags_code = hashes[tag]
+    _put_delivery_times(tags_code, batch, entries, delay_levels_ms)
+    key_row, hashed = _keys(batch, entries)
+    return PropertyColumns(tags_code, tag, tuple(tags), _queue_offsets(batch, entries), key_row, hashed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Every well-formed property of a batch: positions in ``blob`` (names and values) and the row it belongs
+    to.
+    """
+
+    blob: bytes
+    row: IntArray
+    name_start: IntArray
+    name_end: IntArray
+    value_end: IntArray
+
+    @classmethod
+    def parse(cls, batch: MessageBatch) -> _Entries:
+        """All property areas in one blob, each closed by an 0x02 of ours (an extra one only makes an empty
+        entry).
+        """
+        starts = batch.headers["properties_position"]
+        lengths = batch.headers["properties_length"].astype(np.int64)
+        areas = map(batch.buffer.__getitem__, map(slice, starts.tolist(), (starts + lengths).tolist()))
+        blob = _ENTRY_END.join(areas) + _ENTRY_END
+        data = np.frombuffer(blob, np.uint8)
+        marks = np.flatnonzero((data - np.uint8(_NAME_END)) < 2)  # 0x01 or 0x02
+        is_end = data[marks] == _ENTRY_END[0]
+        end_marks = np.flatnonzero(is_end)
+        ends = marks[end_marks]
+        begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
+        # The mark after the previous entry's end is this entry's first: its name's end if it is an 0x01.
+        first = np.concatenate((np.zeros(1, np.int64), end_marks[:-1] + 1))
+        divider = marks[first]
+        good = ~is_end[first] & (divider > begins) & (divider + 1 < ends)
+        # A row's area ends at a known mark, so counting ends tells which entries are its own.
+        area_ends = np.cumsum(lengths + 1) - 1
+        upto = np.searchsorted(ends, area_ends, "right")
+        row = np.repeat(np.arange(len(lengths)), np.diff(upto, prepend=0))
+        if len(lengths) == 0:
+            good[:] = False
+            row = np.zeros(len(good), np.int64)
+        return cls(blob, row[good], begins[good], divider[good], ends[good])
+
+    def named(self, name: bytes) -> IntArray:
+        """Entry numbers of this name, ascending (so rows ascend too)."""
+        found = np.flatnonzero(self.name_end - self.name_start == len(name))
+        for at in range(0, len(name), 4):
+            # Four bytes at a time (the last read overlaps): exact, and no string is made.
+            at = min(at, len(name) - 4)
+            word = int.from_bytes(name[at : at + 4], "big")
+            found = found[gather(self.blob, self.name_start[found] + at, ">u4") == word]
+        return found
+
+    def last(self, name: bytes, rows: int) -> IntArray:
+        """Per row the number of its last entry of this name, or -1. One entry per row at most is what the
+        broker sees.
+        """
+        found = self.named(name)
+        newest = np.full(rows, -1, np.int64)
+        newest[self.row[found]] = found  # of equal indexes numpy keeps the last
+        return newest
+
+    def cut(self, starts: IntArray, ends: IntArray) -> list[bytes]:
+        """The bytes of ranges of the blob."""
+        return pieces(self.blob, starts, ends - starts)
+
+
+def _values(entries: _Entries, entry_of_row: IntArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """(value number per row, distinct values), 0 and b"" for rows that have none."""
+    index = np.zeros(len(entry_of_row), np.int32)
+    having = np.flatnonzero(entry_of_row >= 0)
+    chosen = entry_of_row[having]
+    values = entries.cut(entries.name_end[chosen] + 1, entries.value_end[chosen])
+    index[having], distinct = intern(values, len(having), known=(b"",))
+    return index, distinct
+
+
+def _decimal(value: bytes) -> int | None:
+    """What Java's ``parseInt`` accepts, or ``None``."""
+    return int(value) if _JAVA_DECIMAL.match(value) else None
+
+
+def _put_delivery_times(
+    tags_code: npt.NDArray[np.int64], batch: MessageBatch, entries: _Entries, levels_ms: Sequence[int]
+) -> None:
+    """Replace the tags code of delayed messages that still wait by their time of delivery, in ms."""
+    if SCHEDULE_TOPIC not in batch.topics:
+        return
+    waiting = batch.headers["topic_index"] == batch.topics.index(SCHEDULE_TOPIC)
+    level_index, texts = _values(entries, entries.last(b"DELAY", len(batch)))
+    delays = np.array([_delay_ms(_decimal(text), levels_ms) for text in texts], np.int64)
+    delay = delays[level_index]
+    rows = np.flatnonzero(waiting & (delay >= 0))
+    tags_code[rows] = batch.headers["store_timestamp"][rows] + delay[rows]
+
+
+def _delay_ms(level: int | None, levels_ms: Sequence[int]) -> int:
+    """The delay of a level, the highest one for levels above it; -1 where the broker keeps the ordinary tags
+    code.
+    """
+    if level is None or level <= 0 or not levels_ms:
+        return -1
+    return levels_ms[min(level, len(levels_ms)) - 1]
+
+
+def _queue_offsets(batch: MessageBatch, entries: _Entries) -> npt.NDArray[np.int32]:
+    flags = batch.headers["sys_flag"]
+    owned = np.ones(len(batch), np.int32)
+    inner = (flags & SYS_INNER_BATCH) != 0
+    if inner.any():
+        index, texts = _values(entries, entries.last(b"INNER_NUM", len(batch)))
+        counts = [_decimal(text) for text in texts]
+        usable = [c if c is not None and 1 <= c <= _MAX_INNER_NUM else 1 for c in counts]
+        owned[inner] = np.array(usable, np.int32)[index[inner]]
+    transaction = flags & SYS_TRANSACTION
+    owned[(transaction == SYS_PREPARED) | (transaction == SYS_ROLLBACK)] = 0
+    return owned
+
+
+def _keys(batch: MessageBatch, entries: _Entries) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """(row, hash) of every UNIQ_KEY and of every space-separated entry of KEYS."""
+    unique = entries.last(b"UNIQ_KEY", len(batch))
+    unique = unique[unique >= 0]
+    users = entries.last(b"KEYS", len(batch))
+    users = users[users >= 0]
+    starts, ends, rows = _split_at_spaces(
+        entries, entries.name_end[users] + 1, entries.value_end[users], entries.row[users]
+    )
+    starts = np.concatenate((entries.name_end[unique] + 1, starts))
+    ends = np.concatenate((entries.value_end[unique], ends))
+    rows = np.concatenate((entries.row[unique], rows))
+    keys = entries.cut(starts, ends)
+    prefixes = [topic.encode() + b"\0" for topic in batch.topics]
+    if len(prefixes) == 1:
+        named = map(_join, repeat(prefixes[0]), keys)
+    else:
+        named = map(_join, map(prefixes.__getitem__, batch.headers["topic_index"][rows].tolist()), keys)
+    return rows, np.fromiter(map(xxhash.xxh3_64_intdigest, named), np.uint64, len(rows))
+
+
+def _split_at_spaces(
+    entries: _Entries, starts: IntArray, ends: IntArray, rows: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut ascending, disjoint ranges at every space, empty pieces dropped."""
+    spaces = np.flatnonzero(np.frombuffer(entries.blob, np.uint8) == 0x20)
+    if len(spaces) == 0 or len(starts) == 0:
+        return starts, ends, rows
+    owner = np.searchsorted(starts, spaces, "right") - 1
+    inside = (owner >= 0) & (spaces < ends[owner])
+    spaces, owner = spaces[inside], owner[inside]
+    # Ranges are disjoint, so sorting starts and ends apart pairs them again.
+    starts = np.sort(np.concatenate((starts, spaces + 1)))
+    ends = np.sort(np.concatenate((ends, spaces)))
+    rows = np.sort(np.concatenate((rows, rows[owner])))
+    kept = starts < ends
+    return starts[kept], ends[kept], rows[kept]

@@ -1,0 +1,84 @@
+"""zstd, one-shot and bounded: the only door to the compression library.
+
+Compressors and decompressors are costly to make and must not be shared by two threads at once, so idle ones
+wait in free lists (``list.pop`` and ``list.append`` are atomic). Both directions let go of the
+interpreter lock.
+"""
+
+from __future__ import annotations
+
+import zstandard
+
+from tiered.errors import Corrupt
+
+_SMALLEST_BLOCK, _LARGEST_CONTENT = 4, 128 * 1024  # of a zstd block: no frame expands more than this
+
+Buffer = bytes | bytearray | memoryview
+"""Anything that holds contiguous bytes."""
+
+_idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
+_idle_decompressors: list[zstandard.ZstdDecompressor] = []
+
+
+def deflate(raw: Buffer, *, level: int) -> bytes:
+    """One zstd frame with its content size in the header and no checksum of its own. Thread-safe."""
+    idle = _idle_compressors.setdefault(level, [])
+    try:
+        compressor = idle.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    stored = compressor.compress(raw)
+    idle.append(compressor)
+    return stored
+
+
+def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, position: int | None) -> bytes:
+    """The content of exactly one frame; nothing may follow it.
+
+    The frame must state its content size: ``raw_length`` if that is given, in any case at least 1, at most
+    ``bound`` bytes, and no more than zstd could make of so few bytes; all this is looked at before a byte is
+    allocated. ``Corrupt`` otherwise. Thread-safe.
+    """
+    try:
+        stated = zstandard.frame_content_size(stored)
+    except zstandard.ZstdError as error:
+        raise Corrupt(
+            "bytes that should be a zstd frame are not one",
+            key=key,
+            position=position,
+            expected="a frame header",
+            found=str(error),
+        ) from error
+    bound = min(bound, len(stored) // _SMALLEST_BLOCK * _LARGEST_CONTENT)
+    if not 1 <= stated <= bound or (raw_length is not None and stated != raw_length):
+        raise Corrupt(
+            "a zstd frame states a content size that cannot be right",
+            key=key,
+            position=position,
+            expected=f"1 to {bound} bytes" if raw_length is None else f"{raw_length} bytes, at most {bound}",
+            found="no size" if stated < 0 else stated,
+        )
+    try:
+        decompressor = _idle_decompressors.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor()
+    try:
+        raw = decompressor.decompress(stored, max_output_size=stated, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise Corrupt(
+            "a zstd frame does not decompress",
+            key=key,
+            position=position,
+            expected=f"{stated} bytes",
+            found=str(error),
+        ) from error
+    _idle_decompressors.append(decompressor)
+    if len(raw) != stated:
+        raise Corrupt(
+            "a zstd frame is shorter than it states",
+            key=key,
+            position=position,
+            expected=stated,
+            found=len(raw),
+        )
+    return raw

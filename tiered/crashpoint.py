@@ -1,0 +1,53 @@
+"""Numbered crash points of the write path: the places where a fault test kills the process.
+
+``reach(point)`` does nothing until a hook is installed (the daemon does that when told to by its environment, for the
+fault tests only). The numbers are stable; the tests visit every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class CrashPoint(IntEnum):
+    """In the order in which a fresh daemon reaches them."""
+
+    BEFORE_IDENTITY = 1  # archive.json not yet created
+    AFTER_IDENTITY = 2
+    BEFORE_OPEN_EPOCH = 3
+    AFTER_OPEN_EPOCH = 4  # epoch in the bucket, local cache behind
+    AFTER_HOLD = 5  # files linked, nothing read
+    AFTER_BUFFER = 6  # records taken into the upload buffer
+    AFTER_COPY = 7  # private copy made and validated
+    AFTER_PLAN = 8  # commit planned, nothing uploaded
+    AFTER_FIRST_OBJECT = 9
+    AFTER_OBJECTS = 10  # all data objects up, no commit
+    BEFORE_COMMIT = 11
+    AFTER_COMMIT = 12  # commit in the bucket, local cache behind
+    AFTER_METADATA = 13  # cache updated, hold not released
+    AFTER_RELEASE = 14
+    BEFORE_REWIND = 15
+    AFTER_REWIND = 16
+    BEFORE_CHECKPOINT = 17
+    AFTER_SHARDS = 18  # checkpoint shards up, no manifest
+    AFTER_CHECKPOINT = 19
+    POSIX_AFTER_TEMPORARY = 20  # temporary file synced, no link
+    POSIX_AFTER_LINK = 21  # linked, temporary name still there
+
+
+Hook = Callable[[CrashPoint], None]
+_hooks: list[Hook] = []
+
+
+def install(hook: Hook | None) -> None:
+    """Install the hook (``None``: remove it)."""
+    _hooks.clear()
+    if hook is not None:
+        _hooks.append(hook)
+
+
+def reach(point: CrashPoint) -> None:
+    """Tell the hook, if there is one, that the process is at ``point``."""
+    for hook in _hooks:
+        hook(point)

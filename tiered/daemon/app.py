@@ -1,0 +1,180 @@
+"""The composition root: the only place that chooses. It makes every part, hands each what it needs, and runs the whole.
+
+The order of opening is law: the broker's files are held first, then come the store, the fold, the comparison, the epoch; the
+services last. Closing runs backwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from tiered.archive.writer import check_fence, ensure_directory, record_fence
+from tiered.clock import SystemClock
+from tiered.crashpoint import CrashPoint, install
+from tiered.daemon.archiving import Archiving
+from tiered.daemon.config import Loaded
+from tiered.daemon.lock import StateLock
+from tiered.daemon.notify import Notifier
+from tiered.daemon.observer import Observer
+from tiered.daemon.parts import Choices, Parts, open_parts
+from tiered.daemon.signals import Signals
+from tiered.daemon.web import Pages, WebServer
+from tiered.errors import Fenced, TieredError, Unavailable
+from tiered.metrics import Metrics
+from tiered.service import Service
+from tiered.source.open import open_source
+
+log = logging.getLogger("tiered.daemon")
+
+WEB_PORT_FILE = "web-port"
+CRASH_VARIABLE = "TIERED_CRASH_AT"
+
+
+def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
+    """Archive until stopped (or, ``once``, until the broker's present end); the exit code."""
+    clock, stop, metrics = SystemClock(), threading.Event(), Metrics()
+    _install_crash(env.get(CRASH_VARIABLE))
+    notifier = Notifier.from_environment(env)
+    with ExitStack() as stack:
+        stack.enter_context(Signals(stop, clock, on_first=lambda name: _stopping(notifier, name)))
+        return Daemon(loaded, choices, clock, metrics, stop, notifier).run(stack)
+
+
+class Daemon:
+    """One process: its web pages, and archiving as soon as broker and store allow."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        choices: Choices,
+        clock: SystemClock,
+        metrics: Metrics,
+        stop: threading.Event,
+        notifier: Notifier,
+    ) -> None:
+        self._settings = loaded.settings
+        self._choices = choices
+        self._clock = clock
+        self._metrics = metrics
+        self._stop = stop
+        self._notifier = notifier
+        self._archiving: Archiving | None = None
+        self._problem: str | None = "starting"
+        self._state = Path(loaded.settings.state_directory)
+
+    def run(self, stack: ExitStack) -> int:
+        """Open everything, archive, close everything."""
+        ensure_directory(self._state, "state.directory")
+        stack.enter_context(StateLock(self._state))
+        check_fence(self._state, take_over=self._choices.take_over)
+        observer = Observer(self._metrics, log)
+        source = open_source(self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go)
+        stack.callback(source.close)
+        source.hold()
+        web = self._web(stack)
+        parts = self._open(
+            stack, lambda inner: open_parts(inner, self._settings, source, self._clock, self._metrics, self._state, self._stop)
+        )
+        archiving = Archiving(parts, self._choices, self._stop, observer)
+        self._archiving = archiving
+        try:
+            return archiving.run(stack, web, self._ready, self._notifier.watchdog)
+        except Fenced as error:
+            self._metrics.fenced.inc()
+            record_fence(self._state, str(error))
+            raise
+        except TieredError as error:
+            self._problem = str(error)
+            raise
+        finally:
+            parts.give_up.set()
+
+    def _open(self, stack: ExitStack, make: Callable[[ExitStack], Parts]) -> Parts:
+        """Open the store's side. If this archive was opened here before, the address is right: wait while the store is away."""
+        wait = 1.0
+        while True:
+            with ExitStack() as inner:
+                try:
+                    parts = make(inner)
+                    stack.push(inner.pop_all())
+                    return parts
+                except Unavailable as error:
+                    if self._choices.once or not (self._state / "metadata").exists() or self._stop.is_set():
+                        raise
+                    self._problem = str(error)
+                    log.warning("the store does not answer; trying again", extra={"error": str(error), "wait": wait})
+                if self._clock.wait(wait, self._stop):
+                    raise Unavailable("stopped while the store did not answer")
+                wait = min(30.0, wait * 2)
+
+    def _web(self, stack: ExitStack) -> Service | None:
+        """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
+        pages = Pages(live=self._live, ready=self._is_ready, metrics=self._expose, status=self._status)
+        server = WebServer(self._settings.web, pages, self._clock)
+        if not server.enabled:
+            return None
+        server.open()
+        stack.callback(server.close)
+        port = server.address[1]
+        port_file = self._state / WEB_PORT_FILE
+        port_file.write_text(f"{port}\n")
+        stack.callback(lambda: port_file.unlink(missing_ok=True))
+        log.info("web pages", extra={"address": f"http://{server.address[0]}:{port}"})
+        service = Service("web", server.step, self._clock, metrics=self._metrics)
+        service.start()
+        stack.callback(service.join, 2.0)
+        stack.callback(service.stop)
+        return service
+
+    def _ready(self) -> None:
+        self._problem = None
+        self._metrics.ready.set(1)
+        self._notifier.ready("archiving")
+        log.info("archiving")
+
+    def _live(self) -> tuple[bool, str]:
+        health = self._archiving.health() if self._archiving is not None else None
+        if health is None or health.live:
+            return True, "live"
+        return False, f"fatal: {health.fatal}" if health.fatal else f"stuck: {', '.join(health.stuck)}"
+
+    def _is_ready(self) -> tuple[bool, str]:
+        return (True, "ready") if self._problem is None else (False, self._problem)
+
+    def _expose(self) -> bytes:
+        if self._archiving is not None:
+            self._archiving.set_gauges()
+        return self._metrics.expose()
+
+    def _status(self) -> Mapping[str, object]:
+        ready, why = self._is_ready()
+        said: dict[str, object] = {"ready": ready, "problem": None if ready else why}
+        if self._archiving is not None:
+            said |= self._archiving.status()
+        return said
+
+
+def _stopping(notifier: Notifier, name: str) -> None:
+    log.info("stopping: the last flush is being committed; a second signal gives up", extra={"signal": name})
+    notifier.stopping()
+
+
+def _install_crash(spec: str | None) -> None:
+    """For the fault tests: ``NUMBER`` or ``NUMBER:TIMES`` ends the process, as ``kill -9`` would, at that crash point."""
+    if not spec:
+        return
+    number, _, times = spec.partition(":")
+    wanted, left = CrashPoint(int(number)), [int(times or 1)]
+
+    def hook(point: CrashPoint) -> None:
+        if point is wanted:
+            left[0] -= 1
+            if left[0] <= 0:
+                os._exit(137)
+
+    install(hook)

@@ -1,0 +1,190 @@
+"""Opening the archive for writing: identity, fold, comparison with the broker, epoch, rewind. One class, no loop.
+
+The order is what makes it safe: the broker's files are held before anything else, the fold is brought to the end of the log,
+the broker is compared with it, and only then an epoch is claimed.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tiered.archive.log import Claim, CommitLog
+from tiered.archive.objects import ObjectReader
+from tiered.archive.state import Head
+from tiered.clock import Clock
+from tiered.codec.checksum import crc32c
+from tiered.crashpoint import CrashPoint, reach
+from tiered.dispatch.lineage import Outcome, Relation, compare
+from tiered.dispatch.planner import progress_edit
+from tiered.dispatch.preparer import Mark, mark_of
+from tiered.dispatch.reconcile import archived_from, rewind_edit
+from tiered.errors import Refused
+from tiered.model import PhysicalOffset
+from tiered.settings import Archive, Source
+from tiered.source.base import BrokerMark, CommitLogSource
+
+WAIT_STEP_SECONDS = 0.5
+CRC_WINDOW_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where archiving goes on, in which lineage, and the running mark there."""
+
+    lineage: int
+    position: PhysicalOffset
+    mark: Mark
+    outcome: Outcome
+    broker: BrokerMark = BrokerMark(None, None)
+
+
+class Archiver:
+    """The writer of one archive, before and between flushes."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        objects: ObjectReader,
+        source: CommitLogSource,
+        clock: Clock,
+        archive: Archive,
+        source_settings: Source,
+        *,
+        resolve_start: Callable[[str], PhysicalOffset],
+        first_local_ms: Callable[[], int | None],
+        take_over: bool,
+        say: Callable[[str, dict[str, object]], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._log = log
+        self._objects = objects
+        self._source = source
+        self._clock = clock
+        self._archive = archive
+        self._source_settings = source_settings
+        self._resolve_start = resolve_start
+        self._first_local_ms = first_local_ms
+        self._take_over = take_over
+        self._say = say
+        self._stopping = stopping
+
+    def open(self) -> Opened:
+        """Compare, claim the next epoch, rewind if the broker lost its tail; everything is proven when this returns."""
+        head = self._log.tip
+        broker = self._source.broker_mark()  # before the comparison: a restart after it is then seen by the dispatcher
+        outcome = self._compare(head)
+        lineage = self._lineage(head, outcome)
+        self._log.claim(
+            Claim(lineage=lineage, host=socket.gethostname()),
+            self._clock.now_ms(),
+            before_try=self._before_try,
+        )
+        return replace(self._settle(lineage, outcome), broker=broker)
+
+    def reconcile(self) -> tuple[PhysicalOffset, Mark]:
+        """The same comparison while running, after a restart of the broker: where to go on. Nothing may be in flight."""
+        head = self._log.tip
+        outcome = self._compare(head)
+        if outcome.relation is Relation.NEW:
+            raise Refused(
+                "the broker was reinstalled under the running daemon",
+                hint="start the daemon again with --new-lineage to go on in the same archive",
+            )
+        assert head is not None
+        opened = self._settle(head.lineage, outcome)
+        return opened.position, opened.mark
+
+    def _lineage(self, head: Head | None, outcome: Outcome) -> int:
+        if head is None:
+            return 1
+        if outcome.relation is Relation.NEW:
+            return head.highest_lineage + 1
+        return head.lineage
+
+    def _compare(self, head: Head | None) -> Outcome:
+        state = self._log.proven()
+        lineage = head.lineage if head is not None else 0
+        progress = head.progress.get(lineage) if head is not None else None
+        outcome = compare(
+            self._source,
+            progress,
+            state.marks(lineage),
+            lambda offset: archived_from(state, self._objects, lineage, offset),
+            last_archived_ms=lambda: max((q.max_store_time or 0 for q in state.queues()), default=0),
+            first_local_ms=self._first_local_ms,
+            accept_new_lineage=self._archive.new_lineage,
+        )
+        self._say(
+            "compared the broker with its archive",
+            {"relation": outcome.relation.value, "offset": outcome.offset, "lineage": lineage, "why": outcome.reason},
+        )
+        return outcome
+
+    def _settle(self, lineage: int, outcome: Outcome) -> Opened:
+        """Turn an outcome into a position, with the commits it needs."""
+        if outcome.relation in (Relation.FRESH, Relation.NEW):
+            start = self._resolve_start(self._source_settings.start)
+            return Opened(lineage, start, Mark(start, 0, start), outcome)
+        if outcome.relation is Relation.REWIND:
+            return self._rewind(lineage, outcome)
+        head = self._log.tip
+        assert head is not None
+        return Opened(lineage, outcome.offset, mark_of(head.progress[lineage]), outcome)
+
+    def _rewind(self, lineage: int, outcome: Outcome) -> Opened:
+        mark = self._mark_at(outcome)
+        state = self._log.proven()
+        edits = [
+            rewind_edit(state, self._objects, lineage, outcome.offset, mark),
+            progress_edit(lineage, [(mark.offset, mark.crc, mark.crc_from)]),
+        ]
+        reach(CrashPoint.BEFORE_REWIND)
+        planned = self._log.plan(self._log.ticket(), edits)
+        self._log.put(planned)
+        reach(CrashPoint.AFTER_REWIND)
+        self._say(
+            "rewound", {"offset": outcome.offset, "reason": outcome.reason, "commit": planned.commit.seq}
+        )
+        return Opened(lineage, outcome.offset, mark, outcome)
+
+    def _mark_at(self, outcome: Outcome) -> Mark:
+        """The running CRC at the point of the rewind, over the broker's own bytes."""
+        offset, matched = outcome.offset, outcome.matched
+        if matched is not None and offset == matched.physical_offset:
+            return mark_of(matched)
+        start = self._source.file_start(offset)
+        if start is None or start == offset:
+            return Mark(offset, 0, offset)
+        crc, position = 0, start
+        if matched is not None and start <= matched.crc_from < offset:
+            position = PhysicalOffset(matched.crc_from)
+            start = position
+        while position < offset:
+            stop = PhysicalOffset(min(offset, position + CRC_WINDOW_BYTES))
+            crc = crc32c(self._source.copy_local(position, stop), crc)
+            position = stop
+        return Mark(offset, crc, start)
+
+    def _before_try(self, head: Head | None) -> None:
+        """Wait until a foreign writer has been silent for ``takeover_wait``, unless told to take over."""
+        said = False
+        while not self._take_over and not self._stopping():
+            rest = self._log.foreign_wait(self._log.tip, self._archive.takeover_wait_ms)
+            if rest <= 0:
+                return
+            if not said:
+                self._say(
+                    "another writer owns the archive: waiting until it is silent",
+                    {
+                        "writer": head.writer_id.hex() if head else "-",
+                        "host": head.host if head else "-",
+                        "wait_ms": rest,
+                    },
+                )
+                said = True
+            self._clock.wait(min(WAIT_STEP_SECONDS, rest / 1000))
+            self._log.follow()
+        if self._stopping():
+            raise Refused("stopped while waiting for another writer to fall silent")

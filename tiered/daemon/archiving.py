@@ -1,0 +1,193 @@
+"""Archiving itself: from the claimed epoch to the drained stop. Composes dispatcher and committer and answers for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from tiered.daemon.archiver import Archiver, Opened
+from tiered.daemon.checkpointer import Checkpointer
+from tiered.daemon.observer import Observer
+from tiered.daemon.parts import Choices, Parts
+from tiered.daemon.status import Reporter
+from tiered.dispatch.committer import Committer
+from tiered.dispatch.dispatcher import Dispatcher, Hooks
+from tiered.dispatch.preparer import Preparer, pooled_compression
+from tiered.service import AGAIN, DONE, Health, Next, Service, Supervisor, pause
+from tiered.source.start import resolve_start
+from tiered.source.topics import TopicPolicy, restore_loss
+
+log = logging.getLogger("tiered.daemon")
+
+IDLE_STEP_SECONDS = 0.2
+ONCE_DRAIN_SECONDS = 3600.0
+
+
+class Archiving:
+    """One writer at work. ``run`` blocks; the other methods answer from any thread."""
+
+    def __init__(self, parts: Parts, choices: Choices, stop: threading.Event, observer: Observer) -> None:
+        self._parts = parts
+        self._choices = choices
+        self._stop = stop
+        self._observer = observer
+        self._supervisor: Supervisor | None = None
+        self._finished = False
+        self._services: list[Service] = []
+        source = parts.settings.source
+        self._reporter = Reporter(
+            parts.log, parts.source, parts.clock,
+            cluster=source.cluster, broker=source.broker, archive_url=parts.provider.url,
+        )  # fmt: skip
+        self._reporter.weak = list(parts.weak)
+
+    def run(
+        self, stack: ExitStack, web: Service | None, on_ready: Callable[[], None], beat: Callable[[], None]
+    ) -> int:
+        """Claim, then run the services until stopped, done (``once``) or a fatal error, which is raised; the exit code."""
+        parts = self._parts
+        committer, dispatcher = self._compose(stack, self._open())
+        self._services = self._make_services(committer, dispatcher)
+        on_ready()
+        watchdog = parts.settings.watchdog
+        self._supervisor = Supervisor(
+            self._services,
+            parts.clock,
+            stuck_seconds=watchdog.stuck_ms / 1000,
+            fatal_seconds=watchdog.fatal_ms / 1000,
+            drain_seconds=watchdog.drain_ms / 1000,
+            metrics=parts.metrics,
+            on_fatal=lambda error: parts.give_up.set(),
+            beat=beat,
+        )
+        code = self._supervisor.run(self._stop)
+        if self._supervisor.health.fatal is not None:
+            raise self._supervisor.health.fatal
+        return code
+
+    def health(self) -> Health | None:
+        """What the watch over the workers sees; ``None`` before they run."""
+        return self._supervisor.health if self._supervisor is not None else None
+
+    def status(self) -> Mapping[str, object]:
+        """The part of ``/status`` that speaks of archiving."""
+        return self._reporter.status()
+
+    def set_gauges(self) -> None:
+        """Look up what gauges show at the moment of the scrape."""
+        self._reporter.set_gauges(self._parts.metrics)
+
+    def _open(self) -> Opened:
+        parts = self._parts
+        loss = restore_loss(parts.settings.source.exclude_topics)
+        if loss:
+            log.warning(loss)
+        self._archiver = Archiver(
+            parts.log,
+            parts.objects,
+            parts.source,
+            parts.clock,
+            parts.settings.archive,
+            parts.settings.source,
+            resolve_start=lambda start: resolve_start(parts.source, start),
+            first_local_ms=self._first_local_ms,
+            take_over=self._choices.take_over,
+            say=self._observer.say,
+            stopping=self._stop.is_set,
+        )
+        opened = self._archiver.open()
+        head = parts.log.tip
+        assert head is not None
+        parts.metrics.epoch.set(head.epoch)
+        parts.metrics.epochs.inc()
+        self._reporter.start = opened.position
+        return opened
+
+    def _first_local_ms(self) -> int | None:
+        """Store time of the first record of the broker's oldest file."""
+        oldest = self._parts.source.min_offset()
+        for file in self._parts.source.files():
+            if file.base == oldest:
+                return self._parts.source.first_time(file)
+        return None
+
+    def _compose(self, stack: ExitStack, opened: Opened) -> tuple[Committer, Dispatcher]:
+        parts, settings = self._parts, self._parts.settings
+        blocks = ThreadPoolExecutor(settings.dispatch.threads, thread_name_prefix="compress")
+        uploads = ThreadPoolExecutor(settings.dispatch.upload_threads, thread_name_prefix="upload")
+        stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
+        stack.callback(blocks.shutdown, wait=False, cancel_futures=True)
+        policy = TopicPolicy(settings.source.exclude_topics, cluster=settings.source.cluster, broker=settings.source.broker)
+        level = settings.dispatch.compression_level if settings.dispatch.compression == "zstd" else 0
+        preparer = Preparer(
+            parts.source,
+            parts.log,
+            settings.dispatch,
+            compress_many=pooled_compression(blocks, settings.dispatch.threads, level),
+            excluded=policy.is_excluded,
+            lineage=opened.lineage,
+            mark=opened.mark,
+        )
+        committer = Committer(
+            parts.log,
+            uploads,
+            clock=parts.clock,
+            depth=settings.dispatch.pipeline_flushes,
+            retry_seconds=settings.archive.resend_wait_ms / 1000,
+            give_up=parts.give_up,
+            release=parts.source.release,
+            on_proven=self._observer.proven_by(self._reporter, parts.clock),
+            on_unavailable=self._observer.resend,
+        )
+        dispatcher = Dispatcher(
+            parts.source,
+            parts.log,
+            preparer,
+            committer,
+            parts.clock,
+            settings.dispatch,
+            settings.source,
+            position=opened.position,
+            broker_mark=opened.broker,
+            reconcile=self._archiver.reconcile,
+            hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed),
+        )
+        self._reporter.dispatcher, self._reporter.committer = dispatcher, committer
+        return committer, dispatcher
+
+    def _make_services(self, committer: Committer, dispatcher: Dispatcher) -> list[Service]:
+        parts = self._parts
+        checkpointer = Checkpointer(
+            parts.log, parts.settings.archive, parts.clock, os.urandom,
+            written=lambda manifest: self._observer.say("checkpoint written", {"seq": manifest.seq}),
+        )  # fmt: skip
+
+        def commit() -> Next:
+            if committer.step(IDLE_STEP_SECONDS):
+                checkpointer.step()
+            elif self._finished:
+                return DONE
+            return AGAIN
+
+        def dispatch() -> Next:
+            wait = dispatcher.step()
+            if self._choices.once and dispatcher.caught_up:
+                if dispatcher.buffer:
+                    dispatcher.drain(ONCE_DRAIN_SECONDS)
+                if committer.idle and dispatcher.position >= parts.source.max_offset():
+                    self._finished = True
+                    return DONE
+            return AGAIN if wait == 0 else pause(wait)
+
+        def drain() -> None:
+            if not dispatcher.drain(parts.settings.watchdog.drain_ms / 1000):
+                log.warning("stopped before everything buffered was proven; it is read again at the next start")
+
+        return [
+            Service("committer", commit, parts.clock, metrics=parts.metrics),
+            Service("dispatcher", dispatch, parts.clock, finish=drain, metrics=parts.metrics),
+        ]

@@ -1,0 +1,169 @@
+"""Checks across sections: what value bounds cannot see. Pure: no file is touched here."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable
+from datetime import datetime
+from urllib.parse import unquote, urlsplit
+
+from tiered.daemon.config import Loaded, where_to_set
+from tiered.errors import Invalid, Refused
+from tiered.settings import Settings
+
+
+def require(loaded: Loaded, *needed: str) -> None:
+    """Raise ``Invalid`` for the first of the dotted keys in ``needed`` that is empty, saying where to set it.
+
+    ``source.store_dir`` counts as given when ``source.commitlog_dirs`` is.
+    """
+    for key in needed:
+        section, name = key.split(".")
+        given = getattr(getattr(loaded.settings, section), name)
+        if key == "source.store_dir":
+            given = loaded.settings.commitlog_directories
+        if not given:
+            raise Invalid(f"{key} is not set", hint=where_to_set(key, loaded))
+
+
+def check(loaded: Loaded, *, writer: bool = False) -> None:
+    """Every check that needs two settings at once; ``writer`` adds what ``tiered run`` needs. First failure raises."""
+    settings = loaded.settings
+    _source(settings)
+    _credentials(settings)
+    _relations(settings)
+    _places(settings)
+    if writer:
+        require(loaded, "source.store_dir", "archive.url")
+
+
+def start_is_valid(text: str) -> bool:
+    """True for earliest, latest, a store time in milliseconds, or an ISO 8601 time."""
+    if text in ("earliest", "latest") or (text.isascii() and text.isdigit()):
+        return True
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _source(settings: Settings) -> None:
+    source = settings.source
+    if source.kind != "commitlog":
+        raise Refused(
+            f"source.kind {source.kind} is not supported yet",
+            expected="commitlog",
+            hint='run beside the broker with kind = "commitlog"',
+        )
+    if not start_is_valid(source.start):
+        raise Invalid(
+            "source.start must be earliest, latest, milliseconds since 1970 or an ISO 8601 time",
+            found=source.start,
+            hint='for example start = "2026-01-31T00:00:00+00:00"',
+        )
+    for key, value in (("source.cluster", source.cluster), ("source.broker", source.broker)):
+        if not value or any(ord(c) < 32 for c in value):
+            raise Invalid(
+                f"{key} must be a name without control characters", found=repr(value), hint=where_to_set(key)
+            )
+
+
+def _credentials(settings: Settings) -> None:
+    store = settings.store
+    if bool(store.access_key_id) != bool(store.secret_access_key):
+        missing = "secret_access_key" if store.access_key_id else "access_key_id"
+        raise Invalid(
+            "static credentials are incomplete",
+            missing=f"store.{missing}",
+            hint=where_to_set(f"store.{missing}"),
+        )
+    if store.session_token and not store.access_key_id:
+        raise Invalid(
+            "store.session_token needs a static key",
+            missing="store.access_key_id",
+            hint=where_to_set("store.access_key_id"),
+        )
+    if store.sse_kms_key_id and store.sse != "aws:kms":
+        raise Invalid(
+            "store.sse_kms_key_id is used with KMS only",
+            found=f"store.sse={store.sse!r}",
+            hint='set sse = "aws:kms"',
+        )
+
+
+def _relations(settings: Settings) -> None:
+    dispatch, store, archive, dog = settings.dispatch, settings.store, settings.archive, settings.watchdog
+    pairs = (
+        ("dispatch.block_bytes", dispatch.block_bytes, "dispatch.object_bytes", dispatch.object_bytes),
+        (
+            "dispatch.block_bytes",
+            dispatch.block_bytes,
+            "dispatch.group_commit_bytes",
+            dispatch.group_commit_bytes,
+        ),
+        ("store.retry_base_ms", store.retry_base_ms, "store.retry_max_ms", store.retry_max_ms),
+        ("watchdog.stuck_ms", dog.stuck_ms, "watchdog.fatal_ms", dog.fatal_ms),
+    )
+    for small_key, small, large_key, large in pairs:
+        if small > large:
+            raise Invalid(
+                f"{small_key} must not exceed {large_key}",
+                found=f"{small} > {large}",
+                hint=where_to_set(large_key),
+            )
+    if archive.standby_beat and archive.takeover_wait_ms < 3000:
+        raise Invalid(
+            "archive.standby_beat commits every third of archive.takeover_wait_ms, which is too short for it",
+            found=archive.takeover_wait_ms,
+            expected="at least 3000 ms",
+            hint=where_to_set("archive.takeover_wait_ms"),
+        )
+
+
+def _places(settings: Settings) -> None:
+    """Hold, state and a local archive stand beside the broker's directories, never inside: the broker reads them all."""
+    broker = [("source.store_dir", settings.source.store_dir)] if settings.source.store_dir else []
+    broker += [("source.commitlog_dirs", directory) for directory in settings.commitlog_directories]
+    hold, state = settings.hold_directory, settings.state_directory
+    own = [
+        ("hold.directory", hold),
+        ("state.directory", state),
+        ("archive.url", _local_archive(settings.archive.url)),
+    ]
+    for key, path in own:
+        for broker_key, broker_path in broker:
+            if path and inside(path, broker_path):
+                raise Invalid(
+                    f"{key} lies inside the broker's own directory, which the broker reads, counts and deletes from",
+                    found=path,
+                    broker=f"{broker_key}={broker_path}",
+                    hint=f"choose a directory beside it; {where_to_set(key)}",
+                )
+    _apart(own)
+
+
+def _apart(own: Iterable[tuple[str, str]]) -> None:
+    present = [(key, path) for key, path in own if path]
+    for key, path in present:
+        for other_key, other in present:
+            if key != other_key and inside(path, other):
+                raise Invalid(
+                    f"{key} lies inside {other_key}: each needs a directory of its own",
+                    found=path,
+                    other=other,
+                    hint=where_to_set(key),
+                )
+
+
+def _local_archive(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    return url if url.startswith("/") else ""
+
+
+def inside(path: str, directory: str) -> bool:
+    """True if ``path`` is ``directory`` or below it, by name (links are not followed)."""
+    inner, outer = os.path.abspath(path), os.path.abspath(directory)
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")

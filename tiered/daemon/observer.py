@@ -1,0 +1,87 @@
+"""What happens, told to metrics and log: the one place where counters and log lines of the write path are made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from tiered.clock import Clock
+from tiered.daemon.status import Reporter
+from tiered.dispatch.committer import Proven
+from tiered.metrics import Metrics
+from tiered.model import ByteRange, PhysicalOffset
+
+
+class Observer:
+    """Callbacks for the components below; each counts and says one thing."""
+
+    def __init__(self, metrics: Metrics, log: logging.Logger) -> None:
+        self._metrics = metrics
+        self._log = log
+
+    def say(self, message: str, fields: dict[str, object]) -> None:
+        """One log line with fields."""
+        if message == "rewound":
+            self._metrics.rewinds.inc()
+            self._log.warning("the broker lost its tail: rewound", extra=fields)
+            return
+        self._log.info(message, extra=fields)
+
+    def let_go(self, lost: ByteRange) -> None:
+        """The hold gave up bytes that were not archived."""
+        self._log.error(
+            "the hold is over its budget: bytes were let go before they were archived and become a gap",
+            extra={"start": lost.start, "end": lost.end, "fix": "raise hold.max_bytes or free disk"},
+        )
+
+    def resend(self) -> None:
+        """A write had no known outcome and is sent again."""
+        self._metrics.resends.inc()
+        self._log.warning("the store gave no answer to a write: sending it again")
+
+    def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
+        """A physical gap was planned."""
+        self._metrics.gaps.labels("physical").inc()
+        self._metrics.gap_bytes.inc(end - start)
+        self._log.error(
+            "bytes of the commitlog can never be archived: recorded as a gap",
+            extra={"start": start, "end": end, "reason": reason},
+        )
+
+    def changed(self, detail: str) -> None:
+        """The broker rewrote bytes that were buffered."""
+        self._log.warning("the commitlog changed under the buffer: reading it again", extra={"detail": detail})
+
+    def proven_by(self, reporter: Reporter, clock: Clock) -> Callable[[Proven], None]:
+        """The committer's callback: counts a flush, its latency, its objects."""
+
+        def proven(event: Proven) -> None:
+            flush, metrics = event.flush, self._metrics
+            reporter.proven(event)
+            metrics.commits.inc()
+            metrics.messages.inc(flush.messages)
+            metrics.message_bytes.inc(flush.raw_bytes)
+            metrics.commit_seq.set(flush.planned.commit.seq)
+            metrics.uploaded("commit", flush.planned.length)
+            for item in flush.objects:
+                if item.path:
+                    metrics.uploaded("data", item.encoded.length)
+            if flush.plan is not None:
+                seconds = (clock.now_ms() - flush.plan.store_times) / 1000
+                metrics.proven_latency.observe_many(seconds.astype(np.float64))
+                metrics.gaps.labels("queue").inc(flush.plan.gaps)
+                metrics.generations.inc(flush.plan.generations)
+            metrics.flush_seconds.labels("total").observe(max(0.0, clock.monotonic() - flush.first_seen))
+            self._log.debug(
+                "commit proven",
+                extra={
+                    "seq": flush.planned.commit.seq,
+                    "messages": flush.messages,
+                    "bytes": flush.raw_bytes,
+                    "progress": flush.next_offset,
+                },
+            )
+
+        return proven

@@ -1,0 +1,114 @@
+"""Everything that lives as long as the process, made in order up to the end of the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiered.archive.identity import ensure_identity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log import CommitLog
+from tiered.archive.objects import ObjectReader
+from tiered.archive.reader import LogReader
+from tiered.archive.writer import load_writer_id
+from tiered.clock import Clock
+from tiered.daemon.observer import Observer
+from tiered.metadata.base import MetadataStore
+from tiered.metadata.open import open_metadata
+from tiered.metrics import Metrics
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.provider.probe import probe, require
+from tiered.provider.resolve import make_durable
+from tiered.settings import MIB, Settings
+from tiered.source.local import LocalCommitLog
+from tiered.version import __version__
+
+log = logging.getLogger("tiered.daemon")
+
+TABLE_CACHE_BYTES = 32 * MIB
+PROBED_FILE = "probed"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the command line adds to the settings."""
+
+    once: bool = False
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The opened sides: store, fold, log, source."""
+
+    settings: Settings
+    clock: Clock
+    metrics: Metrics
+    provider: Provider
+    source: LocalCommitLog
+    store: MetadataStore
+    log: CommitLog
+    objects: ObjectReader
+    give_up: threading.Event
+    weak: tuple[str, ...]
+
+
+def open_parts(
+    stack: ExitStack,
+    settings: Settings,
+    source: LocalCommitLog,
+    clock: Clock,
+    metrics: Metrics,
+    state: Path,
+    stop: threading.Event,
+) -> Parts:
+    """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects."""
+    give_up = threading.Event()
+    provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
+    stack.callback(provider.close)
+    weak = _probe_once(provider, settings, clock, metrics, state)
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    identity = ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    store = open_metadata(settings.state.metadata, state / "metadata", settings.state.cache_bytes)
+    stack.callback(store.close)
+    commit_log = CommitLog(
+        LogReader(provider, keys, identity),
+        store,
+        clock,
+        writer_id=load_writer_id(state, os.urandom),
+        random_bytes=os.urandom,
+        resend_wait_seconds=settings.archive.resend_wait_ms / 1000,
+        give_up=give_up,
+        on_unknown=Observer(metrics, log).resend,
+    )
+    head = commit_log.follow()
+    if head is not None:
+        make_durable(provider, keys.commit(head.seq))
+    log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
+    objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+    return Parts(settings, clock, metrics, provider, source, store, commit_log, objects, give_up, weak)
+
+
+def _probe_once(provider: Provider, settings: Settings, clock: Clock, metrics: Metrics, state: Path) -> tuple[str, ...]:
+    """Probe the store, once per address and version of the program; the sentences on what is not protected.
+
+    A refuted store raises ``Refused`` unless ``archive.accept_weak_store`` is set, and is probed again at every start.
+    """
+    done, mark = state / PROBED_FILE, f"{provider.url} {__version__}\n"
+    if done.exists() and done.read_text() == mark:
+        return ()
+    root = ArchiveKeys(settings.source.cluster, settings.source.broker).root
+    report = probe(provider, clock, prefix=root)
+    for finding in report.findings:
+        metrics.refuted.labels(finding.capability).set(0 if finding.held else 1)
+    weak = require(report, accept_weak=settings.archive.accept_weak_store)
+    for sentence in weak:
+        log.warning("the store is weaker than the archive needs", extra={"lost": sentence})
+    if not weak:
+        done.write_text(mark)
+    return weak

@@ -1,0 +1,131 @@
+"""Text to setting: sizes, durations, flags and lists as people write them, in files, environment and flags.
+
+A whole number is taken in the setting's own unit. Text may carry a unit: ``"32MiB"``, ``"10MB"`` for bytes,
+``"500ms"``, ``"1.5s"``, ``"2m"``, ``"1h"``, ``"7d"`` for times, ``"80%"`` for percent. Bare ``K`` or ``M`` is refused:
+it means 1000 to some and 1024 to others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import Field
+from fractions import Fraction
+from typing import Any
+
+from tiered.errors import Invalid
+from tiered.settings import shown
+
+_NUMBER = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z%/]*)\s*\Z", re.ASCII)
+
+_SIZES: Mapping[str, int] = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_TIMES: Mapping[str, int] = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+_UNITS: Mapping[str, tuple[Mapping[str, int], str]] = {
+    "bytes": (_SIZES, 'a number of bytes or a size such as "32MiB"'),
+    "bytes/s": (
+        {**_SIZES, **{k + "/s": v for k, v in _SIZES.items() if k}},
+        'bytes per second, or such as "10MiB"',
+    ),
+    "ms": (_TIMES, 'milliseconds or a time such as "500ms" or "1s"'),
+    "%": ({"": 1, "%": 1}, "a whole number of percent"),
+}
+_PLAIN: tuple[Mapping[str, int], str] = ({"": 1}, "a whole number")
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+def convert(key: str, field: Field[Any], raw: object, *, where: str) -> Any:
+    """The value of setting ``key`` from ``raw``, a TOML value or text; ``where`` names its origin in errors.
+
+    Raises ``Invalid`` with key, value, what is wanted and where it stands. Bounds are checked by the section itself.
+    """
+    default = field.default
+    if isinstance(default, bool):
+        return _flag(key, field, raw, where)
+    if isinstance(default, int):
+        return _number(key, field, raw, where)
+    if isinstance(default, tuple):
+        return _list(key, field, raw, where)
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, int) and not isinstance(raw, bool) and key == "source.start":
+        return str(raw)
+    raise _wrong(key, field, raw, "text in quotes", where)
+
+
+def size_in_bytes(name: str, text: str) -> int:
+    """A size of 0 or more given to the flag ``name``, such as ``"4096"`` or ``"4KiB"``; ``Invalid`` otherwise."""
+    value = _scaled(text, _SIZES)
+    if value is None or value.denominator != 1 or value < 0:
+        raise Invalid(f"{name} must be {_UNITS['bytes'][1]}", found=text, hint=f"for example {name} 4KiB")
+    return int(value)
+
+
+def _scaled(text: object, scales: Mapping[str, int]) -> Fraction | None:
+    """Number times unit; ``None`` if ``text`` is not of that form."""
+    match = _NUMBER.match(text) if isinstance(text, str) and len(text) <= 40 else None
+    scale = scales.get(match[2].lower()) if match else None
+    if match is None or scale is None or "__" in match[1] or "_." in match[1]:
+        return None
+    return Fraction(match[1].replace("_", "")) * scale
+
+
+def _wrong(key: str, field: Field[Any], raw: object, wanted: str, where: str) -> Invalid:
+    return Invalid(
+        f"{key} must be {wanted}",
+        found=shown(field, raw),
+        where=where,
+        hint="`tiered config default` shows every key with its form and bounds",
+    )
+
+
+def _flag(key: str, field: Field[Any], raw: object, where: str) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    word = raw.strip().lower() if isinstance(raw, str) else None
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise _wrong(key, field, raw, "true or false", where)
+
+
+def _number(key: str, field: Field[Any], raw: object, where: str) -> int:
+    scales, wanted = _UNITS.get(field.metadata.get("unit") or "", _PLAIN)
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    value = _scaled(raw, scales)
+    if value is None:
+        raise _wrong(key, field, raw, wanted, where)
+    if value.denominator != 1:
+        raise _wrong(key, field, raw, wanted + ", without a fraction left over", where)
+    return int(value)
+
+
+def _list(key: str, field: Field[Any], raw: object, where: str) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if isinstance(raw, list | tuple) and all(isinstance(part, str) for part in raw):
+        return tuple(raw)
+    raise _wrong(key, field, raw, "a list of texts", where)

@@ -1,0 +1,167 @@
+"""The way in, as one step: look at the source, buffer references, flush when due. Back-pressure is not reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.log import CommitLog
+from tiered.clock import Clock
+from tiered.crashpoint import CrashPoint, reach
+from tiered.dispatch.buffer import UploadBuffer
+from tiered.dispatch.committer import Committer, PreparedFlush
+from tiered.dispatch.planner import gap_edit, progress_edit
+from tiered.dispatch.preparer import Changed, Mark, Preparer
+from tiered.model import PhysicalOffset
+from tiered.settings import Dispatch, Source
+from tiered.source.base import BrokerMark, Chunk, CommitLogSource, ReadStatus
+
+READ_BYTES = 8 * 1024 * 1024
+"""Most bytes asked of the source at once: keeps a step short while a backlog is caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who hears what happens: counters and logs live above this floor."""
+
+    gap: Callable[[PhysicalOffset, PhysicalOffset, str], None] = lambda start, end, reason: None
+    prepared: Callable[[PreparedFlush], None] = lambda flush: None
+    changed: Callable[[str], None] = lambda detail: None
+
+
+class Dispatcher:
+    """Reads the source into the upload buffer and hands planned flushes to the committer. ``step`` is one unit of work."""
+
+    def __init__(
+        self,
+        source: CommitLogSource,
+        log: CommitLog,
+        preparer: Preparer,
+        committer: Committer,
+        clock: Clock,
+        settings: Dispatch,
+        source_settings: Source,
+        *,
+        position: PhysicalOffset,
+        broker_mark: BrokerMark,
+        reconcile: Callable[[], tuple[PhysicalOffset, Mark]],
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._preparer = preparer
+        self._committer = committer
+        self._clock = clock
+        self._poll_seconds = source_settings.poll_interval_ms / 1000
+        self._restart_seconds = source_settings.restart_check_ms / 1000
+        self._reconcile = reconcile
+        self._hooks = hooks or Hooks()
+        self.buffer = UploadBuffer(
+            max_bytes=settings.group_commit_bytes,
+            max_count=settings.group_commit_count,
+            max_age_seconds=settings.group_commit_interval_ms / 1000,
+        )
+        self.position = position
+        self._broker = broker_mark
+        self._next_broker_look = 0.0
+        self.caught_up = False
+
+    def step(self) -> float:
+        """One look. Returns the seconds that may pass before the next one (0: more is there)."""
+        now = self._clock.monotonic()
+        self._watch_broker(now)
+        if not self._committer.room:
+            self._committer.wait_for_room(self._poll_seconds)
+            return 0.0
+        if self.buffer.due(now):
+            self._flush()
+            return 0.0
+        self._source.hold()
+        reach(CrashPoint.AFTER_HOLD)
+        chunk = self._source.read(
+            self.position,
+            max_bytes=max(1, min(READ_BYTES, self.buffer.room_bytes)),
+            max_records=max(1, self.buffer.room_count),
+        )
+        self.caught_up = chunk.status is ReadStatus.IDLE
+        if chunk.status is ReadStatus.RECORDS:
+            self.buffer.add(chunk, self._clock.monotonic())
+            self.position = chunk.next_offset
+            reach(CrashPoint.AFTER_BUFFER)
+            return 0.0
+        if chunk.status is ReadStatus.GAP:
+            self._physical_gap(chunk)
+            return 0.0
+        due_in = self.buffer.due_in(self._clock.monotonic())
+        return self._poll_seconds if due_in is None else min(self._poll_seconds, due_in)
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Flush what is buffered and wait until everything is proven; false if that takes longer."""
+        deadline = self._clock.monotonic() + timeout_seconds
+        while self.buffer:
+            if self._committer.wait_for_room(0.1):
+                self._flush()
+            elif self._clock.monotonic() >= deadline:
+                return False
+        while not self._committer.wait_idle(0.1):
+            if self._clock.monotonic() >= deadline:
+                return False
+        return True
+
+    def _flush(self) -> None:
+        extent = self.buffer.take()
+        try:
+            flushes = self._preparer.prepare(extent, self._same_broker)
+        except Changed as e:
+            self._hooks.changed(str(e))
+            self._drop_and_reconcile()
+            return
+        for flush in flushes:
+            while not self._committer.wait_for_room(1.0):
+                pass
+            self._committer.submit(flush)
+            self._hooks.prepared(flush)
+
+    def _physical_gap(self, chunk: Chunk) -> None:
+        """Commit everything before it, then the gap itself, so that it stands exactly where the bytes are missing."""
+        while self.buffer:
+            while not self._committer.wait_for_room(1.0):
+                pass
+            self._flush()
+        if self.position != chunk.start:
+            return
+        lineage = self._preparer.lineage
+        edits = [
+            gap_edit(lineage, chunk.start, chunk.next_offset, chunk.reason),
+            progress_edit(lineage, [(chunk.next_offset, 0, chunk.next_offset)]),
+        ]
+        planned = self._log.plan(self._log.ticket(), edits)
+        self._preparer.mark = Mark(chunk.next_offset, 0, chunk.next_offset)
+        while not self._committer.wait_for_room(1.0):
+            pass
+        self._committer.submit(
+            PreparedFlush(planned, (), chunk.next_offset, self._clock.monotonic(), messages=0, raw_bytes=0)
+        )
+        self._hooks.gap(chunk.start, chunk.next_offset, chunk.reason)
+        self.position = chunk.next_offset
+
+    def _watch_broker(self, now: float) -> None:
+        """Compare broker and archive again whenever the broker was restarted: it may have lost its tail."""
+        if now < self._next_broker_look:
+            return
+        self._next_broker_look = now + self._restart_seconds
+        mark = self._source.broker_mark()
+        if mark != self._broker:
+            self._drop_and_reconcile()
+
+    def _same_broker(self) -> bool:
+        """Asked after a flush was copied and before it is planned: bytes of two lives of the broker must never meet in one."""
+        return self._source.broker_mark() == self._broker
+
+    def _drop_and_reconcile(self) -> None:
+        """Forget what is only buffered, let what is in flight become real, then ask where shared history ends."""
+        self.buffer.clear()
+        while not self._committer.wait_idle(1.0):
+            pass
+        self._broker = self._source.broker_mark()
+        self.position, self._preparer.mark = self._reconcile()

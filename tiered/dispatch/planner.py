@@ -1,0 +1,356 @@
+"""One flush, planned: a private validated copy becomes objects, edits and the bytes of one commit.
+
+Nothing here talks to the store. The plan for commit n + 1 is made against the fold *as it will be* after commit n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.columns import MessageBatch, PropertyColumns
+from tiered.codec.edits import EditBatch, EditKind, batch
+from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.zstd import Buffer
+from tiered.dispatch.cutter import Cut, cut, offsets_covered
+from tiered.dispatch.router import Offsets, QueueEnds, Routed, Segments, place, split
+
+Ints = npt.NDArray[np.int64]
+Compressed = tuple[Buffer, int, int]
+CompressMany = Callable[[Sequence[memoryview]], list[Compressed]]
+"""Stored bytes, codec and CRC32C of each raw block, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """An object of a flush: ``path`` (under the broker's root) is empty for data that travels inside the commit."""
+
+    path: str
+    object_id: bytes
+    encoded: EncodedObject
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Objects to upload and the edits that name them (without ``Progress``)."""
+
+    objects: tuple[PlannedObject, ...]
+    edits: tuple[EditBatch, ...]
+    rows: int
+    raw_bytes: int
+    queues: tuple[tuple[str, ...], Ints, Ints]
+    """Topic, queue id and end of the queue offsets taken, per queue: the dispatch offsets."""
+
+    store_times: Ints
+    """Store time of every record in ms, for latency."""
+
+    gaps: int
+    generations: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Sizes and identities a plan needs. Sizes are in raw bytes."""
+
+    archive_id: bytes
+    lineage: int
+    block_bytes: int
+    object_bytes: int
+    inline_bytes: int
+
+
+@dataclass(slots=True)
+class _Flush:
+    """Everything known of the flush at hand, in sorted order."""
+
+    batch: MessageBatch
+    properties: PropertyColumns
+    routed: Routed
+    offsets: Offsets
+    segments: Segments
+    cut: Cut
+    rows: npt.NDArray[np.void]
+    blocks: npt.NDArray[np.void]
+    runs: npt.NDArray[np.void]
+    stored: list[Compressed]
+    key_position: Ints
+    key_hash: npt.NDArray[np.uint64]
+
+
+def plan(
+    messages: MessageBatch,
+    properties: PropertyColumns,
+    routed: Routed,
+    ends: QueueEnds,
+    settings: PlanSettings,
+    *,
+    compress: CompressMany,
+    commit_id: bytes,
+    new_object: Callable[[], tuple[str, bytes]],
+) -> Plan:
+    """Plan one flush. ``routed`` must hold at least one row; ``ends`` is the fold's view of its queues."""
+    sizes = messages.headers["size"][routed.order].astype(np.int64)
+    total = int(sizes.sum())
+    inline = total <= settings.inline_bytes
+    offsets = place(messages, properties, routed, ends)
+    segments = split(routed, offsets, ends)
+    pieces = cut(
+        sizes,
+        segments,
+        routed,
+        ends,
+        block_bytes=settings.block_bytes,
+        object_bytes=0 if inline else settings.object_bytes,
+    )
+    gathered = memoryview(gather(messages, routed.order, sizes))
+    edges = pieces.byte_start[pieces.block_start].tolist()
+    stored = compress([gathered[a:b] for a, b in pairwise(edges)])
+    rows = _rows(messages, properties, routed, offsets)
+    key_position, key_hash = _keys(properties, routed, len(messages.headers))
+    flush = _Flush(
+        messages, properties, routed, offsets, segments, pieces, rows, _blocks(pieces, rows, offsets, stored),
+        _runs(pieces, segments, routed, rows, offsets), stored, key_position, key_hash,
+    )  # fmt: skip
+    objects = []
+    for number in range(len(pieces.object_block) - 1):
+        path, object_id = ("", commit_id) if inline else new_object()
+        objects.append(PlannedObject(path, object_id, _object(flush, number, settings.archive_id, object_id)))
+    last = routed.group_start[1:] - 1
+    taken = offsets.queue_offset[last] + offsets.owned[last]
+    edits = (_object_edit(objects), *_run_edits(flush, settings.lineage))
+    return Plan(
+        objects=tuple(objects),
+        edits=edits,
+        rows=len(sizes),
+        raw_bytes=total,
+        queues=(routed.topics, routed.queue_ids, taken),
+        store_times=rows["store_timestamp"].astype(np.int64),
+        gaps=int((segments.gap_start != segments.first_offset).sum()),
+        generations=int(segments.is_new.sum()),
+    )
+
+
+def gather(messages: MessageBatch, order: Ints, sizes: Ints) -> bytes:
+    """The records' bytes in sorted order: neighbours in the log are joined into one slice first."""
+    starts = messages.headers["position"][order].astype(np.int64)
+    ends = starts + sizes
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    first = starts[np.concatenate(([0], breaks + 1))].tolist()
+    last = ends[np.concatenate((breaks, [len(ends) - 1]))].tolist()
+    return b"".join(map(messages.buffer.__getitem__, map(slice, first, last)))
+
+
+def _rows(
+    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: Offsets
+) -> npt.NDArray[np.void]:
+    order = routed.order
+    headers = messages.headers[order]
+    rows = np.zeros(len(order), dtype=ROW_DTYPE)
+    for name in (
+        "size", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "body_crc", "body_length",
+    ):  # fmt: skip
+        rows[name] = headers[name]
+    rows["tags_code"] = properties.tags_code[order]
+    rows["tag"] = properties.tag[order]
+    rows["queue_offsets"] = offsets.owned
+    return rows
+
+
+def _keys(properties: PropertyColumns, routed: Routed, count: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
+    position_of = np.full(count, -1, dtype=np.int64)
+    position_of[routed.order] = np.arange(len(routed.order))
+    position = position_of[properties.key_row]
+    kept = np.flatnonzero(position >= 0)
+    by_position = kept[np.argsort(position[kept], kind="stable")]
+    return position[by_position], properties.key_hash[by_position].astype(np.uint64)
+
+
+def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -> Ints:
+    """``function`` over [starts[i], starts[i + 1])."""
+    result: Ints = function.reduceat(values, starts[:-1])
+    return result
+
+
+def _blocks(
+    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: list[Compressed]
+) -> npt.NDArray[np.void]:
+    start = pieces.block_start
+    blocks = np.zeros(len(start) - 1, dtype=BLOCK_DTYPE)
+    blocks["run"] = pieces.block_run
+    blocks["first_queue_offset"] = offsets.queue_offset[start[:-1]]
+    blocks["rows"] = np.diff(start)
+    blocks["raw_length"] = np.diff(pieces.byte_start[start])
+    blocks["stored_length"] = np.fromiter((len(s) for s, _, _ in stored), np.int64, len(stored))
+    blocks["codec"] = np.fromiter((c for _, c, _ in stored), np.int64, len(stored))
+    blocks["crc32c"] = np.fromiter((c for _, _, c in stored), np.uint32, len(stored))
+    blocks["min_store_time"] = _reduce(np.minimum, rows["store_timestamp"], start)
+    blocks["max_store_time"] = _reduce(np.maximum, rows["store_timestamp"], start)
+    return blocks
+
+
+def _runs(
+    pieces: Cut, segments: Segments, routed: Routed, rows: npt.NDArray[np.void], offsets: Offsets
+) -> npt.NDArray[np.void]:
+    """The run table of the whole flush; rows and blocks still count from the flush's first."""
+    start = pieces.run_start
+    group = segments.group[pieces.run_segment]
+    runs = np.zeros(len(start) - 1, dtype=RUN_DTYPE)
+    lead, covered = offsets_covered(pieces, offsets)
+    runs["topic"] = (
+        group  # the flush's queue number for now; _object turns it into the object's own topic index
+    )
+    runs["queue_id"] = routed.queue_ids[group]
+    runs["generation"] = segments.generation[pieces.run_segment]
+    runs["first_queue_offset"], runs["queue_offsets"] = lead, covered
+    runs["rows"] = np.diff(start)
+    runs["first_flat_offset"] = pieces.first_flat_offset
+    runs["bytes"] = np.diff(pieces.byte_start[start])
+    runs["min_store_time"] = _reduce(np.minimum, rows["store_timestamp"], start)
+    runs["max_store_time"] = _reduce(np.maximum, rows["store_timestamp"], start)
+    runs["first_row"] = start[:-1]
+    runs["first_block"] = pieces.run_block[:-1]
+    runs["block_count"] = np.diff(pieces.run_block)
+    runs["physical_start"] = rows["physical_offset"][start[:-1]]
+    last = start[1:] - 1
+    runs["physical_end"] = rows["physical_offset"][last] + rows["size"][last]
+    return runs
+
+
+def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> EncodedObject:
+    """Encode object ``number``: its part of every table, renumbered from zero."""
+    pieces = flush.cut
+    b0, b1 = pieces.object_block[number : number + 2].tolist()
+    r0, r1 = np.searchsorted(pieces.run_object, (number, number + 1)).tolist()
+    p0, p1 = int(pieces.block_start[b0]), int(pieces.block_start[b1])
+    runs = flush.runs[r0:r1].copy()
+    runs["first_row"] -= p0
+    runs["first_block"] -= b0
+    names = [flush.routed.topics[g] for g in runs["topic"].tolist()]
+    topics = tuple(dict.fromkeys(names))
+    index = {name: i for i, name in enumerate(topics)}
+    runs["topic"] = np.fromiter((index[n] for n in names), np.int64, len(names))
+    blocks = flush.blocks[b0:b1].copy()
+    blocks["run"] -= r0
+    rows = flush.rows[p0:p1].copy()
+    used, rows["tag"] = np.unique(np.append(rows["tag"], 0), return_inverse=True)[0], _renumber(rows["tag"])
+    k0, k1 = np.searchsorted(flush.key_position, (p0, p1)).tolist()
+    position = flush.key_position[k0:k1]
+    return encode_object(
+        object_id=object_id,
+        archive_id=archive_id,
+        level=0,
+        topics=topics,
+        runs=runs,
+        blocks=blocks,
+        stored=[s for s, _, _ in flush.stored[b0:b1]],
+        rows=rows,
+        tags=[flush.properties.tags[t] for t in used.tolist()],
+        key_hash=flush.key_hash[k0:k1],
+        key_run=(np.searchsorted(pieces.run_start, position, side="right") - 1 - r0).astype(np.int32),
+        key_queue_offset=flush.offsets.queue_offset[position],
+        commit_seq=None,
+    )
+
+
+def _renumber(tag: npt.NDArray[np.generic]) -> Ints:
+    """Tags numbered by the object's own dictionary, in which 0 stays 0 (no tag)."""
+    inverse: Ints = np.unique(np.append(tag, 0), return_inverse=True)[1][:-1]
+    return inverse
+
+
+def _object_edit(objects: Sequence[PlannedObject]) -> EditBatch:
+    return EditBatch(
+        EditKind.ADD_OBJECT,
+        {
+            "key": [o.path for o in objects],
+            "object_id": [o.object_id for o in objects],
+            "level": np.zeros(len(objects), dtype=np.int64),
+            "length": np.array([o.encoded.length for o in objects], dtype=np.int64),
+            "sections": [{n: list(s) for n, s in o.encoded.sections.items()} for o in objects],
+        },
+    )
+
+
+def _run_edits(flush: _Flush, lineage: int) -> list[EditBatch]:
+    """New generations, gaps and runs, in waves: within a wave each queue occurs once, so the fold takes it as arrays."""
+    pieces, segments, routed = flush.cut, flush.segments, flush.routed
+    edits: list[EditBatch] = []
+    begins = pieces.run_start[:-1] == segments.start[pieces.run_segment]
+    for wave in range(int(pieces.run_wave.max()) + 1):
+        runs = np.flatnonzero(pieces.run_wave == wave)
+        opening = pieces.run_segment[runs[begins[runs]]]
+        new = opening[segments.is_new[opening]]
+        if len(new):
+            edits.append(_new_generations(flush, new, lineage))
+        holes = opening[segments.gap_start[opening] != segments.first_offset[opening]]
+        if len(holes):
+            edits.append(
+                EditBatch(
+                    EditKind.GAP,
+                    {
+                        **_queue_columns(routed, segments.group[holes]),
+                        "generation": segments.generation[holes],
+                        "start": segments.gap_start[holes],
+                        "end": segments.first_offset[holes],
+                        "reason": ["queue offsets jumped"] * len(holes),
+                    },
+                )
+            )
+        edits.append(_append_runs(flush, runs))
+    return edits
+
+
+def _queue_columns(routed: Routed, group: Ints) -> dict[str, object]:
+    return {"topic": [routed.topics[g] for g in group.tolist()], "queue_id": routed.queue_ids[group]}
+
+
+def _new_generations(flush: _Flush, segments: Ints, lineage: int) -> EditBatch:
+    lead = flush.segments.start[segments]
+    return EditBatch(
+        EditKind.NEW_GENERATION,
+        {
+            **_queue_columns(flush.routed, flush.segments.group[segments]),
+            "generation": flush.segments.generation[segments],
+            "lineage": np.full(len(segments), lineage, dtype=np.int64),
+            "first_queue_offset": flush.segments.first_offset[segments],
+            "physical_offset": flush.rows["physical_offset"][lead].astype(np.int64),
+        },
+    )
+
+
+def _append_runs(flush: _Flush, runs: Ints) -> EditBatch:
+    pieces, table = flush.cut, flush.runs[runs]
+    block0 = pieces.object_block[pieces.run_object[runs]]
+    columns: dict[str, object] = _queue_columns(flush.routed, flush.segments.group[pieces.run_segment[runs]])
+    for name in (
+        "generation", "first_queue_offset", "rows", "queue_offsets", "first_flat_offset", "bytes",
+        "min_store_time", "max_store_time", "block_count", "physical_start", "physical_end",
+    ):  # fmt: skip
+        columns[name] = table[name].astype(np.int64)
+    columns["object"] = pieces.run_object[runs]
+    columns["first_row"] = table["first_row"] - pieces.block_start[block0]
+    columns["first_block"] = table["first_block"] - block0
+    return EditBatch(EditKind.APPEND_RUN, columns)
+
+
+def progress_edit(lineage: int, marks: Sequence[tuple[int, int, int]]) -> EditBatch:
+    """``Progress`` rows from (physical offset, mark CRC, crc_from), ascending."""
+    return EditBatch(
+        EditKind.PROGRESS,
+        {
+            "lineage": np.full(len(marks), lineage, dtype=np.int64),
+            "physical_offset": np.array([m[0] for m in marks], dtype=np.int64),
+            "mark_crc": np.array([m[1] for m in marks], dtype=np.int64),
+            "crc_from": np.array([m[2] for m in marks], dtype=np.int64),
+        },
+    )
+
+
+def gap_edit(lineage: int, start: int, end: int, reason: str) -> EditBatch:
+    """One ``PhysGap``."""
+    return batch(EditKind.PHYS_GAP, lineage=lineage, start=start, end=end, reason=reason)

@@ -1,0 +1,82 @@
+"""Every error of the program; the kind says what to do.
+
+    TieredError
+    ├── Unavailable        wait and retry: the store, the broker or the disk does not answer now
+    ├── NotFound           answer accordingly: the key, queue or offset is not there
+    ├── Conflict           look again: somebody else created it first
+    │   └── Fenced         stop the process: another writer owns the archive
+    ├── Corrupt            quarantine and report: bytes are not what their checksum or format says
+    └── Invalid            fix the input or the settings
+        └── Refused        the program understands and declines: a guarantee would be lost
+
+An error carries what, where, expected and found as named fields, and may carry a ``hint``: the command or key
+that fixes it. ``str(error)`` is one paragraph fit for an operator. Never put a secret into any field.
+"""
+
+from __future__ import annotations
+
+
+class TieredError(Exception):
+    """Root of the tree.
+
+    ``message`` is one sentence; ``hint`` is the command or setting that fixes it; the keyword fields
+    (``key``, ``position``, ``expected``, ``found`` …) are appended as ``name=value``.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.fields:
+            text += " (" + ", ".join(f"{k}={v}" for k, v in self.fields.items()) + ")"
+        if self.hint:
+            text += f" → {self.hint}"
+        return text
+
+
+class Unavailable(TieredError):
+    """Wait and retry. Whether a write happened is *unknown*."""
+
+    exit_code = 4
+
+
+class NotFound(TieredError):
+    """The key, file, queue or offset does not exist."""
+
+    exit_code = 5
+
+
+class Conflict(TieredError):
+    """The name is taken: a create-only put met an existing object (412)."""
+
+    exit_code = 6
+
+
+class Fenced(Conflict):
+    """Another writer owns the archive. The process stops and touches nothing more."""
+
+    exit_code = 7
+
+
+class Corrupt(TieredError):
+    """Bytes are not what their checksum, length or format says. Carries key, position, expected, found."""
+
+    exit_code = 8
+
+
+class Invalid(TieredError):
+    """The input or the settings are wrong."""
+
+    exit_code = 2
+
+
+class Refused(Invalid):
+    """Understood and declined, because going on would lose a guarantee (foreign archive, dishonest store …)."""
+
+    exit_code = 3

@@ -1,0 +1,241 @@
+"""The ordered map in RocksDB (``rocksdict``): the default, for any size. Memory is bounded by
+``cache_bytes``.
+
+Keys that begin with 00 are the driver's own (``applied`` and the version stamp) and shown to nobody. Every
+batch is one atomic ``WriteBatch``, synced through the write-ahead log before ``put_many`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import rocksdict
+
+from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
+from tiered.metadata.jsonfile import held
+from tiered.metadata.prefix import prefix_end
+
+VERSION = 1
+_APPLIED = b"\0applied"
+_STAMP = b"\0stamp"
+_OWN = b"\0"
+_LAST = b"\xff" * 32
+_OPEN_FILES = 256
+_BLOCK_BYTES = 16 * 1024
+
+
+class RocksDbStore:
+    """A ``MetadataStore`` in a RocksDB directory. ``open`` opens it; the constructor does nothing.
+
+    ``cleared`` says why an older content was removed at ``open``, ``None`` if it was not.
+    """
+
+    def __init__(self, directory: Path, cache_bytes: int, stamp: str) -> None:
+        self._directory = directory
+        self._cache_bytes = cache_bytes
+        self._stamp = f"{VERSION} {stamp}".encode()
+        self._db: rocksdict.Rdict | None = None
+        self._sync = rocksdict.WriteOptions()
+        self._sync.sync = True
+        self.cleared: str | None = None
+
+    def open(self) -> None:
+        """Open or create. ``Unavailable`` if another process has it, ``Corrupt``, ``Invalid`` for a bad
+        directory."""
+        try:
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            self._db = rocksdict.Rdict(str(self._directory), options=self._options())
+        except OSError as e:
+            raise Invalid(
+                f"cannot use the metadata directory: {e.strerror or e}",
+                hint="set state.directory to a writable directory",
+                path=str(self._directory),
+            ) from e
+        except Exception as e:
+            raise self._error(e, opening=True) from e
+        found = self._call(lambda db: db.get(_STAMP))
+        if found is None or found != self._stamp:
+            empty = next(self._pairs(None, b"", None, False), None) is None
+            if not empty:
+                self.cleared = f"written with stamp {found!r}, this program uses {self._stamp!r}"
+            self.clear()
+
+    def _options(self) -> rocksdict.Options:
+        """A quarter for the memtables (two may wait to be flushed), half for the block cache, the rest is
+        headroom."""
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(max(256 * 1024, self._cache_bytes // 12))
+        options.set_max_write_buffer_number(3)
+        options.set_compression_type(rocksdict.DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(_OPEN_FILES)
+        options.set_max_total_wal_size(max(1 << 20, self._cache_bytes))
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1 << 20)
+        options.set_stats_dump_period_sec(0)
+        options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+        blocks = rocksdict.BlockBasedOptions()
+        blocks.set_block_cache(rocksdict.Cache(max(512 * 1024, self._cache_bytes // 2)))
+        blocks.set_block_size(_BLOCK_BYTES)
+        blocks.set_bloom_filter(10, False)
+        blocks.set_cache_index_and_filter_blocks(True)
+        options.set_block_based_table_factory(blocks)
+        return options
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See ``MetadataView``."""
+        if not keys:
+            return []
+        found: list[bytes | None] = self._call(lambda db: db.get(list(keys)))
+        return found
+
+    def iterate(
+        self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """See ``MetadataView``; an iterator sees the store as it was when it was first asked."""
+        return self._pairs(None, prefix, start, reverse)
+
+    def applied(self) -> bytes | None:
+        """See ``MetadataView``."""
+        found: bytes | None = self._call(lambda db: db.get(_APPLIED))
+        return found
+
+    def put_many(
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes] = (),
+        *,
+        applied: bytes | None = None,
+    ) -> None:
+        """See ``MetadataStore``."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key in deletes:
+            batch.delete(key)
+        put = batch.put
+        for key, value in puts:
+            put(key, value)
+        if applied is not None:
+            put(_APPLIED, applied)
+        self._call(lambda db: db.write(batch, self._sync))
+
+    def snapshot(self) -> RocksDbSnapshot:
+        """A frozen view of now. It keeps old versions on disk, and the store's lock, until it is garbage."""
+        return RocksDbSnapshot(self, self._call(lambda db: db.snapshot()))
+
+    def clear(self) -> None:
+        """Remove everything."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.delete_range(b"", _LAST)
+        batch.put(_STAMP, self._stamp)
+        self._call(lambda db: db.write(batch, self._sync))
+        self._call(lambda db: db.compact_range(None, None))
+
+    def close(self) -> None:
+        """Release files and lock. Twice is harmless."""
+        if self._db is not None:
+            db, self._db = self._db, None
+            try:
+                db.close()
+            except Exception as e:
+                raise self._error(e) from e
+
+    def _call(self, use: Any) -> Any:
+        if self._db is None:
+            raise Unavailable("the metadata store is closed", path=str(self._directory))
+        try:
+            return use(self._db)
+        except Exception as e:
+            raise self._error(e) from e
+
+    def _pairs(
+        self, snapshot: Any | None, prefix: bytes, start: bytes | None, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs of the live store or of a snapshot.
+
+        The upper bound keeps the engine from walking over dead keys behind the prefix. rocksdict 0.3's
+        ``set_iterate_lower_bound`` sets the upper one, so it is not used.
+        """
+        low, end = max(prefix, b"\x01"), prefix_end(prefix)
+        options = rocksdict.ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        if reverse:
+            at = None if start is None or (end is not None and start >= end) else start
+            if at is not None and at < low:
+                return
+        else:
+            at = low if start is None else max(low, start)
+            if end is not None and at >= end:
+                return
+        source = self._call(lambda db: db) if snapshot is None else snapshot
+        try:
+            for pair in source.items(backwards=reverse, from_key=at, read_opt=options):
+                if pair[0] < low:
+                    return
+                yield pair
+        except Exception as e:
+            raise self._error(e) from e
+
+    def _error(self, error: Exception, *, opening: bool = False) -> TieredError:
+        """The engine knows one kind of exception; its text tells damage, a held lock and everything else
+        apart."""
+        if isinstance(error, TieredError):
+            return error
+        text = str(error)
+        lowered = text.lower()
+        path = str(self._directory)
+        if opening and "lock" in lowered and "block" not in lowered:
+            return held(self._directory)
+        if (
+            "corrupt" in lowered
+            or "checksum" in lowered
+            or (opening and "no such file" in lowered and "sst" in lowered)
+        ):
+            return Corrupt(
+                "the metadata store is damaged",
+                hint="stop the daemon and delete this directory: it is rebuilt from the bucket",
+                path=path,
+                found=text,
+            )
+        if opening and "no space" not in lowered:
+            return Invalid(
+                "the metadata store cannot be opened",
+                hint="set state.directory to a writable directory, or delete this one: it is rebuilt",
+                path=path,
+                found=text,
+            )
+        return Unavailable("the metadata store does not answer", path=path, found=text)
+
+
+class RocksDbSnapshot:
+    """A frozen ``MetadataView`` of a RocksDB store."""
+
+    def __init__(self, store: RocksDbStore, snapshot: Any) -> None:
+        self._store = store
+        self._snapshot = snapshot
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See ``MetadataView``; one lookup per key."""
+        return list(map(self._get, keys))
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._snapshot[key]
+        except Exception as e:
+            if "key not found" in str(e):
+                return None
+            raise self._store._error(e) from e
+        return found
+
+    def iterate(
+        self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """See ``MetadataView``."""
+        return self._store._pairs(self._snapshot, prefix, start, reverse)
+
+    def applied(self) -> bytes | None:
+        """See ``MetadataView``."""
+        return self._get(_APPLIED)

@@ -1,0 +1,92 @@
+"""The driver port: six verbs over whole objects, three errors.
+
+Errors of every verb: ``NotFound``, ``Conflict`` (create-only put met an existing object) and ``Unavailable``
+(wait and retry; for a put this means *unknown whether it happened*). Anything else a driver meets (credentials,
+missing bucket, a bad region) is ``Invalid`` with the setting to fix. Foreign exceptions never leave a driver.
+
+Keys are relative to the provider's root, segments separated by ``/``: no leading or trailing slash, no empty
+or dot segments, each segment ≤ 100 bytes (``archive.md`` section 2). A key that breaks this is ``Invalid``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+"""Anything that holds contiguous bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store said about an object: ``date_ms`` is the *store's* clock (the answer's ``Date``), ``last_modified_ms``
+    the object's own time when known (``head`` and ``list``; ``put`` may leave it equal to ``date_ms``)."""
+
+    key: str
+    length: int
+    date_ms: int
+    last_modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes of a range, the object's full length when the store told it, and the store's clock at the answer."""
+
+    data: bytes
+    object_length: int | None
+    date_ms: int
+    last_modified_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a driver promises; the probe tries to refute it."""
+
+    create_only: bool
+    suffix_range: bool
+    ordered_listing: bool
+    multipart: bool
+
+
+class Provider(Protocol):
+    """An object store. Thread-safe. ``url`` names it for people, without secrets."""
+
+    @property
+    def url(self) -> str:
+        """The archive's root as an URL, secrets left out."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this driver promises."""
+        ...
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """Store the concatenated ``parts`` under ``key``, durably, whole or not at all.
+
+        Raises ``Conflict`` if the key exists (create-only), ``Unavailable`` if the outcome is unknown. Large bodies may
+        go up in several parts inside the driver; the object appears at once.
+        """
+        ...
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """Bytes [start, start + length); both ``None``: all. ``start < 0`` with ``length=None``: the last ``-start`` bytes
+        (all of a shorter object). A range past the end returns what there is, possibly nothing; ``NotFound`` if the object is absent."""
+        ...
+
+    def head(self, key: str) -> Stored:
+        """Length and times of an object, or ``NotFound``."""
+        ...
+
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Stored]:
+        """Objects whose key starts with ``prefix``, ascending by key (UTF-8 bytes), after ``start_after``. Temporary names are hidden."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete; a missing key is success."""
+        ...
+
+    def close(self) -> None:
+        """Release connections. Further verbs are errors."""
+        ...

@@ -1,0 +1,380 @@
+"""The driver for S3 and its relatives, over boto3. The only module that imports boto3.
+
+One call is one attempt: botocore's own retries are off, because a retry that hides a lost answer turns our own success into
+"exists"; the ``Retrying`` wrapper does it in the open. The store's clock is the ``Date`` header of each answer.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlencode
+
+import boto3  # noqa: TID251 - this is its door
+import botocore.exceptions as sdk
+import botocore.session
+import urllib3.exceptions
+from botocore.config import Config
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+
+from tiered.clock import Clock
+from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
+from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
+from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
+from tiered.provider.s3errors import Context, from_response, headers_of, status_of
+from tiered.settings import Store
+
+PAGE_KEYS = 1000
+"""Keys per listing request, S3's own maximum."""
+
+MAX_PARTS = 10_000
+"""Parts of a multipart upload, S3's own maximum."""
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
+_FOREIGN = (
+    sdk.BotoCoreError,
+    sdk.ClientError,
+    boto3.exceptions.Boto3Error,
+    urllib3.exceptions.HTTPError,
+    OSError,
+    ValueError,
+)
+_CREDENTIALS = (
+    sdk.NoCredentialsError,
+    sdk.PartialCredentialsError,
+    sdk.CredentialRetrievalError,
+    sdk.ProfileNotFound,
+    sdk.ConfigNotFound,
+    sdk.ConfigParseError,
+    sdk.TokenRetrievalError,
+    sdk.SSOError,
+    sdk.InvalidConfigError,
+)
+Result = TypeVar("Result")
+
+
+class S3Provider:
+    """Objects of ``bucket`` whose keys start with ``root`` and a slash (``""``: all). Thread-safe.
+
+    The client, and with it the search for credentials, is made at first use.
+    """
+
+    def __init__(self, bucket: str, root: str, store: Store, clock: Clock) -> None:
+        self._bucket = bucket
+        self._root = f"{root}/" if root else ""
+        self._store = store
+        self._clock = clock
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/root?endpoint=…&region=…``."""
+        options = {"endpoint": self._store.endpoint, "region": self._store.region}
+        query = urlencode({name: value for name, value in options.items() if value}, safe=":/")
+        return f"s3://{self._bucket}/{self._root}".rstrip("/") + (f"?{query}" if query else "")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All of them; the probe finds the servers that only pretend."""
+        return Capabilities(create_only=True, suffix_range=True, ordered_listing=True, multipart=True)
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``. Above ``store.multipart_bytes`` it goes up in parts; the completion is create-only."""
+        name = self._name(key)
+        length = body_length(parts)
+        condition = {"IfNoneMatch": "*"} if create_only else {}
+        if length > self._store.multipart_bytes:
+            response = self._put_multipart(key, name, parts, length, condition)
+        else:
+            body = joined(parts) if length <= JOIN_BYTES or len(parts) == 1 else PartsStream(parts)
+            arguments = {**self._checksum(parts), **self._placement(), **condition}
+            response = self._call(
+                "put", key, "put_object", Key=name, Body=body, ContentLength=length, **arguments
+            )
+        date_ms = self._date_ms(response)
+        return Stored(key, length, date_ms, date_ms)
+
+    def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+        """For the probe: announce ``parts`` create-only, send half, drop the connection. Always ``Unavailable``."""
+        name = self._name(key)
+        signed_first = 0 if self._payload_unsigned() else 1
+        body = CutStream(parts, whole_passes=signed_first)
+        arguments = {**self._checksum(parts), **self._placement()}
+        length = body_length(parts)
+        self._call(
+            "put", key, "put_object", Key=name, Body=body, ContentLength=length, IfNoneMatch="*", **arguments
+        )
+        raise Unavailable("the cut upload was answered", key=key, url=self.url)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        name = self._name(key)
+        first, count = check_range(key, start, length)
+        if count == 0:
+            found = self.head(key)
+            return Fetched(b"", found.length, found.date_ms, found.last_modified_ms)
+        return self._guard("get", key, lambda: self._fetch(name, first, count))
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``. A missing bucket looks like a missing object here: HEAD has no body to tell."""
+        response = self._call("head", key, "head_object", Key=self._name(key))
+        date_ms = self._date_ms(response)
+        return Stored(
+            key, int(response["ContentLength"]), date_ms, _ms(response.get("LastModified"), date_ms)
+        )
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``. One request per 1,000 keys, made as the iteration goes on."""
+        self._check_open()
+        arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
+        if start_after is not None:
+            arguments["StartAfter"] = self._root + start_after
+        remaining = limit
+        while remaining is None or remaining > 0:
+            page_keys = PAGE_KEYS if remaining is None else min(PAGE_KEYS, remaining)
+            page = self._call("list", prefix, "list_objects_v2", MaxKeys=page_keys, **arguments)
+            date_ms = self._date_ms(page)
+            entries = page.get("Contents", ())
+            for entry in entries:
+                yield Stored(
+                    entry["Key"][len(self._root) :],
+                    int(entry["Size"]),
+                    date_ms,
+                    _ms(entry.get("LastModified"), date_ms),
+                )
+            if remaining is not None:
+                remaining -= len(entries)
+            if not page.get("IsTruncated") or not page.get("NextContinuationToken"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        name = self._name(key)
+        try:
+            self._call("delete", key, "delete_object", Key=name)
+        except NotFound:
+            return
+
+    def close(self) -> None:
+        """Release pooled connections. Further verbs are errors."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    # --- requests
+
+    def _fetch(self, name: str, first: int, count: int | None) -> Fetched:
+        whole = first == 0 and count is None
+        arguments = (
+            {}
+            if whole
+            else {
+                "Range": f"bytes={first}"
+                if first < 0
+                else f"bytes={first}-" + ("" if count is None else str(first + count - 1))
+            }
+        )
+        try:
+            response = self._connected().get_object(Bucket=self._bucket, Key=name, **arguments)
+        except sdk.ClientError as error:
+            if status_of(error.response) != 416:
+                raise
+            # The range starts at or behind the end: an answer, not an error.
+            total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
+            return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
+        with response["Body"] as body:
+            data: bytes = body.read()
+        date_ms = self._date_ms(response)
+        modified_ms = _ms(response.get("LastModified"), date_ms)
+        ranged = _CONTENT_RANGE.match(response.get("ContentRange") or "")
+        if ranged:
+            return Fetched(data, int(ranged[3]), date_ms, modified_ms)
+        # No Content-Range: all of it came, asked for or not.
+        begin, end = slice_range(first, count, len(data))
+        return Fetched(data if whole else data[begin:end], len(data), date_ms, modified_ms)
+
+    def _put_multipart(
+        self, key: str, name: str, parts: Sequence[Buffer], length: int, condition: Mapping[str, str]
+    ) -> Any:
+        algorithm = {"ChecksumAlgorithm": self._store.checksum} if self._store.checksum else {}
+        upload = self._call("put", key, "create_multipart_upload", Key=name, **algorithm, **self._placement())
+        at = {"Key": name, "UploadId": upload["UploadId"]}
+        part_bytes = max(self._store.multipart_bytes, -(-length // MAX_PARTS))
+        done = []
+        try:
+            for number, piece in enumerate(split(parts, part_bytes), start=1):
+                checksum = self._checksum(piece)
+                answer = self._call(
+                    "put", key, "upload_part", PartNumber=number, Body=PartsStream(piece), **at, **checksum
+                )
+                done.append({"PartNumber": number, "ETag": answer["ETag"], **checksum})
+            return self._call(
+                "put", key, "complete_multipart_upload", MultipartUpload={"Parts": done}, **at, **condition
+            )
+        except TieredError:
+            # After an unknown completion this does nothing (the upload is gone) or settles that it never happens. What it
+            # leaves behind is found by exact key, or removed by the bucket's lifecycle rule.
+            with suppress(TieredError):
+                self._call("put", key, "abort_multipart_upload", **at)
+            raise
+
+    def _checksum(self, parts: Sequence[Buffer]) -> dict[str, str]:
+        # Summed here and not by the SDK, which needs a native extra for CRC32C and would wrap the body in chunks.
+        algorithm = self._store.checksum
+        return {f"Checksum{algorithm}": digest(algorithm, parts)} if algorithm else {}
+
+    def _placement(self) -> dict[str, str]:
+        wanted = {
+            "ServerSideEncryption": self._store.sse,
+            "SSEKMSKeyId": self._store.sse_kms_key_id,
+            "StorageClass": self._store.storage_class,
+        }
+        return {name: value for name, value in wanted.items() if value}
+
+    def _call(self, verb: str, key: str, operation: str, **arguments: Any) -> Any:
+        return self._guard(
+            verb, key, lambda: getattr(self._connected(), operation)(Bucket=self._bucket, **arguments)
+        )
+
+    def _guard(self, verb: str, key: str, request: Callable[[], Result]) -> Result:
+        try:
+            return request()
+        except _FOREIGN as error:
+            self._raise(verb, key, error)
+
+    def _raise(self, verb: str, key: str, error: Exception) -> NoReturn:
+        secrets = (self._store.access_key_id, self._store.secret_access_key, self._store.session_token)
+        context = Context(verb, key, self.url, secrets)
+        if isinstance(error, sdk.ClientError):
+            mapped = from_response(error.response, context)
+            if isinstance(mapped, Conflict) and verb != "put":
+                mapped = Unavailable(f"the store cannot {verb} now", key=key, url=self.url, found="412")
+        else:
+            mapped = from_transport(error, context, self._store)
+        # The foreign text may carry a credential or a signed address, so it is not chained.
+        raise mapped from None
+
+    # --- the client
+
+    def _connected(self) -> Any:
+        client = self._client
+        if client is None:
+            with self._lock:
+                self._check_open()
+                if self._client is None:
+                    self._client = make_client(self._store, unsigned_payload=self._payload_unsigned())
+                client = self._client
+        return client
+
+    def _payload_unsigned(self) -> bool:
+        """Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU."""
+        return bool(self._store.checksum) and not self._store.endpoint.startswith("http:")
+
+    def _date_ms(self, response: Mapping[str, Any]) -> int:
+        """The answer's ``Date``; the host's own clock for a server that sends none."""
+        text = headers_of(response).get("date")
+        if text:
+            try:
+                return round(email.utils.parsedate_to_datetime(text).timestamp() * 1000)
+            except ValueError:
+                pass
+        return self._clock.now_ms()
+
+    def _name(self, key: str) -> str:
+        self._check_open()
+        return self._root + check_key(key)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Invalid("the provider is closed", url=self.url)
+
+
+def make_client(store: Store, *, unsigned_payload: bool = False) -> Any:
+    """A boto3 S3 client for the settings: the standard credential chain, a profile, static keys, or a role on top of any."""
+    session = botocore.session.Session(profile=store.profile or None)
+    if store.access_key_id:
+        session.set_credentials(store.access_key_id, store.secret_access_key, store.session_token or None)
+    if store.role_arn:
+        fetcher = AssumeRoleCredentialFetcher(
+            session.create_client,
+            session.get_credentials(),
+            store.role_arn,
+            extra_args={"RoleSessionName": "rocketmq-tiered"},
+        )
+        # botocore has no public way to hand a session credentials that renew themselves.
+        session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    addressing = {"addressing_style": "path" if store.path_style else "virtual"}
+    config = Config(
+        s3={**addressing, "payload_signing_enabled": False} if unsigned_payload else addressing,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=store.connect_timeout_ms / 1000,
+        read_timeout=store.read_timeout_ms / 1000,
+        max_pool_connections=store.max_connections,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+    )
+    return boto3.session.Session(botocore_session=session).client(
+        "s3",
+        region_name=store.region or None,
+        endpoint_url=store.endpoint or None,
+        verify=store.ca_bundle or None,
+        config=config,
+    )
+
+
+def from_transport(error: Exception, context: Context, store: Store) -> TieredError:
+    """The error of ours for whatever went wrong without an answer from the store."""
+    where: dict[str, str] = {"key": context.key, "url": context.url, "found": type(error).__name__}
+    said = context.clean(str(error))
+    if isinstance(error, sdk.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        hint = "set store.ca_bundle to the file of the certificate authority"
+        return Invalid("the store's certificate is not trusted", hint=hint, **where)
+    if isinstance(error, _CREDENTIALS):
+        hint = "set store.profile, store.role_arn, store.access_key_id or the SDK's environment variables"
+        return Invalid("no usable credentials for the store", hint=hint, said=said, **where)
+    if isinstance(error, sdk.NoRegionError | sdk.InvalidRegionError):
+        return Invalid("the region is missing or not valid", hint="set store.region", **where)
+    if isinstance(error, sdk.EndpointConnectionError | sdk.ConnectTimeoutError | sdk.ProxyConnectionError):
+        hint = "is the endpoint right (store.endpoint) and reachable from here?"
+        return Unavailable("the store does not answer", hint=hint, **where)
+    passing = (
+        sdk.HTTPClientError,
+        sdk.ResponseStreamingError,
+        sdk.IncompleteReadError,
+        sdk.FlexibleChecksumError,
+    )
+    if isinstance(error, (*passing, urllib3.exceptions.HTTPError)):
+        return Unavailable(
+            f"the connection broke: it is unknown whether the {context.verb} happened", **where
+        )
+    if isinstance(error, FileNotFoundError) or (
+        isinstance(error, OSError) and store.ca_bundle and "CA" in said
+    ):
+        return Invalid(
+            "a file of the store's settings is missing", hint="check store.ca_bundle", said=said, **where
+        )
+    if isinstance(error, OSError):
+        return Unavailable(
+            f"the connection broke: it is unknown whether the {context.verb} happened", **where
+        )
+    return Invalid(
+        "the store's settings do not work", hint="check archive.url and the store section", said=said, **where
+    )
+
+
+def _ms(moment: datetime | None, default: int) -> int:
+    return default if moment is None else round(moment.timestamp() * 1000)

@@ -1,0 +1,368 @@
+"""Wrappers of the provider port, each a provider again: rooted, retrying, throttled, metered.
+
+``open.py`` stacks them as ``Metered(Throttled(Retrying(driver)))``: a request is counted once with all it took, is
+paced before it starts, and is retried inside. Every wrapper shows what it wraps as ``inner``; ``driver_of`` goes to the bottom.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type of the chance that is passed in
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from tiered.clock import Clock
+from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.provider.base import Buffer, Capabilities, Fetched, Provider, Stored
+from tiered.provider.body import body_length
+from tiered.provider.naming import check_prefix, check_root
+
+PAGE_KEYS = 1000
+"""Listed keys that count as one request."""
+
+Result = TypeVar("Result")
+
+
+class RequestObserver(Protocol):
+    """Hears of every request to the store; the metrics are one."""
+
+    def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
+        """``verb``: put, get, head, list, delete. ``outcome``: ok, not_found, conflict, unavailable, invalid, error, and
+        ``retried`` for a try that failed and is made again. ``seconds`` include waiting; bytes are body bytes."""
+        ...
+
+
+def system_random() -> random.Random:
+    """Chance for production: seeded by the operating system. Tests pass their own."""
+    return random.Random()
+
+
+def driver_of(provider: Provider) -> Provider:
+    """What lies under all wrappers."""
+    while isinstance(provider, Wrapped):
+        provider = provider.inner
+    return provider
+
+
+class Wrapped:
+    """What all wrappers share: the wrapped provider, and passing on what they do not change."""
+
+    def __init__(self, inner: Provider) -> None:
+        self.inner = inner
+
+    @property
+    def url(self) -> str:
+        """The wrapped provider's."""
+        return self.inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The wrapped provider's."""
+        return self.inner.capabilities
+
+    def close(self) -> None:
+        """Close the wrapped provider."""
+        self.inner.close()
+
+
+class Rooted(Wrapped):
+    """A part of a store: every key gets ``root`` and a slash in front."""
+
+    def __init__(self, inner: Provider, root: str) -> None:
+        super().__init__(inner)
+        self._root = check_root(root, setting="the root") + "/"
+
+    @property
+    def url(self) -> str:
+        """The wrapped provider's, with the root after its path."""
+        base, mark, query = self.inner.url.partition("?")
+        return f"{base.rstrip('/')}/{self._root[:-1]}{mark}{query}"
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``."""
+        return self._own(self.inner.put(self._root + key, parts, create_only=create_only))
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        return self.inner.get(self._root + key, start, length)
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``."""
+        return self._own(self.inner.head(self._root + key))
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``."""
+        after = None if start_after is None else self._root + start_after
+        return map(
+            self._own, self.inner.list(self._root + check_prefix(prefix), start_after=after, limit=limit)
+        )
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        self.inner.delete(self._root + key)
+
+    def _own(self, stored: Stored) -> Stored:
+        return Stored(stored.key[len(self._root) :], stored.length, stored.date_ms, stored.last_modified_ms)
+
+
+class Retrying(Wrapped):
+    """Tries again after ``Unavailable``: ``attempts`` in all, pauses doubling from ``base_ms`` to ``max_ms`` with full jitter.
+
+    A create-only put of unknown outcome that then meets an existing object may have met itself. It raises ``Conflict`` with
+    ``after_unknown=True`` (a field and an attribute): only reading back can tell, which is the caller's part.
+    """
+
+    def __init__(
+        self,
+        inner: Provider,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        attempts: int,
+        base_ms: int,
+        max_ms: int,
+        observer: RequestObserver | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._chance = chance
+        self._attempts = attempts
+        self._base_ms = base_ms
+        self._max_ms = max_ms
+        self._observer = observer
+        self._stop = stop
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``, and the class for ``Conflict``."""
+        failures = 0
+
+        def attempt() -> Stored:
+            nonlocal failures
+            try:
+                return self.inner.put(key, parts, create_only=create_only)
+            except Unavailable:
+                failures += 1
+                raise
+            except Conflict as conflict:
+                if failures:
+                    mark_after_unknown(conflict)
+                raise
+
+        return self._retry("put", attempt)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        return self._retry("get", lambda: self.inner.get(key, start, length))
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``."""
+        return self._retry("head", lambda: self.inner.head(key))
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``; a listing that breaks goes on after the last key it gave."""
+        after, remaining, tries = start_after, limit, 0
+        while remaining is None or remaining > 0:
+            began = self._clock.monotonic()
+            try:
+                for stored in self.inner.list(prefix, start_after=after, limit=remaining):
+                    yield stored
+                    after, tries = stored.key, 0
+                    remaining = None if remaining is None else remaining - 1
+                return
+            except Unavailable as error:
+                tries += 1
+                self._pause("list", tries, began, error)
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        self._retry("delete", lambda: self.inner.delete(key))
+
+    def _retry(self, verb: str, attempt: Callable[[], Result]) -> Result:
+        tries = 0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                return attempt()
+            except Unavailable as error:
+                tries += 1
+                self._pause(verb, tries, began, error)
+
+    def _pause(self, verb: str, tries: int, began: float, error: Unavailable) -> None:
+        """Wait before the next try, or raise the error when there is none."""
+        if tries >= self._attempts:
+            error.fields["attempts"] = tries
+            raise error
+        if self._observer is not None:
+            self._observer.request(verb, "retried", 0, 0, self._clock.monotonic() - began)
+        ceiling_ms = min(self._max_ms, self._base_ms * 2.0 ** min(tries - 1, 60))
+        if self._clock.wait(self._chance.uniform(0, ceiling_ms) / 1000, self._stop):
+            error.fields["attempts"] = tries
+            raise error
+
+
+def mark_after_unknown(conflict: Conflict) -> None:
+    """Say on a conflict that it may be our own earlier try."""
+    conflict.fields["after_unknown"] = True
+    vars(conflict)["after_unknown"] = True
+
+
+def is_after_unknown(conflict: Conflict) -> bool:
+    """True if the conflict may be our own earlier try."""
+    return bool(conflict.fields.get("after_unknown"))
+
+
+class TokenBucket:
+    """Paces to ``rate`` units a second with a burst of one second's worth. Requests larger than that pass and leave a debt."""
+
+    def __init__(self, rate: float, clock: Clock) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._tokens = rate
+        self._refilled = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self, units: int) -> float:
+        """Take units; the seconds to wait before going on (0 while there are enough)."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._tokens = min(self._rate, self._tokens + (now - self._refilled) * self._rate)
+            self._refilled = now
+            # Whoever takes into the debt waits until it is worked off, so that callers go one after another.
+            self._tokens -= units
+            return max(0.0, -self._tokens / self._rate)
+
+
+class Throttled(Wrapped):
+    """Limits bytes a second (both directions together) and requests a second; 0 is no limit.
+
+    An upload, and a range of known length, wait before they start; bytes whose number only the answer tells are a debt that
+    the next caller waits for. A listing counts as one request per 1,000 keys.
+    """
+
+    def __init__(
+        self,
+        inner: Provider,
+        clock: Clock,
+        *,
+        bytes_per_second: int,
+        requests_per_second: int,
+        stop: threading.Event | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._stop = stop
+        self._bytes = TokenBucket(bytes_per_second, clock) if bytes_per_second else None
+        self._requests = TokenBucket(requests_per_second, clock) if requests_per_second else None
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``."""
+        self._enter(body_length(parts) if self._bytes else 0)
+        return self.inner.put(key, parts, create_only=create_only)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        asked = length if length is not None else -start if start is not None and start < 0 else 0
+        self._enter(asked)
+        fetched = self.inner.get(key, start, length)
+        if self._bytes and len(fetched.data) > asked:
+            self._bytes.take(len(fetched.data) - asked)
+        return fetched
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``."""
+        self._enter(0)
+        return self.inner.head(key)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``."""
+        for count, stored in enumerate(self.inner.list(prefix, start_after=start_after, limit=limit)):
+            if count % PAGE_KEYS == 0:
+                self._enter(0)
+            yield stored
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        self._enter(0)
+        self.inner.delete(key)
+
+    def _enter(self, body_bytes: int) -> None:
+        seconds = 0.0
+        if self._requests:
+            seconds = self._requests.take(1)
+        if self._bytes and body_bytes:
+            seconds = max(seconds, self._bytes.take(body_bytes))
+        if seconds > 0 and self._clock.wait(seconds, self._stop):
+            raise Unavailable("stopped while waiting for the throttle; nothing was sent", url=self.url)
+
+
+class Metered(Wrapped):
+    """Tells an observer of every request: verb, outcome, body bytes, seconds."""
+
+    def __init__(self, inner: Provider, observer: RequestObserver, clock: Clock) -> None:
+        super().__init__(inner)
+        self._observer = observer
+        self._clock = clock
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``."""
+        sent = body_length(parts)
+        return self._measure("put", lambda: self.inner.put(key, parts, create_only=create_only), sent)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        return self._measure("get", lambda: self.inner.get(key, start, length))
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``."""
+        return self._measure("head", lambda: self.inner.head(key))
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``; counted when it ends or is left, with the time its consumer took."""
+        began = self._clock.monotonic()
+        outcome = "ok"
+        try:
+            yield from self.inner.list(prefix, start_after=start_after, limit=limit)
+        except TieredError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._observer.request("list", outcome, 0, 0, self._clock.monotonic() - began)
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        self._measure("delete", lambda: self.inner.delete(key))
+
+    def _measure(self, verb: str, request: Callable[[], Result], bytes_sent: int = 0) -> Result:
+        began = self._clock.monotonic()
+        outcome, received = "error", 0
+        try:
+            result = request()
+            outcome = "ok"
+            if isinstance(result, Fetched):
+                received = len(result.data)
+            return result
+        except TieredError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._observer.request(verb, outcome, bytes_sent, received, self._clock.monotonic() - began)
+
+
+def outcome_of(error: TieredError) -> str:
+    """The metrics label of an error."""
+    kinds = (
+        (NotFound, "not_found"),
+        (Conflict, "conflict"),
+        (Unavailable, "unavailable"),
+        (Invalid, "invalid"),
+    )
+    return next((label for kind, label in kinds if isinstance(error, kind)), "error")

@@ -1,0 +1,388 @@
+"""Every number of the program, in frozen sections: unit, default, bound and the trade-off it moves.
+
+This is the single declaration: ``config/tiered.toml`` is generated from it (``tiered config default``), and
+the loader (``daemon/config.py``) reads types, bounds, units and secrecy from it. A component receives its own
+section and nothing else. A section that exists is valid: making one checks the type and bound of every value
+and raises ``Invalid`` naming the key. Checks across sections, and the environment, belong to the loader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from tiered.errors import Invalid
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+ONE_DAY_MS = 86_400_000
+
+STARS = "********"
+"""What people see instead of a secret."""
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str | None = None,
+    choices: tuple[str, ...] | None = None,
+    secret: bool = False,
+    rocketmq: str | None = None,
+) -> Any:
+    """A setting: default, one sentence on the trade-off, inclusive bounds, unit, RocketMQ's own key."""
+    names = ("doc", "low", "high", "unit", "choices", "secret", "rocketmq")
+    return field(
+        default=default,
+        metadata=dict(zip(names, (doc, low, high, unit, choices, secret, rocketmq), strict=True)),
+    )
+
+
+def _ms(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = None) -> Any:
+    """A duration in milliseconds; files may also say ``"500ms"``, ``"1s"``, ``"2m"``, ``"1h"``, ``"7d"``."""
+    return option(default, doc, low=low, high=high, unit="ms", rocketmq=rocketmq)
+
+
+def _bytes(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = None) -> Any:
+    """A size in bytes; files may also say ``"32MiB"``."""
+    return option(default, doc, low=low, high=high, unit="bytes", rocketmq=rocketmq)
+
+
+class Section:
+    """Base of every section: checks types and bounds when made, so a section that exists is valid."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            check_value(type(self).__name__, f, getattr(self, f.name))
+
+
+def check_value(section: str, f: Field[Any], value: Any) -> None:
+    """Raise ``Invalid`` naming key, value and bound if ``value`` may not stand in ``f`` of ``section``."""
+    meta = f.metadata
+    low, high, choices, unit = meta.get("low"), meta.get("high"), meta.get("choices"), meta.get("unit") or ""
+    key = f"{section.lower()}.{f.name}"
+    hint = f"`tiered config default` documents {key}"
+    if type(value) is not type(f.default):
+        wanted = {int: "a whole number", bool: "true or false", str: "text", tuple: "a list of texts"}[
+            type(f.default)
+        ]
+        raise Invalid(f"{key} must be {wanted}", value=shown(f, value), found=type(value).__name__, hint=hint)
+    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
+        raise Invalid(f"{key} must be a list of texts", value=shown(f, value), hint=hint)
+    if choices and value not in choices:
+        named = ", ".join(c or '""' for c in choices)
+        raise Invalid(f"{key} must be one of {named}", value=shown(f, value), hint=hint)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if low is not None and value < low:
+            raise Invalid(f"{key} must be at least {low} {unit}".rstrip(), value=value, hint=hint)
+        if high is not None and value > high:
+            raise Invalid(f"{key} must be at most {high} {unit}".rstrip(), value=value, hint=hint)
+
+
+def shown(f: Field[Any], value: Any) -> str:
+    """``value`` as it may be shown to people: stars for a secret that is set."""
+    return STARS if f.metadata.get("secret") and value else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Section):
+    """Where messages come from: the broker's store directory, read beside the running broker."""
+
+    kind: str = option(
+        "commitlog",
+        "commitlog reads the broker's own files; ha and dledger are refused for now",
+        choices=("commitlog", "ha", "dledger"),
+    )
+    store_dir: str = option(
+        "", "the broker's storePathRootDir; the commitlog is looked for below it", rocketmq="storePathRootDir"
+    )
+    commitlog_dirs: str = option(
+        "",
+        "comma-separated commitlog directories, when not <store_dir>/commitlog",
+        rocketmq="storePathCommitLog",
+    )
+    cluster: str = option("DefaultCluster", "cluster name, part of every key", rocketmq="brokerClusterName")
+    broker: str = option("broker-a", "broker name, part of every key", rocketmq="brokerName")
+    start: str = option(
+        "earliest", "where an empty archive begins: earliest, latest, or a store time in ms or ISO 8601"
+    )
+    poll_interval_ms: int = _ms(
+        20, "pause between looks at an idle tail; lower is fresher, higher is cheaper", 1, 10_000
+    )
+    confirm_reread_ms: int = _ms(
+        200, "how long the last record, with none after it, must stay unchanged before it counts", 1, 60_000
+    )
+    max_record_bytes: int = _bytes(
+        4 * MIB + 64 * KIB,
+        "largest record believed; a larger size in the log is corruption: stay above the broker's limit",
+        1024,
+        GIB,
+        rocketmq="maxMessageSize",
+    )
+    corrupt_wait_ms: int = _ms(
+        30_000,
+        "how long unreadable bytes may stay at the tail before the archive looks behind them",
+        0,
+        ONE_DAY_MS,
+    )
+    exclude_topics: tuple[str, ...] = option(
+        (), "shell patterns of topics not archived; a restore then lacks their records"
+    )
+    restart_check_ms: int = _ms(
+        1000, "how often lock and abort files are looked at for a broker restart", 50, 60_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Section):
+    """The hard-linked hold: commitlog files stay alive until they are archived."""
+
+    directory: str = option(
+        "", "where links live, on the broker's file system; empty: <store_dir>.tiered-hold beside the store"
+    )
+    max_bytes: int = _bytes(
+        64 * GIB,
+        "disk the hold may keep from deletion; over it the oldest files are let go and a gap is recorded",
+        0,
+        1 << 50,
+    )
+    max_disk_percent: int = option(
+        80,
+        "partition usage above which the hold lets go (the broker itself stops at 85 to 90)",
+        low=1,
+        high=99,
+        unit="%",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch(Section):
+    """Group commit: what is gathered before a flush. A flush is one commit."""
+
+    group_commit_interval_ms: int = _ms(
+        1000,
+        "oldest age of a buffered message before a flush; shorter is fresher, longer is fewer requests",
+        10,
+        3_600_000,
+        rocketmq="tieredStoreGroupCommitTimeout",
+    )
+    group_commit_bytes: int = _bytes(
+        32 * MIB,
+        "bytes that trigger a flush; larger flushes cost memory and save requests",
+        64 * KIB,
+        GIB,
+        rocketmq="tieredStoreGroupCommitSize",
+    )
+    group_commit_count: int = option(
+        200_000,
+        "messages that trigger a flush; caps the columns a flush holds in memory",
+        low=1,
+        high=10_000_000,
+        unit="messages",
+        rocketmq="tieredStoreGroupCommitCount",
+    )
+    pipeline_flushes: int = option(
+        2,
+        "flushes prepared or uploading at once; more hides latency, each costs twice group_commit_bytes",
+        low=1,
+        high=8,
+    )
+    block_bytes: int = _bytes(
+        256 * KIB,
+        "raw bytes of a block, the unit of reading; larger compresses better, smaller reads less",
+        4 * KIB,
+        16 * MIB,
+    )
+    inline_bytes: int = _bytes(
+        1 * MIB, "data up to this size travels inside the commit, one request in all; 0: never", 0, 4 * MIB
+    )
+    object_bytes: int = _bytes(
+        8 * MIB,
+        "target size of one data object; a flush is cut into several and they go up in parallel",
+        64 * KIB,
+        GIB,
+    )
+    compression: str = option(
+        "zstd", "zstd, or none to save CPU at the price of bytes", choices=("zstd", "none")
+    )
+    compression_level: int = option(1, "zstd level; higher is smaller and slower", low=1, high=19)
+    threads: int = option(2, "threads that compress and sum blocks", low=1, high=64)
+    upload_threads: int = option(
+        4, "data objects uploaded at once; each holds one connection", low=1, high=64
+    )
+    max_edit_bytes: int = _bytes(
+        1 * MIB,
+        "a flush ends when its edits approach this size; readers fetch and fold it whole",
+        64 * KIB,
+        16 * MIB,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Archive(Section):
+    """The archive in the bucket."""
+
+    url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, memory://, fsspec+gs://…")
+    takeover_wait_ms: int = _ms(
+        60_000,
+        "silence of a foreign writer's head before this one takes over; shorter fails over sooner",
+        0,
+        ONE_DAY_MS,
+    )
+    standby_beat: bool = option(
+        False, "commit a Progress every third of takeover_wait even when idle, because a standby watches"
+    )
+    checkpoint_commits: int = option(
+        1000,
+        "commits between checkpoints; fewer makes opening faster and costs writes",
+        low=1,
+        high=1_000_000,
+        unit="commits",
+    )
+    checkpoint_interval_ms: int = _ms(
+        600_000, "longest time between checkpoints while commits flow", 1000, ONE_DAY_MS
+    )
+    accept_weak_store: bool = option(
+        False,
+        "go on although the probe refuted a promise of the store; the lost guarantee is logged and shown",
+    )
+    new_lineage: bool = option(
+        False, "accept a broker whose log shares nothing with the archive, as a new lineage"
+    )
+    resend_wait_ms: int = _ms(
+        1000, "pause before a commit of unknown outcome is sent again, doubled up to 30 s", 1, 30_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Store(Section):
+    """The driver. Credentials come through the SDK's standard chain; keys here are for stores without one."""
+
+    region: str = option("", "S3 region; empty: the SDK's own choice")
+    endpoint: str = option("", "S3 endpoint URL; empty: AWS, or what archive.url says")
+    path_style: bool = option(True, "address buckets by path, as most S3-compatible stores want")
+    profile: str = option("", "profile of the shared credentials file")
+    role_arn: str = option("", "IAM role to assume")
+    access_key_id: str = option("", "static key id, when no standard chain is there", secret=True)
+    secret_access_key: str = option("", "static secret, when no standard chain is there", secret=True)
+    session_token: str = option("", "static session token", secret=True)
+    ca_bundle: str = option("", "file of CA certificates for TLS")
+    sse: str = option(
+        "", "server-side encryption: empty, AES256 or aws:kms", choices=("", "AES256", "aws:kms")
+    )
+    sse_kms_key_id: str = option("", "KMS key for aws:kms")
+    storage_class: str = option("", "S3 storage class of new objects; archive classes cannot be read at once")
+    checksum: str = option(
+        "CRC32C", "checksum sent with each upload", choices=("", "CRC32", "CRC32C", "SHA1", "SHA256")
+    )
+    multipart_bytes: int = _bytes(
+        64 * MIB, "objects above this go up in parts of this size", 5 * MIB, 5 * GIB
+    )
+    connect_timeout_ms: int = _ms(5_000, "time to connect", 1, 600_000)
+    read_timeout_ms: int = _ms(
+        20_000, "time without a byte; a black hole costs attempts times this", 1, 600_000
+    )
+    attempts: int = option(
+        5, "tries per request before the outcome is reported unavailable", low=1, high=100, unit="tries"
+    )
+    retry_base_ms: int = _ms(100, "first pause between tries; doubles with full jitter", 1, 60_000)
+    retry_max_ms: int = _ms(10_000, "longest pause between tries", 1, 600_000)
+    max_connections: int = option(
+        16, "pooled connections; keep it above dispatch.upload_threads", low=1, high=1024, unit="connections"
+    )
+    max_bytes_per_second: int = option(
+        0, "throttle that leaves bandwidth to the broker; 0: none", low=0, unit="bytes/s"
+    )
+    max_requests_per_second: int = option(0, "throttle of requests; 0: none", low=0, unit="requests/s")
+
+
+@dataclass(frozen=True, slots=True)
+class State(Section):
+    """Local state: the cached fold, the writer id, the lock. Deleting it loses nothing but time."""
+
+    directory: str = option("", "where; empty: <store_dir>.tiered beside the store")
+    metadata: str = option(
+        "rocksdb", "provider of the cached fold; json suits few queues", choices=("rocksdb", "json", "memory")
+    )
+    cache_bytes: int = _bytes(
+        64 * MIB, "block cache and write buffers of the metadata store", 1 * MIB, 16 * GIB
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Web(Section):
+    """Health, metrics and status over HTTP."""
+
+    host: str = option("127.0.0.1", "address to bind; anything but loopback exposes metrics to the network")
+    port: int = option(9477, "TCP port; 0: any free one, -1: off", low=-1, high=65_535)
+
+
+@dataclass(frozen=True, slots=True)
+class Log(Section):
+    """Structured logs on stderr."""
+
+    format: str = option("console", "console for people, json for machines", choices=("console", "json"))
+    level: str = option("info", "least severity shown", choices=("debug", "info", "warning", "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog(Section):
+    """When a worker that does not come back becomes visible, and when it ends the process."""
+
+    stuck_ms: int = _ms(
+        60_000, "a step running longer shows in the stuck metric and turns /healthz red", 1000, ONE_DAY_MS
+    )
+    fatal_ms: int = _ms(
+        600_000,
+        "a step running longer ends the process; keep it above store.attempts times store.read_timeout_ms",
+        1000,
+        ONE_DAY_MS,
+    )
+    drain_ms: int = _ms(30_000, "time the first signal leaves for the last flush", 0, 3_600_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All sections."""
+
+    source: Source = field(default_factory=Source)
+    hold: Hold = field(default_factory=Hold)
+    dispatch: Dispatch = field(default_factory=Dispatch)
+    archive: Archive = field(default_factory=Archive)
+    store: Store = field(default_factory=Store)
+    state: State = field(default_factory=State)
+    web: Web = field(default_factory=Web)
+    log: Log = field(default_factory=Log)
+    watchdog: Watchdog = field(default_factory=Watchdog)
+
+    @property
+    def commitlog_directories(self) -> tuple[str, ...]:
+        """``source.commitlog_dirs``, else ``<store_dir>/commitlog``; empty if neither is set."""
+        named = tuple(
+            part.strip().rstrip("/") for part in self.source.commitlog_dirs.split(",") if part.strip()
+        )
+        return named or ((self._store_root + "/commitlog",) if self._store_root else ())
+
+    @property
+    def hold_directory(self) -> str:
+        """``hold.directory``, else ``<store_dir>.tiered-hold``; empty if no broker directory is set."""
+        return self.hold.directory or self._beside(".tiered-hold")
+
+    @property
+    def state_directory(self) -> str:
+        """``state.directory``, else ``<store_dir>.tiered``; empty if no broker directory is set."""
+        return self.state.directory or self._beside(".tiered")
+
+    @property
+    def _store_root(self) -> str:
+        return self.source.store_dir.rstrip("/")
+
+    def _beside(self, suffix: str) -> str:
+        base = self._store_root or next(iter(self.commitlog_directories), "")
+        return base + suffix if base else ""

@@ -1,0 +1,100 @@
+"""The source port: a growing byte log of records that somebody else writes, rolls, truncates and deletes.
+
+``read`` only finds boundaries of records that may be trusted (complete, valid, confirmed); bodies are copied once, later,
+by ``copy``, and validated again on that private copy, because the broker may rewrite its tail under us.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.model import PhysicalOffset
+
+
+class ReadStatus(Enum):
+    """What a ``read`` found at its start position."""
+
+    RECORDS = "records"  # confirmed records and/or the end of a file
+    IDLE = "idle"  # nothing new, or not yet confirmed: ask again later
+    GAP = "gap"  # bytes that were deleted or are corrupt: [start, next_offset) can never be read
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Confirmed records, all in one commitlog file.
+
+    ``start``/``end``: physical range of the records (blank excluded). ``starts`` are int64 positions relative to ``start``,
+    ``sizes`` the record lengths. ``next_offset`` is where to read next: ``end``, or the next file's first byte when the
+    file is finished (then ``blank_header`` holds the 8 header bytes of the blank record, empty when there is none).
+    """
+
+    status: ReadStatus
+    start: PhysicalOffset
+    end: PhysicalOffset
+    next_offset: PhysicalOffset
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    blank_header: bytes = b""
+    reason: str = ""
+
+    @property
+    def file_finished(self) -> bool:
+        """True when this chunk ends its commitlog file."""
+        return self.status is ReadStatus.RECORDS and (self.next_offset != self.end or bool(self.blank_header))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMark:
+    """What tells one run of the broker from the next: identity and change time of its ``lock`` and ``abort`` files."""
+
+    lock: tuple[int, int] | None
+    abort: tuple[int, int] | None
+
+
+class CommitLogSource(Protocol):
+    """A commitlog. Errors: ``NotFound`` (no broker store there), ``Corrupt``, ``Unavailable`` (I/O)."""
+
+    def read(self, start: PhysicalOffset, *, max_bytes: int, max_records: int) -> Chunk:
+        """Confirmed records from ``start`` on, within one file; at least one record if one is confirmed, however large."""
+        ...
+
+    def copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+        """A private copy of [start, end), from the held link when there is one (one file). ``NotFound`` if bytes are gone."""
+        ...
+
+    def copy_local(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+        """The same from the broker's own directory, never from a held link: for comparing a broker with its archive."""
+        ...
+
+    def file_start(self, offset: PhysicalOffset) -> PhysicalOffset | None:
+        """First byte of the commitlog file that holds ``offset`` (held or local); ``None`` if no file does."""
+        ...
+
+    def min_offset(self) -> PhysicalOffset | None:
+        """First byte of the broker's oldest own file; ``None`` if there is none."""
+        ...
+
+    def max_offset(self) -> PhysicalOffset:
+        """End of the last record the broker wrote, confirmed or not, as far as a look at the newest file tells (for lag)."""
+        ...
+
+    def hold(self) -> None:
+        """Link every file not linked yet, enforce the disk budget."""
+        ...
+
+    def release(self, up_to: PhysicalOffset) -> None:
+        """Let go of links of files that lie wholly below ``up_to``."""
+        ...
+
+    def held_bytes(self) -> int:
+        """Bytes that only the hold keeps alive (the broker already deleted the file)."""
+        ...
+
+    def broker_mark(self) -> BrokerMark:
+        """Changes when the broker restarts."""
+        ...

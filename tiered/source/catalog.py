@@ -1,0 +1,98 @@
+"""Which files can be read now: the broker's own, and held ones where the broker has none. Safe from any thread."""
+
+from __future__ import annotations
+
+import threading
+
+from tiered.model import PhysicalOffset
+from tiered.source.files import BrokerFiles, Descriptors, FileTable, LogFile
+from tiered.source.hold import HardLinkHold
+
+
+class Catalog:
+    """Joins the broker's files and the hold's, and closes descriptors of files that are in neither."""
+
+    def __init__(self, files: BrokerFiles, links: HardLinkHold, descriptors: Descriptors) -> None:
+        self._files = files
+        self._links = links
+        self._descriptors = descriptors
+        self._lock = threading.RLock()
+        self._table: FileTable | None = None
+        self._own_identity: dict[int, tuple[int, int]] = {}
+
+    def table(self, *, force: bool = False) -> FileTable:
+        """Every readable file; ``force`` looks at the directories whatever their change time says."""
+        with self._lock:
+            changed = self._files.refresh(force=force)
+            if changed or self._table is None:
+                self._table = self._join()
+            return self._table
+
+    def own(self, *, force: bool = False) -> FileTable:
+        """The broker's own files only."""
+        with self._lock:
+            self.table(force=force)
+            return self._files.table
+
+    @property
+    def growing(self) -> tuple[LogFile, ...]:
+        """Files that the broker is creating."""
+        return self._files.growing
+
+    def hold(self) -> None:
+        """Link the broker's files that are not linked, then enforce the budget."""
+        with self._lock:
+            before = self._table
+            table = self.table()
+            linked = self._links.link(self._files.table.files)
+            went = self._links.enforce(changed=linked or table is not before, forget=self._forget)
+            if linked or went:
+                self._table = self._join()
+
+    def release(self, up_to: PhysicalOffset) -> None:
+        """Let go of links of files wholly below ``up_to``."""
+        with self._lock:
+            if self._links.release(up_to):
+                self._table = None
+
+    def held_bytes(self) -> int:
+        """Bytes that only the hold keeps alive."""
+        with self._lock:
+            return self._links.held_bytes()
+
+    def held_files(self) -> tuple[LogFile, ...]:
+        """Every link."""
+        with self._lock:
+            return self._links.files()
+
+    def _forget(self, file: LogFile) -> None:
+        self._descriptors.drop(file.identity)
+
+    def _join(self) -> FileTable:
+        """A held file that ends above the broker's newest is from a log the broker no longer has (reinstalled, or cut): it must
+        not be taken for what comes next."""
+        own, growing = self._files.table, self._files.growing
+        self._own_identity.update((f.base, f.identity) for f in own.files)
+        present = {f.base for f in (*own.files, *growing)}
+        newest = max(present, default=None)
+        chosen: dict[int, LogFile] = {}
+        for file in self._links.files():
+            if file.base in present or (newest is not None and file.end > newest):
+                continue
+            other = chosen.get(file.base)
+            if other is None or self._rank(file) > self._rank(other):
+                chosen[file.base] = file
+        held: list[LogFile] = []
+        for base in sorted(chosen):
+            overlaps = own.at(base) is not None or (held and base < held[-1].end)
+            if not overlaps:
+                held.append(chosen[base])
+        table = FileTable((*own.files, *held))
+        for base in [b for b in self._own_identity if table.at(b) is None]:
+            del self._own_identity[base]
+        self._descriptors.retain({f.identity for f in (*table.files, *self._links.files())})
+        return table
+
+    def _rank(self, file: LogFile) -> tuple[bool, int]:
+        """Of several held files of one base: the one the broker had last, else the one written last."""
+        return self._own_identity.get(file.base) == file.identity, file.changed_ns

@@ -1,0 +1,166 @@
+"""Reading a live commitlog file: bounded windows, single headers, and the walk from record to record.
+
+Everything goes through ``pread``: nothing stays mapped, so a file that shrinks or vanishes cannot kill the process.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.checksum import Buffer
+from tiered.codec.frame import Frames, Stop, scan, verify
+from tiered.codec.header import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET_AT,
+    SYS_BORN_V6,
+    gather,
+)
+from tiered.source.files import Descriptors, LogFile, read_into
+
+HEAD_BYTES = 80
+"""Enough of a record for size, magic, physical offset and, behind either kind of born host, store time."""
+FIRST_WINDOW_BYTES = 64 * 1024
+WALK_BYTES = 4 * 1024 * 1024
+_SYS_FLAG_AT = 36
+_STORE_TIME_AT = 56
+_V6_EXTRA_BYTES = 12
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+
+
+class HeadKind(Enum):
+    """What 80 bytes at a place in the log look like."""
+
+    RECORD = "record"  # plausible size and magic, and it says it lies here
+    BLANK = "blank"  # the filler, exactly as long as the rest of the file
+    ZERO = "zero"  # never written, or the file's end
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The header at one place. ``store_time_ms`` of records only. ``raw``: the bytes looked at."""
+
+    kind: HeadKind
+    raw: bytes
+    store_time_ms: int | None = None
+
+
+def store_times(buffer: Buffer, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Store time in ms of the records at ``starts``; each must be whole."""
+    flags = gather(buffer, starts + _SYS_FLAG_AT, ">i4").astype(np.int64)
+    at = starts + _STORE_TIME_AT + np.where(flags & SYS_BORN_V6, _V6_EXTRA_BYTES, 0)
+    return gather(buffer, at, ">i8").astype(np.int64)
+
+
+class Window:
+    """A reusable buffer; each ``load`` replaces what it held, so nothing may keep its views."""
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._buffer = memoryview(bytearray(64 * 1024))
+
+    def load(self, file: LogFile, start: int, size: int) -> memoryview:
+        """Bytes from physical offset ``start`` on, ``size`` or up to the file's end."""
+        size = max(0, min(size, file.end - start))
+        if size > len(self._buffer):
+            self._buffer = memoryview(bytearray(size))
+        with self._descriptors.borrow(file) as descriptor:
+            count = read_into(descriptor, self._buffer[:size], start - file.base, file.path)
+        return self._buffer[:count]
+
+
+class Chain:
+    """Looks at files record by record. Not thread-safe: one per reading thread."""
+
+    def __init__(self, descriptors: Descriptors, max_record_bytes: int) -> None:
+        self._descriptors = descriptors
+        self.max_record_bytes = max_record_bytes
+
+    def peek(self, file: LogFile, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes at ``position``, fewer at the file's end."""
+        size = max(0, min(size, file.end - position))
+        buffer = bytearray(size)
+        with self._descriptors.borrow(file) as descriptor:
+            count = read_into(descriptor, memoryview(buffer), position - file.base, file.path)
+        return bytes(buffer[:count])
+
+    def head(self, file: LogFile, position: int) -> Head:
+        """What lies at ``position``."""
+        raw = self.peek(file, position, HEAD_BYTES)
+        if len(raw) < _SIZE_AND_MAGIC.size:
+            return Head(HeadKind.OTHER if raw.strip(b"\0") else HeadKind.ZERO, raw)
+        size, magic = _SIZE_AND_MAGIC.unpack_from(raw)
+        left = file.end - position
+        if size == 0 or magic == 0:
+            return Head(HeadKind.ZERO, raw)
+        if magic == MAGIC_BLANK:
+            return Head(HeadKind.BLANK if size == left else HeadKind.OTHER, raw)
+        plausible = MIN_RECORD_BYTES <= size <= min(self.max_record_bytes, left) and len(raw) == HEAD_BYTES
+        if magic not in (MAGIC_V1, MAGIC_V2) or not plausible:
+            return Head(HeadKind.OTHER, raw)
+        if int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != position:
+            return Head(HeadKind.OTHER, raw)
+        return Head(HeadKind.RECORD, raw, int(store_times(raw, np.zeros(1, np.int64))[0]))
+
+    def whole(self, file: LogFile, position: int) -> bool:
+        """True if a record that passes every check lies at ``position``."""
+        head = self.head(file, position)
+        if head.kind is not HeadKind.RECORD:
+            return False
+        data = self.peek(file, position, _SIZE_AND_MAGIC.unpack_from(head.raw)[0])
+        frames = scan(data, base=position, max_record_bytes=self.max_record_bytes, max_records=1)
+        return len(frames) == 1 and len(verify(data, frames, position)) == 1
+
+    def walk(self, file: LogFile, position: int) -> Iterator[tuple[int, memoryview, Frames]]:
+        """Records from ``position`` on, window by window: (physical offset of the window, its bytes, its frames).
+
+        Ends where no whole record follows in this file. Bodies are not checked.
+        """
+        window, size = Window(self._descriptors), FIRST_WINDOW_BYTES
+        while position < file.end:
+            view = window.load(file, position, size)
+            frames = scan(view, base=position, max_record_bytes=self.max_record_bytes)
+            if len(frames) == 0:
+                if frames.stop is not Stop.PARTIAL or len(view) >= min(
+                    file.end - position, self.max_record_bytes
+                ):
+                    return
+                size = self.max_record_bytes
+                continue
+            yield position, view, frames
+            position += frames.end
+            size = min(WALK_BYTES, 4 * size)
+            if frames.stop not in (Stop.END, Stop.PARTIAL):
+                return
+
+    def end_of(self, file: LogFile, position: int) -> int:
+        """Where the chain of records that begins at ``position`` ends in this file."""
+        for start, _, frames in self.walk(file, position):
+            position = start + frames.end
+        return position
+
+    def time_before(self, file: LogFile, position: int) -> int | None:
+        """Store time of the record that ends at ``position``; ``None`` if none is found in this file."""
+        for reach in (64 * 1024, self.max_record_bytes):
+            start = max(file.base, position - reach)
+            data = self.peek(file, start, position - start)
+            at = len(data)
+            while (at := data.rfind(b"\xda\xa3\x20", 0, at)) >= 0:
+                place = start + at - 4
+                if at < 4 or int.from_bytes(data[at - 4 : at], "big") != position - place:
+                    continue
+                head = self.head(file, place)
+                if head.kind is HeadKind.RECORD:
+                    return head.store_time_ms
+            if start == file.base:
+                return None
+        return None

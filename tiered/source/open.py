@@ -1,0 +1,122 @@
+"""Finding the broker's store: every wrong path gets its own sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tiered.clock import Clock
+from tiered.errors import Invalid, NotFound, Refused
+from tiered.settings import Hold, Source
+from tiered.source.files import base_of
+from tiered.source.hold import DiskUsage, LetGo, check_places, disk_percent
+from tiered.source.layout import StoreLayout, store_layout
+from tiered.source.local import LocalCommitLog
+
+_LATER = {
+    "ha": "following a master over its HA port is not built yet",
+    "dledger": "DLedger commitlogs wrap each record in an entry and may cut uncommitted ones; reading them is not built yet",
+}
+
+
+def open_source(
+    source: Source,
+    hold: Hold,
+    clock: Clock,
+    *,
+    on_let_go: LetGo | None = None,
+    disk_usage: DiskUsage = disk_percent,
+) -> LocalCommitLog:
+    """The commitlog that the settings name, checked. An empty store is fine: it is waited for.
+
+    Errors: ``Refused`` (kind not built, DLedger store, hold inside the store), ``NotFound`` (no store there), ``Invalid``
+    (not set, not a directory, not readable).
+    """
+    if source.kind in _LATER:
+        raise Refused(
+            f"source.kind {source.kind} is declined: {_LATER[source.kind]}",
+            value=source.kind,
+            hint="set source.kind to commitlog and run beside a broker that has <store_dir>/commitlog",
+        )
+    layout = store_layout(source, hold)
+    check_layout(layout)
+    check_places(layout.places, layout.broker_directories)
+    return LocalCommitLog(source, hold, clock, on_let_go=on_let_go, disk_usage=disk_usage)
+
+
+def check_layout(layout: StoreLayout) -> None:
+    """Raise what ``open_source`` says unless a readable plain commitlog is there."""
+    if layout.store_dir:
+        names = _names(layout.store_dir, "source.store_dir")
+        dledger = sorted(name for name in names if name.startswith("dledger-"))
+        if dledger:
+            raise Refused(
+                f"the broker's store is a DLedger store: {_LATER['dledger']}",
+                path=layout.store_dir,
+                found=dledger[0],
+                hint="run beside a broker without enableDLegerCommitLog, or move the leftover directory away",
+            )
+        _check_commitlog_named(layout, names)
+    for directory in layout.commitlog_dirs:
+        for name in _names(directory, "source.commitlog_dirs"):
+            _check_readable(directory, name)
+
+
+def _check_commitlog_named(layout: StoreLayout, names: list[str]) -> None:
+    if layout.commitlog_dirs != (str(Path(layout.store_dir) / "commitlog"),) or "commitlog" in names:
+        return
+    if any(base_of(name) is not None for name in names):
+        raise NotFound(
+            "source.store_dir names a commitlog directory, not the store around it",
+            path=layout.store_dir,
+            hint=f"set source.store_dir to {Path(layout.store_dir).parent}",
+        )
+    raise NotFound(
+        "there is no commitlog in the store directory",
+        path=layout.store_dir,
+        expected="a directory named commitlog",
+        found=", ".join(sorted(names)[:5]) or "nothing",
+        hint="set source.store_dir to the broker's storePathRootDir, or source.commitlog_dirs to its storePathCommitLog",
+    )
+
+
+def _names(directory: str, key: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError as error:
+        raise NotFound(
+            "the broker's directory does not exist",
+            key=key,
+            path=directory,
+            hint=f"set {key} to where the broker keeps its store, and start the broker once",
+        ) from error
+    except NotADirectoryError as error:
+        raise Invalid(
+            "the broker's store is a file, not a directory",
+            key=key,
+            path=directory,
+            hint=f"set {key} to the broker's storePathRootDir",
+        ) from error
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+
+
+def _check_readable(directory: str, name: str) -> None:
+    path = os.path.join(directory, name)
+    if base_of(name) is None:
+        return
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> Invalid:
+    return Invalid(
+        "the broker's store cannot be read",
+        path=path,
+        found=error.strerror,
+        hint="run the daemon as the broker's user, or give its group read access",
+    )

@@ -1,0 +1,6 @@
+"""The program's version and the archive format versions it reads and writes."""
+
+__version__ = "0.1.0"
+
+FORMAT_VERSION = 1
+"""Version of commits and objects that this program writes; a reader refuses a higher one."""
