@@ -146,7 +146,9 @@ class Service:
                 self.on_failure(self)
 
     def start(self) -> None:
-        """Start the thread. Call once."""
+        """Start the thread; a second call does nothing."""
+        if self._thread is not None:
+            return
         self._thread = threading.Thread(  # noqa: TID251  (this is the door)
             target=self.run, name=self.name, daemon=True
         )

@@ -282,10 +282,10 @@ class Broker(_Server):
     def _routed(self, topic: str) -> bool:
         return self.address in remoting.route_addresses(self.name_server.address, topic)
 
-    def _admin(
-        self, code: int, fields: dict[str, str] | None = None, body: bytes = b""
-    ) -> remoting.Answer:
+    def _admin(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> remoting.Answer:
         answer = remoting.request(self.address, code, fields, body, timeout_seconds=15)
         if answer.code != 0:
-            raise ChildError(f"broker {self.name} answered request {code} with {answer.code}: {answer.remark}")
+            raise ChildError(
+                f"broker {self.name} answered request {code} with {answer.code}: {answer.remark}"
+            )
         return answer

@@ -73,6 +73,7 @@ class JavaClient:
         java = ["java", f"-Xmx{heap_mib}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         java += ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
         java += [f"-Duser.home={self.directory}", "-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN"]
+        java += ["-Drocketmq.client.rebalance.waitInterval=1000"]
         arguments = [f"{key}={value}" for key, value in chosen.items()]
         child = Child(
             f"client {command} {self.version}",

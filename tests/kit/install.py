@@ -68,11 +68,9 @@ def _install_rocketmq(counterpart: cache.Counterpart, say: Callable[[str], None]
         _need("mvn", "java")
         say(f"{counterpart.name}: mvn copies the published jars (40–100 MB, 10–60 s) to {home / 'lib'}")
         with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-            _run(
-                ["mvn", "-B", "-q", "-f", str(cache.pom(version)), f"-Drocketmq.version={version}", MAVEN_COPY]
-                + ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"],
-                timeout_seconds=900,
-            )
+            maven = ["mvn", "-B", "-q", "-f", str(cache.pom(version)), f"-Drocketmq.version={version}"]
+            scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"]
+            _run([*maven, MAVEN_COPY, *scope], timeout_seconds=900)
             shutil.rmtree(home / "lib", ignore_errors=True)
             os.replace(f"{part}/lib", home / "lib")
     _compile_client(version, say)
@@ -107,7 +105,9 @@ def _install_versitygw(say: Callable[[str], None]) -> None:
 def _need(*tools: str) -> None:
     for tool in tools:
         if shutil.which(tool) is None:
-            raise InstallError(f"the command {tool!r} is not on PATH; install {_PACKAGES[tool]} and run this again")
+            raise InstallError(
+                f"the command {tool!r} is not on PATH; install {_PACKAGES[tool]} and run this again"
+            )
 
 
 def _run(

@@ -15,7 +15,7 @@ from typing import IO
 
 BLOCK = 8
 _FIRST, _LAST = 20_000, 31_992
-_held: list[IO[str]] = []
+_held: list[IO[str]] = []  # open on purpose: a lock lives as long as its file
 
 
 def free_block() -> int:
@@ -25,7 +25,7 @@ def free_block() -> int:
     chance = random.SystemRandom()
     for _ in range(500):
         base = chance.randrange(_FIRST, _LAST, BLOCK)
-        file = open(directory / f"{base}.lock", "w")  # noqa: SIM115: held open on purpose, the lock lives with it
+        file = open(directory / f"{base}.lock", "w")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -69,10 +69,8 @@ class Scripted(PassThrough):
         if word == "dropped":
             raise Unavailable("dropped", key=key)
         if word == "lost":
-            try:
+            with suppress(TieredError):  # whatever it was, nobody hears of it
                 act()
-            except TieredError:
-                pass  # whatever it was, nobody hears of it
             raise Unavailable("lost", key=key)
         return act()
 
@@ -140,12 +138,13 @@ class Racing(PassThrough):
 class ToyS3:
     """Enough of S3 over HTTP for one bucket, and a script of mischief for its PUTs (or all verbs, see ``script_all``).
 
-    Words: ``ok``; ``lost`` (stored, connection closed without an answer); ``early`` (closed before the body is read, not stored); ``409``,
-    ``503``, ``500`` … (that status with S3's code for it, not stored); ``503-stored`` (stored, then 503); ``ignore`` (as a server that
-    does not know If-None-Match); ``short`` (a GET's body breaks off half way).
+    Words: ``ok``; ``lost`` (stored, connection closed without an answer); ``early`` (closed before the body is read, not
+    stored); ``412-early`` (refused from the headers alone, then closed); ``409``, ``503``, ``500`` … (that status with S3's
+    code for it, not stored); ``503-stored`` (stored, then 503); ``ignore`` (as a server that does not know If-None-Match);
+    ``short`` (a GET's body breaks off half way).
     """
 
-    CODES = {
+    CODES: ClassVar[dict[int, str]] = {
         301: "PermanentRedirect",
         400: "AuthorizationHeaderMalformed",
         403: "SignatureDoesNotMatch",
@@ -213,7 +212,10 @@ class ToyS3:
             def do_PUT(self) -> None:
                 toy.serve(self)
 
-            do_GET = do_HEAD = do_DELETE = do_POST = do_PUT
+            def __getattr__(self, name: str) -> Any:
+                if name.startswith("do_"):
+                    return self.do_PUT
+                raise AttributeError(name)
 
         return Handler
 

@@ -11,12 +11,12 @@ import pytest
 
 from tests.kit import golden
 from tests.kit.brokerlog import BLANK, BrokerLog, record
+from tests.kit.tailing import bytes_of, drain, look, settled
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, NotFound
 from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
-from tiered.source.base import Chunk, ReadStatus
-from tiered.source.life import BrokerLife
+from tiered.source.base import ReadStatus
 from tiered.source.local import LocalCommitLog
 
 
@@ -35,43 +35,6 @@ def source(log: BrokerLog, clock: ManualClock) -> Iterator[LocalCommitLog]:
     opened = LocalCommitLog(Source(store_dir=str(log.store)), Hold(max_disk_percent=99), clock)
     yield opened
     opened.close()
-
-
-def look(source: LocalCommitLog, start: int, max_bytes: int = 1 << 20, max_records: int = 10_000) -> Chunk:
-    return source.read(PhysicalOffset(start), max_bytes=max_bytes, max_records=max_records)
-
-
-def settled(source: LocalCommitLog, clock: ManualClock, start: int, **limits: int) -> Chunk:
-    """What is read once the last record had time to prove itself."""
-    look(source, start, **limits)
-    clock.advance(2.5)
-    return look(source, start, **limits)
-
-
-def bytes_of(source: LocalCommitLog, chunk: Chunk) -> dict[int, bytes]:
-    data = bytes(source.copy(chunk.start, chunk.end))
-    return {
-        chunk.start + int(at): data[int(at) : int(at + size)]
-        for at, size in zip(chunk.starts, chunk.sizes, strict=True)
-    }
-
-
-def drain(
-    source: LocalCommitLog, clock: ManualClock, start: int = 0, **limits: int
-) -> tuple[dict[int, bytes], int, list[Chunk]]:
-    """Everything readable from ``start``, where reading ended, and the gaps."""
-    found: dict[int, bytes] = {}
-    gaps: list[Chunk] = []
-    position = start
-    while True:
-        chunk = settled(source, clock, position, **limits)
-        if chunk.status is ReadStatus.IDLE:
-            return found, position, gaps
-        if chunk.status is ReadStatus.GAP:
-            gaps.append(chunk)
-        else:
-            found |= bytes_of(source, chunk)
-        position = chunk.next_offset
 
 
 def test_empty_store_is_waited_for(source: LocalCommitLog) -> None:
@@ -372,90 +335,6 @@ def test_broker_mark_changes_with_every_start(log: BrokerLog, source: LocalCommi
     assert first == source.broker_mark()
     log.mark_started(2000)
     assert source.broker_mark() != first
-
-
-class LiveBroker(BrokerLife):
-    """A life whose broker is running: the lock of another process is tested with a real process elsewhere."""
-
-    def _running(self) -> bool:
-        return True
-
-
-def _alive(source: LocalCommitLog, log: BrokerLog) -> None:
-    life = LiveBroker(str(log.store))
-    source._life = life
-    source._newest._life = life
-
-
-def test_leftovers_of_a_former_life_with_equal_sizes_wait_for_the_broker(
-    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
-) -> None:
-    """After power loss the broker cut its log and writes records of equal size over the old ones, which follow seamlessly."""
-    log.append_many(20)
-    offsets = list(log.records)
-    old_end = log.position
-    log.cut(offsets[5])
-    log.time_ms += 60_000
-    log.mark_started(log.time_ms)
-    _alive(source, log)
-    log.append_many(3)
-    found, end, gaps = drain(source, clock)
-    assert (found, end, gaps) == (log.records, log.position, [])
-    assert source.max_offset() == log.position
-    assert end < old_end
-    clock.advance(100)
-    assert look(source, end).status is ReadStatus.IDLE
-    log.append_many(10)
-    found, end, _ = drain(source, clock, end)
-    assert found == {at: data for at, data in log.records.items() if at >= offsets[8]}
-    log.append_many(10)
-    found, end, _ = drain(source, clock, end)
-    assert end == log.position > old_end
-    assert source.max_offset() == log.position
-
-
-def test_a_new_reader_sees_the_seam_too(log: BrokerLog, source: LocalCommitLog, clock: ManualClock) -> None:
-    log.append_many(20)
-    log.cut(list(log.records)[5])
-    log.time_ms += 60_000
-    log.mark_started(log.time_ms)
-    log.append_many(3)
-    _alive(source, log)
-    assert "former run" in look(source, log.position).reason
-
-
-def test_clock_set_back_is_believed_when_the_log_grows(
-    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
-) -> None:
-    log.mark_started(log.time_ms)
-    _alive(source, log)
-    log.append_many(5)
-    log.time_ms -= 3_600_000
-    seam = log.position
-    log.append_many(5)
-    _, end, _ = drain(source, clock)
-    assert end == seam
-    log.append_many(1)
-    found, end, _ = drain(source, clock, seam)
-    assert end == log.position
-    assert found == {at: data for at, data in log.records.items() if at >= seam}
-
-
-def test_leftovers_behind_garbage_are_no_reason_to_give_up(
-    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
-) -> None:
-    log.append_many(20)
-    offsets = list(log.records)
-    log.cut(offsets[5])
-    log.write(offsets[5], b"\xff" * 20)
-    log.time_ms += 60_000
-    log.mark_started(log.time_ms)
-    _alive(source, log)
-    _, end, _ = drain(source, clock)
-    assert end == offsets[5]
-    for _ in range(3):
-        clock.advance(100)
-        assert look(source, end).status is ReadStatus.IDLE
 
 
 def test_golden_stores_read_whole(tmp_path: Path, clock: ManualClock) -> None:

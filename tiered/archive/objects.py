@@ -18,7 +18,7 @@ from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.keys import ArchiveKeys
 from tiered.codec.block import BlockTable, decode_block_table, decompress
 from tiered.codec.directory import Directory, decode_directory
-from tiered.codec.keyindex import KeyFilter, KeysReader
+from tiered.codec.keyindex import KeyFilter, KeysReader, decode_keys
 from tiered.codec.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
 from tiered.codec.sections import Section, SectionKind
 from tiered.errors import Corrupt
@@ -114,6 +114,21 @@ class ObjectReader:
         pieces = [self._fetch(key, r) for r in reader.ranges(key_hash)]
         found: npt.NDArray[Any] = reader.decode(pieces, key_hash)
         return found
+
+    def check_keys(self, item: ObjectState) -> int:
+        """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one."""
+        key = self.key_of(item)
+        sections = as_sections(item.sections)
+        if SectionKind.KEYS not in sections:
+            return 0
+        index, data = sections[SectionKind.KEY_INDEX], sections[SectionKind.KEYS]
+        entries = decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
+        filter_ = self.key_filter(item)
+        sample = entries[:: max(1, len(entries) // 1000)]
+        for run, key_hash in zip(sample["run"].tolist(), sample["hash"].tolist(), strict=True):
+            if filter_ is None or not filter_.may_hold(run, key_hash):
+                raise Corrupt("the key filter denies a key that is there", key=key, run=run)
+        return len(entries)
 
     def key_filter(self, item: ObjectState) -> KeyFilter | None:
         """The per-run filter of an object; ``None`` when no message in it has a key."""

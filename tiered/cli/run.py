@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
@@ -45,4 +46,6 @@ def command(
     loaded = load(config, env, given)
     check(loaded, writer=True)
     logs.configure(loaded.settings.log, loaded.secrets())
+    for warning in loaded.warnings:
+        logging.getLogger("tiered.daemon").warning(warning)
     return run(loaded, Choices(once=once, take_over=take_over), env)

@@ -143,6 +143,7 @@ class Archiver:
         reach(CrashPoint.BEFORE_REWIND)
         planned = self._log.plan(self._log.ticket(), edits)
         self._log.put(planned)
+        self._source.release(outcome.offset)  # files above it are linked again: they hold other bytes now
         reach(CrashPoint.AFTER_REWIND)
         self._say(
             "rewound", {"offset": outcome.offset, "reason": outcome.reason, "commit": planned.commit.seq}

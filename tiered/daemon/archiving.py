@@ -52,6 +52,8 @@ class Archiving:
         parts = self._parts
         committer, dispatcher = self._compose(stack, self._open())
         self._services = self._make_services(committer, dispatcher)
+        if web is not None:
+            self._services.insert(0, web)
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(

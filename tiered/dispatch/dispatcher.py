@@ -65,6 +65,7 @@ class Dispatcher:
         self._broker = broker_mark
         self._next_broker_look = 0.0
         self.caught_up = False
+        self._suspect: PhysicalOffset | None = None
 
     def step(self) -> float:
         """One look. Returns the seconds that may pass before the next one (0: more is there)."""
@@ -78,11 +79,7 @@ class Dispatcher:
             return 0.0
         self._source.hold()
         reach(CrashPoint.AFTER_HOLD)
-        chunk = self._source.read(
-            self.position,
-            max_bytes=max(1, min(READ_BYTES, self.buffer.room_bytes)),
-            max_records=max(1, self.buffer.room_count),
-        )
+        chunk = self._read()
         self.caught_up = chunk.status is ReadStatus.IDLE
         if chunk.status is ReadStatus.RECORDS:
             self.buffer.add(chunk, self._clock.monotonic())
@@ -94,6 +91,18 @@ class Dispatcher:
             return 0.0
         due_in = self.buffer.due_in(self._clock.monotonic())
         return self._poll_seconds if due_in is None else min(self._poll_seconds, due_in)
+
+    def _read(self) -> Chunk:
+        """Read on. A record that failed validation is approached alone: only then the source can say that it is damaged."""
+        most_bytes, most_records = min(READ_BYTES, self.buffer.room_bytes), self.buffer.room_count
+        if self._suspect is not None and self.position < self._suspect:
+            most_bytes = min(most_bytes, self._suspect - self.position)
+        elif self._suspect is not None and self.position == self._suspect:
+            most_records = 1
+        chunk = self._source.read(self.position, max_bytes=max(1, most_bytes), max_records=max(1, most_records))
+        if self._suspect is not None and chunk.status is not ReadStatus.IDLE and chunk.next_offset > self._suspect:
+            self._suspect = None
+        return chunk
 
     def drain(self, timeout_seconds: float) -> bool:
         """Flush what is buffered and wait until everything is proven; false if that takes longer."""
@@ -114,6 +123,7 @@ class Dispatcher:
             flushes = self._preparer.prepare(extent, self._same_broker)
         except Changed as e:
             self._hooks.changed(str(e))
+            self._suspect = e.suspect
             self._drop_and_reconcile()
             return
         for flush in flushes:

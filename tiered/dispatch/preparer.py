@@ -36,7 +36,14 @@ from tiered.source.base import CommitLogSource
 
 
 class Changed(Exception):  # noqa: N818 - a signal between two steps, not an error
-    """The source's bytes are not what its boundaries promised: the broker rewrote them. Read again."""
+    """The source's bytes are not what its boundaries promised: the broker rewrote them, or a record is damaged. Read again.
+
+    ``suspect`` is where the first record that does not hold begins; ``None`` when nothing is known to be damaged.
+    """
+
+    def __init__(self, detail: str, suspect: PhysicalOffset | None = None) -> None:
+        super().__init__(detail)
+        self.suspect = suspect
 
 
 @dataclass(slots=True)
@@ -100,7 +107,7 @@ class Preparer:
         frames = Frames(extent.starts, extent.sizes, len(copy), Stop.END, None, "")
         checked = verify(copy, frames, extent.start)
         if len(checked.starts) != len(extent.starts):
-            raise Changed(checked.detail)
+            raise Changed(checked.detail, PhysicalOffset(extent.start + checked.end))
         if not same_broker():
             raise Changed("the broker was restarted")
         reach(CrashPoint.AFTER_COPY)

@@ -7,7 +7,9 @@ batch is one atomic ``WriteBatch``, synced through the write-ahead log before ``
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ _STAMP = b"\0stamp"
 _OWN = b"\0"
 _LAST = b"\xff" * 32
 _OPEN_FILES = 256
+_CHUNK = 512
 _BLOCK_BYTES = 16 * 1024
 
 
@@ -57,7 +60,7 @@ class RocksDbStore:
             raise self._error(e, opening=True) from e
         found = self._call(lambda db: db.get(_STAMP))
         if found is None or found != self._stamp:
-            empty = next(self._pairs(None, b"", None, False), None) is None
+            empty = next(self._pairs(b"", None, False), None) is None
             if not empty:
                 self.cleared = f"written with stamp {found!r}, this program uses {self._stamp!r}"
             self.clear()
@@ -96,7 +99,7 @@ class RocksDbStore:
         self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """See ``MetadataView``; an iterator sees the store as it was when it was first asked."""
-        return self._pairs(None, prefix, start, reverse)
+        return self._pairs(prefix, start, reverse)
 
     def applied(self) -> bytes | None:
         """See ``MetadataView``."""
@@ -123,7 +126,7 @@ class RocksDbStore:
 
     def snapshot(self) -> RocksDbSnapshot:
         """A frozen view of now. It keeps old versions on disk, and the store's lock, until it is garbage."""
-        return RocksDbSnapshot(self, self._call(lambda db: db.snapshot()))
+        return RocksDbSnapshot(self, self._call(lambda db: db.iter()))
 
     def clear(self) -> None:
         """Remove everything."""
@@ -150,29 +153,16 @@ class RocksDbStore:
         except Exception as e:
             raise self._error(e) from e
 
-    def _pairs(
-        self, snapshot: Any | None, prefix: bytes, start: bytes | None, reverse: bool
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs of the live store or of a snapshot.
-
-        The upper bound keeps the engine from walking over dead keys behind the prefix. rocksdict 0.3's
-        ``set_iterate_lower_bound`` sets the upper one, so it is not used.
-        """
-        low, end = max(prefix, b"\x01"), prefix_end(prefix)
+    def _pairs(self, prefix: bytes, start: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs of the live store. The upper bound keeps the engine from walking over dead keys behind the
+        prefix (``set_iterate_lower_bound`` of rocksdict 0.3 sets the upper one too, so it is not used)."""
+        first, low, end = _span(prefix, start, reverse)
         options = rocksdict.ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
-        if reverse:
-            at = None if start is None or (end is not None and start >= end) else start
-            if at is not None and at < low:
-                return
-        else:
-            at = low if start is None else max(low, start)
-            if end is not None and at >= end:
-                return
-        source = self._call(lambda db: db) if snapshot is None else snapshot
+        at = None if first == end else first
         try:
-            for pair in source.items(backwards=reverse, from_key=at, read_opt=options):
+            for pair in self._call(lambda db: db.items(backwards=reverse, from_key=at, read_opt=options)):
                 if pair[0] < low:
                     return
                 yield pair
@@ -210,32 +200,87 @@ class RocksDbStore:
         return Unavailable("the metadata store does not answer", path=path, found=text)
 
 
-class RocksDbSnapshot:
-    """A frozen ``MetadataView`` of a RocksDB store."""
+def _span(prefix: bytes, start: bytes | None, reverse: bool) -> tuple[bytes | None, bytes, bytes | None]:
+    """Where to seek (``None``: the last key), the lowest key wanted, and the key behind the highest
+    (``None``: no such)."""
+    low, end = max(prefix, b"\x01"), prefix_end(prefix)
+    if reverse:
+        return end if start is None or (end is not None and start >= end) else start, low, end
+    return low if start is None else max(low, start), low, end
 
-    def __init__(self, store: RocksDbStore, snapshot: Any) -> None:
+
+class RocksDbSnapshot:
+    """A frozen ``MetadataView`` of a RocksDB store: one iterator of the engine, which sees the moment it was
+    made.
+
+    (The iterators of a rocksdict 0.3 ``Snapshot`` are not frozen.) Readers take turns at it, some hundred
+    pairs each.
+    """
+
+    def __init__(self, store: RocksDbStore, cursor: Any) -> None:
         self._store = store
-        self._snapshot = snapshot
+        self._cursor = cursor
+        self._lock = threading.Lock()
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``MetadataView``; one lookup per key."""
-        return list(map(self._get, keys))
+        """See ``MetadataView``; one seek per key."""
+        with self._lock, self._door():
+            return list(map(self._get, keys))
 
     def _get(self, key: bytes) -> bytes | None:
-        try:
-            found: bytes | None = self._snapshot[key]
-        except Exception as e:
-            if "key not found" in str(e):
-                return None
-            raise self._store._error(e) from e
+        cursor = self._cursor
+        cursor.seek(key)
+        if not cursor.valid():
+            cursor.status()
+            return None
+        found: bytes | None = cursor.value() if cursor.key() == key else None
         return found
 
     def iterate(
         self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """See ``MetadataView``."""
-        return self._store._pairs(self._snapshot, prefix, start, reverse)
+        first, low, end = _span(prefix, start, reverse)
+        resume, inclusive = first, not reverse or first != end
+        while True:
+            with self._lock, self._door():
+                chunk = self._chunk(resume, inclusive, low, end, reverse)
+            yield from chunk
+            if len(chunk) < _CHUNK:
+                return
+            resume, inclusive = chunk[-1][0], False
+
+    def _chunk(
+        self, at: bytes | None, inclusive: bool, low: bytes, end: bytes | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        cursor = self._cursor
+        if at is None:
+            cursor.seek_to_last()
+        elif reverse:
+            cursor.seek_for_prev(at)
+        else:
+            cursor.seek(at)
+        step = cursor.prev if reverse else cursor.next
+        if not inclusive and cursor.valid() and cursor.key() == at:
+            step()
+        chunk: list[tuple[bytes, bytes]] = []
+        while len(chunk) < _CHUNK and cursor.valid():
+            key = cursor.key()
+            if key < low or (end is not None and key >= end):
+                return chunk
+            chunk.append((key, cursor.value()))
+            step()
+        if not cursor.valid():
+            cursor.status()  # raises if the engine stopped for a reason
+        return chunk
 
     def applied(self) -> bytes | None:
         """See ``MetadataView``."""
-        return self._get(_APPLIED)
+        return self.get_many((_APPLIED,))[0]
+
+    @contextmanager
+    def _door(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as e:
+            raise self._store._error(e) from e

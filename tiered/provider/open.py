@@ -232,7 +232,7 @@ def _unknown_scheme(scheme: str, parsed: SplitResult) -> Invalid:
     if scheme in _ELSEWHERE:
         hint = f"write {FSSPEC}{scheme}://{parsed.hostname or ''}…"
     else:
-        near = get_close_matches(scheme, (*SCHEMES, *(FSSPEC + name for name in _ELSEWHERE)), n=1)
+        near = get_close_matches(scheme, (*SCHEMES, *(FSSPEC + name for name in _ELSEWHERE)), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}://?" if near else f"write {_EXAMPLES}"
     return Invalid("archive.url has an unknown scheme", found=scheme, hint=hint)
 

@@ -7,6 +7,7 @@ One call is one attempt: botocore's own retries are off, because a retry that hi
 from __future__ import annotations
 
 import email.utils
+import os.path
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -304,7 +305,13 @@ class S3Provider:
 
 def make_client(store: Store, *, unsigned_payload: bool = False) -> Any:
     """A boto3 S3 client for the settings: the standard credential chain, a profile, static keys, or a role on top of any."""
+    if store.ca_bundle and not os.path.isfile(store.ca_bundle):
+        raise Invalid(
+            "the file of CA certificates is missing", found=store.ca_bundle, hint="correct store.ca_bundle"
+        )
     session = botocore.session.Session(profile=store.profile or None)
+    if store.region:
+        session.set_config_variable("region", store.region)  # for STS too
     if store.access_key_id:
         session.set_credentials(store.access_key_id, store.secret_access_key, store.session_token or None)
     if store.role_arn:
@@ -360,12 +367,6 @@ def from_transport(error: Exception, context: Context, store: Store) -> TieredEr
     if isinstance(error, (*passing, urllib3.exceptions.HTTPError)):
         return Unavailable(
             f"the connection broke: it is unknown whether the {context.verb} happened", **where
-        )
-    if isinstance(error, FileNotFoundError) or (
-        isinstance(error, OSError) and store.ca_bundle and "CA" in said
-    ):
-        return Invalid(
-            "a file of the store's settings is missing", hint="check store.ca_bundle", said=said, **where
         )
     if isinstance(error, OSError):
         return Unavailable(

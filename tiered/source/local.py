@@ -7,6 +7,7 @@ the private copy; ``read`` with ``max_records=1`` at a record that failed there 
 
 from __future__ import annotations
 
+import threading
 from enum import Enum
 
 import numpy as np
@@ -46,7 +47,7 @@ class LocalCommitLog:
     """``CommitLogSource`` over ``store/commitlog/*``; see the port for what each verb promises.
 
     ``on_let_go`` is told every physical range that the hold gave up to its budget (from the thread that called ``hold``).
-    ``read`` and ``max_offset`` belong to one thread.
+    Every verb may be called from any thread: ``read`` and ``max_offset`` share what they learn, under one lock.
     """
 
     def __init__(
@@ -73,15 +74,17 @@ class LocalCommitLog:
         self._pending = Pending(clock, source.confirm_reread_ms)
         self._patience = Patience(clock, source.corrupt_wait_ms)
         self._last: tuple[tuple[int, int], int, int] | None = None
+        self._walking = threading.Lock()
 
     # ------------------------------------------------------------------ reading
 
     def read(self, start: PhysicalOffset, *, max_bytes: int, max_records: int) -> Chunk:
         """Confirmed records from ``start`` on; see ``CommitLogSource.read``."""
-        try:
-            return self._read(self._catalog.table(), start, max_bytes, max_records)
-        except NotFound:  # deleted or replaced since the scan: the next look knows, and the hold may have it
-            return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
+        with self._walking:
+            try:
+                return self._read(self._catalog.table(), start, max_bytes, max_records)
+            except NotFound:  # deleted or replaced since the scan: the next look knows, and the hold may have it
+                return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
 
     def _read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         file = table.at(start)
@@ -294,10 +297,11 @@ class LocalCommitLog:
 
     def max_offset(self) -> PhysicalOffset:
         """End of the last record the broker wrote, confirmed or not."""
-        try:
-            return self._newest.find(self._catalog.table())
-        except NotFound:
-            return self._newest.find(self._catalog.table(force=True))
+        with self._walking:
+            try:
+                return self._newest.find(self._catalog.table())
+            except NotFound:
+                return self._newest.find(self._catalog.table(force=True))
 
     def files(self) -> tuple[LogFile, ...]:
         """Every file that ``read`` can read, held or the broker's own, oldest first."""

@@ -52,7 +52,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   delay       produce with level=1 : delayed messages
  *   transaction topic= n= : every third message is rolled back, the rest committed
  *   retry       topic= group= n= [delay_level=1] [every=1] : gives every such message back once; ends after n came a second time
- *   consume     topic= group= [n=] [idle=5] [sub=*] : push consumer; ends after n messages or idle seconds without one
+ *   consume     topic= group= [n=] [idle=5] [first_seconds=20] [sub=*] : push consumer; ends after n messages or idle seconds without one
  *   offsets     topics= queues= : minimum and maximum of each queue
  *   expire      : delete expired files now
  *   setconf     k= v= : change a setting of the running broker
@@ -139,6 +139,7 @@ public final class Client {
         client.setClientIP("127.0.0.1");
         client.setInstanceName("kit" + ProcessHandle.current().pid() + "-" + System.nanoTime());
         client.setVipChannelEnabled(false);
+        client.setPollNameServerInterval(1_000);   // a %RETRY% topic appears while its consumer waits
         return client;
     }
 
@@ -440,7 +441,8 @@ public final class Client {
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
             long idle = number("idle", 5) * 1_000_000_000L;
-            while (count.get() < want && System.nanoTime() - last.get() < idle) {
+            long first = number("first_seconds", 20) * 1_000_000_000L;   // a new group waits for its first rebalance
+            while (count.get() < want && System.nanoTime() - last.get() < (count.get() > 0 ? idle : Math.max(idle, first))) {
                 Thread.sleep(20);
             }
             consumer.shutdown();

@@ -1,0 +1,163 @@
+"""The probe catches the stores that break their promise, in each way seen in the wild."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.kit.storefakes import Ignoring, PassThrough, Racing, Scripted, ToyS3
+from tiered.archive.keys import parse
+from tiered.clock import ManualClock, SystemClock
+from tiered.errors import Invalid, Refused, Unavailable
+from tiered.provider.base import Buffer, Fetched, Provider, Stored
+from tiered.provider.memory import MemoryProvider
+from tiered.provider.probe import ProbeReport, probe, require
+from tiered.provider.s3 import S3Provider
+
+CLOCK = SystemClock()
+
+
+def memory() -> MemoryProvider:
+    return MemoryProvider("", CLOCK)
+
+
+def refuted(provider: Provider) -> dict[str, str]:
+    return {finding.capability: finding.detail for finding in probe(provider, CLOCK).refuted}
+
+
+def test_an_honest_store_passes_and_is_left_clean() -> None:
+    store = memory()
+    report = probe(store, CLOCK, prefix="DefaultCluster/broker-a/")
+    assert report.refuted == ()
+    assert require(report, accept_weak=False) == ()
+    assert {finding.capability for finding in report.findings} >= {
+        "create-only",
+        "create-only under a race",
+        "ranges",
+        "listing",
+    }
+    assert list(store.list("")) == []
+
+
+def test_its_keys_are_keys_of_the_archive() -> None:
+    store = Scripted(memory(), [])
+    probe(store, CLOCK)
+    keys = {key for verb, key in store.calls if verb == "put"}
+    assert len(keys) > 10
+    for key in keys:
+        parse(key)
+
+
+def test_a_store_that_ignores_the_condition_is_refuted() -> None:
+    assert set(refuted(Ignoring(memory()))) == {"create-only", "whole uploads"}
+
+
+def test_a_store_where_racers_win_passes_in_sequence_and_is_refuted_by_the_race() -> None:
+    found = refuted(Racing(memory()))
+    assert set(found) == {"create-only under a race"}
+    assert "were told that they had created it" in found["create-only under a race"]
+
+
+def test_a_server_that_ignores_the_header_is_refuted() -> None:
+    class IgnoringToy(ToyS3):
+        def next_word(self, handler: Any, *, peek: bool = False) -> str:
+            return "ignore"
+
+    with IgnoringToy(CLOCK).running() as toy:
+        provider = S3Provider("bucket", "", toy.store(), CLOCK)
+        assert "create-only" in refuted(provider)
+        provider.close()
+
+
+def test_a_server_that_keeps_half_an_upload_is_refuted() -> None:
+    class Keeping(MemoryProvider):
+        def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+            self.put(key, [b"".join(parts)[: len(parts[0]) // 2]])
+            raise Unavailable("cut")
+
+    assert "left an object of 131072 bytes" in refuted(Keeping("", CLOCK))["whole uploads"]
+
+
+def test_a_server_that_blocks_a_name_after_a_cut_is_refuted() -> None:
+    class Blocking(MemoryProvider):
+        def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+            self.put(key, [b""])
+            self.blocked = key
+            raise Unavailable("cut")
+
+        def head(self, key: str) -> Stored:
+            return super().head("nothing/there" if key == getattr(self, "blocked", None) else key)
+
+    assert "counts as taken" in refuted(Blocking("", CLOCK))["whole uploads"]
+
+
+def test_wrong_suffix_ranges_are_refuted() -> None:
+    class Suffixless(PassThrough):
+        def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+            return self.inner.get(key, None if start is not None and start < 0 else start, length)
+
+    assert set(refuted(Suffixless(memory()))) == {"ranges"}
+
+
+def test_a_listing_in_another_order_is_refuted() -> None:
+    class Reversed(PassThrough):
+        def list(
+            self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+        ) -> Iterator[Stored]:
+            return reversed([*self.inner.list(prefix, start_after=start_after, limit=limit)])
+
+    assert "order" in refuted(Reversed(memory()))["listing"]
+
+
+def test_a_listing_that_lags_is_refuted() -> None:
+    class Lagging(PassThrough):
+        def list(
+            self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+        ) -> Iterator[Stored]:
+            return iter([*self.inner.list(prefix, start_after=start_after, limit=limit)][:-1])
+
+    assert "right after" in refuted(Lagging(memory()))["listing"]
+
+
+def test_a_listing_that_ignores_start_after_is_refuted() -> None:
+    class FromTheStart(PassThrough):
+        def list(
+            self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+        ) -> Iterator[Stored]:
+            return self.inner.list(prefix, limit=limit)
+
+    assert "start after" in refuted(FromTheStart(memory()))["listing"]
+
+
+def test_deleting_forbidden_is_told_but_not_refused() -> None:
+    class Immutable(PassThrough):
+        def delete(self, key: str) -> None:
+            raise Invalid("the store denies access")
+
+    report = probe(Immutable(memory()), CLOCK)
+    assert report.refuted == ()
+    assert [finding.capability for finding in report.findings if not finding.held] == ["deleting"]
+
+
+def test_refusing_names_the_lost_guarantee_and_the_setting() -> None:
+    report = probe(Ignoring(memory()), CLOCK)
+    with pytest.raises(Refused) as caught:
+        require(report, accept_weak=False)
+    assert "create-only" in str(caught.value)
+    assert "commits may be lost" in str(caught.value)
+    assert "archive.accept_weak_store" in str(caught.value)
+    lost = require(report, accept_weak=True)
+    assert any("commits may be lost" in sentence for sentence in lost)
+
+
+def test_a_store_that_is_away_cannot_be_judged() -> None:
+    with pytest.raises(Unavailable):
+        probe(Scripted(memory(), [Unavailable("away")] * 3), CLOCK)
+
+
+def test_the_store_clock_is_compared_with_this_hosts() -> None:
+    store_clock, host_clock = ManualClock(1_700_000_100_000), ManualClock(1_700_000_000_000)
+    report: ProbeReport = probe(MemoryProvider("", store_clock), host_clock)
+    assert report.clock_offset_ms == 100_000

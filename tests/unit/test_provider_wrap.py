@@ -1,0 +1,236 @@
+"""Retrying, throttling, metering, rooting: each alone, on a clock that does not sleep."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from tests.kit.storefakes import Scripted
+from tiered.clock import ManualClock
+from tiered.errors import Conflict, Invalid, NotFound, Unavailable
+from tiered.provider.base import Provider
+from tiered.provider.memory import MemoryProvider
+from tiered.provider.wrap import Metered, Retrying, Rooted, Throttled, driver_of, is_after_unknown
+
+
+class Seen:
+    """A ``RequestObserver`` that remembers."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, int, int]] = []
+        self.seconds: list[float] = []
+
+    def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
+        self.requests.append((verb, outcome, bytes_sent, bytes_received))
+        self.seconds.append(seconds)
+
+
+def retrying(inner: Provider, clock: ManualClock, attempts: int = 4, **more: object) -> Retrying:
+    return Retrying(inner, clock, random.Random(1), attempts=attempts, base_ms=100, max_ms=1000, **more)  # type: ignore[arg-type]
+
+
+def test_retrying_is_bounded_and_says_how_often() -> None:
+    clock = ManualClock()
+    fake = Scripted(MemoryProvider("", clock), ["dropped"] * 100)
+    with pytest.raises(Unavailable) as caught:
+        retrying(fake, clock).put("k", [b"x"])
+    assert len(fake.calls) == 4
+    assert caught.value.fields["attempts"] == 4
+
+
+def test_pauses_double_with_full_jitter_up_to_the_longest() -> None:
+    class Waits(ManualClock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waits: list[float] = []
+
+        def wait(self, seconds: float, event: threading.Event | None = None) -> bool:
+            self.waits.append(seconds)
+            return super().wait(seconds, event)
+
+    totals = [0.0] * 7
+    for seed in range(200):
+        clock = Waits()
+        fake = Scripted(MemoryProvider("", clock), ["dropped"] * 7)
+        Retrying(fake, clock, random.Random(seed), attempts=9, base_ms=100, max_ms=1000).put("k", [b"x"])
+        ceilings = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+        assert all(0 <= wait <= ceiling for wait, ceiling in zip(clock.waits, ceilings, strict=True))
+        totals = [total + wait for total, wait in zip(totals, clock.waits, strict=True)]
+    assert all(0.4 * c < total / 200 < 0.6 * c for total, c in zip(totals, ceilings, strict=True)), (
+        "uniform from zero"
+    )
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    clock, stop = ManualClock(), threading.Event()
+    fake = Scripted(MemoryProvider("", clock), ["dropped"] * 9)
+    stop.set()
+    with pytest.raises(Unavailable):
+        retrying(fake, clock, stop=stop).head("k")
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.parametrize("error", [NotFound("x"), Conflict("x"), Invalid("x")])
+def test_other_errors_are_not_retried(error: Exception) -> None:
+    clock = ManualClock()
+    fake = Scripted(MemoryProvider("", clock), [error])  # type: ignore[list-item]
+    with pytest.raises(type(error)):
+        retrying(fake, clock).get("k")
+    assert len(fake.calls) == 1
+
+
+def test_conflict_after_an_unknown_try_is_marked_and_a_first_one_is_not() -> None:
+    clock = ManualClock()
+    with pytest.raises(Conflict) as caught:
+        retrying(Scripted(MemoryProvider("", clock), ["lost"]), clock).put("k", [b"x"])
+    assert is_after_unknown(caught.value)
+    memory = MemoryProvider("", clock)
+    memory.put("k", [b"x"])
+    with pytest.raises(Conflict) as plain:
+        retrying(memory, clock).put("k", [b"x"])
+    assert not is_after_unknown(plain.value)
+
+
+def test_a_replacing_put_and_a_delete_are_simply_done_again() -> None:
+    clock = ManualClock()
+    memory = MemoryProvider("", clock)
+    retrying(Scripted(memory, ["lost", "lost"]), clock).put("k", [b"x"], create_only=False)
+    assert memory.get("k").data == b"x"
+    retrying(Scripted(memory, ["lost", "dropped"]), clock).delete("k")
+    assert list(memory.list("")) == []
+
+
+def test_a_broken_listing_goes_on_where_it_was() -> None:
+    clock = ManualClock()
+    memory = MemoryProvider("", clock)
+    keys = [f"k/{number}" for number in range(10)]
+    for key in keys:
+        memory.put(key, [b"x"])
+
+    class Breaking(Scripted):
+        left = 3
+
+        def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None):  # type: ignore[no-untyped-def]
+            for count, stored in enumerate(self.inner.list(prefix, start_after=start_after, limit=limit)):
+                if count == 2 and self.left:
+                    self.left -= 1
+                    raise Unavailable("broken")
+                yield stored
+
+    assert [stored.key for stored in retrying(Breaking(memory, []), clock, attempts=2).list("k/")] == keys
+    assert [
+        stored.key for stored in retrying(Breaking(memory, []), clock).list("k/", start_after="k/1", limit=5)
+    ] == keys[2:7]
+    with pytest.raises(Unavailable):
+        list(retrying(Breaking(memory, []), clock, attempts=1).list("k/"))
+
+
+def test_throttled_bytes_take_the_time_they_should() -> None:
+    clock = ManualClock()
+    slow = Throttled(MemoryProvider("", clock), clock, bytes_per_second=1000, requests_per_second=0)
+    for number in range(11):
+        slow.put(f"k/{number}", [b"x" * 500])
+    assert clock.monotonic() == pytest.approx(4.5)  # a burst of one second's worth is free
+    slow.put("large", [b"x" * 5000])  # larger than the burst: passes, with its debt
+    assert clock.monotonic() == pytest.approx(9.5)
+    slow.get("large")  # its length is known afterwards
+    slow.head("large")
+    assert clock.monotonic() == pytest.approx(9.5)
+    slow.get("k/1", 0, 100)  # pays for the one before, too
+    assert clock.monotonic() == pytest.approx(14.6)
+
+
+def test_throttled_requests() -> None:
+    clock = ManualClock()
+    slow = Throttled(MemoryProvider("", clock), clock, bytes_per_second=0, requests_per_second=5)
+    slow.put("k", [b"x"])
+    for _ in range(14):
+        slow.head("k")
+    slow.delete("k")
+    list(slow.list(""))
+    assert clock.monotonic() == pytest.approx((16 - 5) / 5)
+
+
+def test_a_stop_ends_the_throttle_before_anything_is_sent() -> None:
+    clock, stop = ManualClock(), threading.Event()
+    memory = MemoryProvider("", clock)
+    slow = Throttled(memory, clock, bytes_per_second=10, requests_per_second=0, stop=stop)
+    stop.set()
+    with pytest.raises(Unavailable):
+        slow.put("k", [b"x" * 100])
+    assert list(memory.list("")) == []
+
+
+def test_metered_counts_every_outcome() -> None:
+    clock, seen = ManualClock(), Seen()
+    provider = Metered(Scripted(MemoryProvider("", clock), []), seen, clock)
+    provider.put("k", [b"abc", b"de"])
+    with pytest.raises(Conflict):
+        provider.put("k", [b"abcdef"])
+    provider.get("k", 1, 3)
+    provider.head("k")
+    list(provider.list(""))
+    next(provider.list("")).key  # noqa: B018 - left early
+    with pytest.raises(NotFound):
+        provider.get("nope")
+    with pytest.raises(Invalid):
+        provider.head("")
+    provider.delete("k")
+    assert seen.requests == [
+        ("put", "ok", 5, 0),
+        ("put", "conflict", 6, 0),
+        ("get", "ok", 0, 3),
+        ("head", "ok", 0, 0),
+        ("list", "ok", 0, 0),
+        ("list", "ok", 0, 0),
+        ("get", "not_found", 0, 0),
+        ("head", "invalid", 0, 0),
+        ("delete", "ok", 0, 0),
+    ]
+
+
+def test_retries_are_heard_of_and_time_is_counted_once() -> None:
+    clock, seen = ManualClock(), Seen()
+    inner = retrying(Scripted(MemoryProvider("", clock), ["dropped", "dropped"]), clock, observer=seen)
+    Metered(inner, seen, clock).put("k", [b"x"])
+    assert [request[:2] for request in seen.requests] == [
+        ("put", "retried"),
+        ("put", "retried"),
+        ("put", "ok"),
+    ]
+    assert seen.seconds[-1] == pytest.approx(clock.monotonic())
+
+
+def test_rooted_keeps_to_its_part() -> None:
+    memory = MemoryProvider("m", ManualClock())
+    rooted = Rooted(memory, "cluster/broker/")
+    memory.put("cluster/broker-b/x", [b"other"])
+    assert rooted.put("a/x", [b"1"]).key == "a/x"
+    assert memory.get("cluster/broker/a/x").data == b"1"
+    assert [stored.key for stored in rooted.list("a/")] == ["a/x"]
+    assert list(rooted.list("", start_after="a/x")) == []
+    assert rooted.url == "memory://m/cluster/broker"
+    assert driver_of(rooted) is memory
+    with pytest.raises(Invalid):
+        rooted.get("../broker-b/x")
+    rooted.delete("a/x")
+    assert [stored.key for stored in memory.list("")] == ["cluster/broker-b/x"]
+
+
+def test_wrappers_may_be_shared_by_threads() -> None:
+    clock, seen = ManualClock(), Seen()
+    memory = MemoryProvider("", clock)
+    paced = Throttled(retrying(memory, clock), clock, bytes_per_second=1000, requests_per_second=100)
+    provider = Metered(paced, seen, clock)
+    threads = [
+        threading.Thread(target=lambda t=t: [provider.put(f"{t}/{n}", [b"x"]) for n in range(50)])
+        for t in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(memory.list(""))) == 400
+    assert len(seen.requests) == 400

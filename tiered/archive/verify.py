@@ -1,0 +1,205 @@
+"""Checking an archive: the fold against the store, and, deep, every byte against its checksums and every table against
+the records it describes. Finds, never mends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiered.archive.entities import ObjectState, RunState
+from tiered.archive.objects import BlockSlice
+from tiered.archive.open import ReadArchive
+from tiered.codec.columns import decode_headers, property_columns
+from tiered.codec.frame import scan, verify
+from tiered.errors import Corrupt, NotFound
+from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
+
+COMPARED = {
+    "size": "size",
+    "physical_offset": "physical_offset",
+    "store_timestamp": "store_timestamp",
+    "born_timestamp": "born_timestamp",
+    "sys_flag": "sys_flag",
+    "body_crc": "body_crc",
+    "body_length": "body_length",
+}
+"""Columns of an object and the record headers they must equal."""
+
+BLOCKS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is wrong: what, where (object key, position), and what was expected and found."""
+
+    what: str
+    key: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at and what was found."""
+
+    commits: int = 0
+    objects: int = 0
+    runs: int = 0
+    blocks: int = 0
+    messages: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    physical_gaps: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Nothing wrong was found. Gaps are no damage: they are known and shown."""
+        return not self.damage
+
+
+class Verifier:
+    """Walks one archive. ``step`` hears after each object how many were done."""
+
+    def __init__(self, archive: ReadArchive, step: Callable[[int], None] = lambda done: None) -> None:
+        self._archive = archive
+        self._state = archive.state
+        self._objects = archive.objects
+        self._step = step
+
+    def run(self, *, deep: bool, limit: int = 1000) -> Report:
+        """Verify; at most ``limit`` damages are listed."""
+        report = Report()
+        self._log(report, limit)
+        self._queues(report, limit)
+        by_object = self._runs_by_object(report)
+        for number, item in enumerate(self._state.objects()):
+            runs = by_object.get(item.ref, [])
+            self._object(report, item, runs, deep=deep, limit=limit)
+            self._step(number + 1)
+        return report
+
+    def _log(self, report: Report, limit: int) -> None:
+        """Every commit from the floor to the head is there, whole, and named by the one after it."""
+        head = self._state.head()
+        if head is None:
+            return
+        previous: bytes | None = None
+        for seq in range(head.floor, head.seq + 1):
+            key = self._archive.keys.commit(seq)
+            with _caught(report, key, limit):
+                found = self._archive.reader.read(seq)
+                if found is None:
+                    raise Corrupt("a commit is missing from the log", key=key)
+                if previous is not None and found.commit.previous_id != previous:
+                    raise Corrupt("a commit does not name the one before it", key=key, expected=previous.hex())
+                previous = found.commit.commit_id
+            report.commits += 1
+
+    def _queues(self, report: Report, limit: int) -> None:
+        """Every queue's current generation is covered by runs and gaps, without overlap."""
+        for queue in self._state.queues():
+            if queue.generation is None:
+                continue
+            covered = [(r.start, r.end) for r in self._state.runs(queue.queue, queue.generation)]
+            gaps = [(g.start, g.end) for g in self._state.gaps(queue.queue) if g.generation == queue.generation]
+            report.gaps += len(gaps)
+            at = queue.min_offset
+            for start, end in sorted(covered + [(max(a, queue.min_offset), b) for a, b in gaps if b > queue.min_offset]):
+                if start != at:
+                    _add(report, limit, "queue offsets are not contiguous", str(queue.queue), f"{at} then {start}")
+                at = max(at, end)
+            if at != queue.max_offset:
+                _add(report, limit, "a queue ends elsewhere than its runs", str(queue.queue), f"{at}, not {queue.max_offset}")
+        report.physical_gaps = sum(1 for _ in self._state.phys_gaps())
+
+    def _runs_by_object(self, report: Report) -> dict[ObjectRef, list[RunState]]:
+        by_object: dict[ObjectRef, list[RunState]] = defaultdict(list)
+        for run in self._all_runs():
+            by_object[run.object].append(run)
+            report.runs += 1
+        return by_object
+
+    def _all_runs(self) -> Iterator[RunState]:
+        yield from self._state.runs_all()
+        yield from self._state.closed_parts()
+
+    def _object(
+        self, report: Report, item: ObjectState, runs: list[RunState], *, deep: bool, limit: int
+    ) -> None:
+        key = self._objects.key_of(item)
+        with _caught(report, key, limit):
+            self._objects.footer(item)
+        report.objects += 1
+        if not deep:
+            return
+        with _caught(report, key, limit):
+            self._objects.directory(item)
+            self._objects.check_keys(item)
+        seen: set[int] = set()
+        for run in runs:
+            if run.first_block in seen:
+                continue
+            seen.add(run.first_block)
+            with _caught(report, key, limit):
+                self._run(report, item, run, key)
+
+    def _run(self, report: Report, item: ObjectState, run: RunState, key: str) -> None:
+        """Every block of a run against its checksum, its records against their body CRCs and against the columns."""
+        names = (*COMPARED, "tags_code", "queue_offsets")
+        columns = self._objects.columns(item, names, run.first_row, run.rows)
+        for first in range(run.first_block, run.first_block + run.block_count, BLOCKS_AT_ONCE):
+            count = min(BLOCKS_AT_ONCE, run.first_block + run.block_count - first)
+            for piece in self._objects.blocks(item, run, first, count):
+                at = piece.first_row - run.first_row
+                part = {name: values[at : at + piece.rows] for name, values in columns.items()}
+                check_block(piece, part, run, key)
+                report.blocks += 1
+                report.messages += piece.rows
+                report.bytes += len(piece.data)
+
+
+def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState, key: str) -> None:
+    """A block's records are whole and are what the columns and the run say. ``Corrupt`` otherwise."""
+    frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
+    whole = verify(piece.data, frames, None)
+    if len(whole.starts) != piece.rows or whole.end != len(piece.data):
+        raise Corrupt("a block's records are damaged", key=key, position=whole.end, detail=whole.detail)
+    batch = decode_headers(piece.data, frames)
+    for column, header in COMPARED.items():
+        if not np.array_equal(columns[column].astype(np.int64), batch.headers[header].astype(np.int64)):
+            raise Corrupt("columns and records disagree", key=key, column=column, queue=run.queue)
+    properties = property_columns(batch)
+    if not np.array_equal(columns["tags_code"], properties.tags_code):
+        raise Corrupt("columns and records disagree", key=key, column="tags_code", queue=run.queue)
+    if run.queue.topic == OFF_QUEUE_TOPIC:
+        return
+    offsets = piece.first_queue_offset + np.cumsum(columns["queue_offsets"]) - columns["queue_offsets"]
+    if not np.array_equal(batch.headers["queue_offset"], offsets):
+        raise Corrupt("records and their place in the queue disagree", key=key, queue=run.queue)
+    if set(batch.topics) != {run.queue.topic} or (batch.headers["queue_id"] != run.queue.queue_id).any():
+        raise Corrupt("a block holds records of another queue", key=key, queue=run.queue, found=batch.topics)
+
+
+def _add(report: Report, limit: int, what: str, key: str, detail: str) -> None:
+    if len(report.damage) < limit:
+        report.damage.append(Damage(what, key, detail))
+
+
+class _caught:  # noqa: N801 - reads as a statement
+    """Turns ``Corrupt`` and ``NotFound`` inside the block into a line of the report."""
+
+    def __init__(self, report: Report, key: str, limit: int) -> None:
+        self._report, self._key, self._limit = report, key, limit
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Corrupt | NotFound):
+            fields = ", ".join(f"{k}={v}" for k, v in error.fields.items())
+            _add(self._report, self._limit, error.message, self._key, fields)
+            return True
+        return False

@@ -1,0 +1,136 @@
+"""``tiered doctor``: everything a daemon needs, looked at, with the fix for what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tiered.archive.identity import read_identity
+from tiered.archive.keys import ArchiveKeys
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
+from tiered.cli.output import Column
+from tiered.clock import SystemClock
+from tiered.errors import NotFound, TieredError
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.provider.probe import probe
+from tiered.settings import Settings
+from tiered.source.hold import disk_percent
+from tiered.source.open import open_source
+
+COLUMNS = (Column("check"), Column("result"), Column("found"), Column("fix"))
+MAX_SKEW_MS = 300_000
+
+Row = tuple[str, str, str, str]
+
+
+def command(
+    config: ConfigFile = None,
+    store: StoreDir = None,
+    archive: ArchiveUrl = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Check settings, broker, hold, disk, store, clock and archive. Exit code 1 if anything would stop or weaken the daemon."""
+    out = output(json)
+    settings = settings_from(config, store, archive, sets, writer=True).settings
+    rows = list(_rows(settings))
+    out.table(COLUMNS, rows)
+    return 1 if any(row[1] in ("BAD", "WEAK") for row in rows) else 0
+
+
+def _rows(settings: Settings) -> Iterator[Row]:
+    yield _row("broker's store", lambda: _broker(settings))
+    yield _row("hard links", lambda: _hard_links(settings))
+    yield _disk(settings)
+    yield _row("state directory", lambda: _writable(settings.state_directory, "state.directory"))
+    clock = SystemClock()
+    try:
+        provider = open_provider(settings.archive.url, settings.store, clock)
+    except TieredError as error:
+        yield ("store", "BAD", error.message, error.hint or "")
+        return
+    try:
+        yield from _store(provider, settings, clock)
+    finally:
+        provider.close()
+
+
+def _row(name: str, look: Callable[[], str]) -> Row:
+    try:
+        return (name, "good", look(), "")
+    except TieredError as error:
+        return (name, "BAD", str(error).split(" → ")[0], error.hint or "")
+
+
+def _broker(settings: Settings) -> str:
+    source = open_source(settings.source, settings.hold, SystemClock())
+    try:
+        files = source.files()
+        span = f"{len(files)} commitlog files, offsets {files[0].base} to {source.max_offset()}" if files else "an empty log"
+        return f"{settings.source.store_dir}: {span}"
+    finally:
+        source.close()
+
+
+def _hard_links(settings: Settings) -> str:
+    source = open_source(settings.source, settings.hold, SystemClock())
+    try:
+        source.hold()
+        return f"possible: {len(source.held_files())} files held in {settings.hold_directory}"
+    finally:
+        source.close()
+
+
+def _disk(settings: Settings) -> Row:
+    """The partition's usage against the budget; the broker itself stops between 85 and 90 %."""
+    path = settings.source.store_dir or os.path.dirname(settings.source.commitlog_dirs.split(",")[0])
+    try:
+        used = disk_percent(path)
+    except OSError as error:
+        return ("disk budget", "BAD", f"{path}: {error.strerror}", "set source.store_dir to the broker's store")
+    limit = settings.hold.max_disk_percent
+    said = f"{used:.0f} % of the partition used, the hold lets go at {limit} %, at most {settings.hold.max_bytes} bytes"
+    if used >= limit:
+        return ("disk budget", "WEAK", said, "free disk, or raise hold.max_disk_percent: above it nothing is held")
+    return ("disk budget", "good", said, "")
+
+
+def _writable(directory: str, key: str) -> str:
+    path = Path(directory)
+    probe_at = path if path.exists() else path.parent
+    if not os.access(probe_at, os.W_OK | os.X_OK):
+        raise NotFound("the directory cannot be written", path=directory, hint=f"set {key} to a writable directory")
+    return directory
+
+
+def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterator[Row]:
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    try:
+        report = probe(provider, clock, prefix=keys.root)
+    except TieredError as error:
+        yield ("store", "BAD", str(error).split(" → ")[0], error.hint or "")
+        return
+    yield ("store", "good", f"{provider.url} reached and written", "")
+    for finding in report.findings:
+        result = "good" if finding.held else ("BAD" if finding.essential else "WEAK")
+        fix = "" if finding.held else f"use another store; lost: {finding.unprotected}"
+        yield (finding.capability, result, finding.detail, fix)
+    skew = report.clock_offset_ms
+    bad = abs(skew) > MAX_SKEW_MS
+    yield (
+        "clock", "WEAK" if bad else "good", f"the store's clock is {skew:+} ms from this host's",
+        "set this host's clock (NTP)" if bad else "",
+    )  # fmt: skip
+    if provider.url.startswith("file:"):
+        yield ("store's clock", "good", "this host's own: comparing the two clocks protects nothing here", "")
+    yield _row("archive", lambda: _archive(provider, keys))
+
+
+def _archive(provider: Provider, keys: ArchiveKeys) -> str:
+    try:
+        identity = read_identity(provider, keys)
+    except NotFound:
+        return "none yet: the first tiered run creates it"
+    return f"{identity.archive_id.hex()} of {identity.cluster}/{identity.broker}"
