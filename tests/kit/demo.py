@@ -51,7 +51,9 @@ class Demo:
             *TIERED, "gen", "--store", str(self.store), "--messages", str(self.messages), "--queues", "8",
             "--topics", "2", "--body-bytes", "1024", "--rate", str(self.rate), "--file-bytes", str(64 << 20),
         ]  # fmt: skip
-        self.generator = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=(self.work / "gen.log").open("ab"))
+        self.generator = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=(self.work / "gen.log").open("ab")
+        )
 
     def start_daemon(self) -> None:
         """Start `tiered run` on the store; its HTTP port is chosen by the system and read from its ready line."""
@@ -66,7 +68,9 @@ class Demo:
         deadline = time.monotonic() + 30
         while not port_file.exists():
             if self.daemon.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("the daemon did not start:\n" + (self.work / "daemon.log").read_text()[-2000:])
+                raise SystemExit(
+                    "the daemon did not start:\n" + (self.work / "daemon.log").read_text()[-2000:]
+                )
             time.sleep(0.05)
         self.port = int(port_file.read_text())
 
@@ -117,7 +121,9 @@ class Demo:
         self.daemon.send_signal(signal.SIGTERM)
         code = self.daemon.wait(timeout=20)
         if code != 0:
-            raise SystemExit(f"the daemon ended with {code}:\n" + (self.work / "daemon.log").read_text()[-2000:])
+            raise SystemExit(
+                f"the daemon ended with {code}:\n" + (self.work / "daemon.log").read_text()[-2000:]
+            )
         return self.prove()
 
     def _picture(self, now: dict[str, object], seconds: float) -> Table:
@@ -159,7 +165,11 @@ class Demo:
             )  # fmt: skip
         total = sum(len(r) for r in expected.values())
         self.console.print(table)
-        verdict = "[green]nothing lost, doubled or reordered[/]" if not bad and total == self.messages else "[red]FAILED[/]"
+        verdict = (
+            "[green]nothing lost, doubled or reordered[/]"
+            if not bad and total == self.messages
+            else "[red]FAILED[/]"
+        )
         self.console.print(
             f"{total:,} messages in {len(expected)} queues, daemon killed {len(self.kills)} times: {verdict}"
         )
@@ -176,7 +186,10 @@ def read_store(store: Path) -> dict[tuple[str, int], list[bytes]]:
             size, magic = struct.unpack_from(">iI", data, at)
             if size <= 0 or magic == 0xCBD43194:
                 break
-            queue_id, sys_flag = struct.unpack_from(">i", data, at + 12)[0], struct.unpack_from(">i", data, at + 36)[0]
+            queue_id, sys_flag = (
+                struct.unpack_from(">i", data, at + 12)[0],
+                struct.unpack_from(">i", data, at + 36)[0],
+            )
             body_at = at + 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
             topic_at = body_at + 4 + struct.unpack_from(">i", data, body_at)[0]
             length = data[topic_at]

@@ -47,12 +47,13 @@ def _pump(source: socket.socket, target: socket.socket, rule: Rule, asking: bool
             if limit is not None:
                 data = data[:limit]
                 limit -= len(data)
-            target.sendall(data)
             if rule.action is Action.THROTTLE:
                 time.sleep(len(data) / rule.bytes_per_second)
+            target.sendall(data)
             if limit == 0:
-                reset(target)
-                reset(source)
+                # The client first: the other thread would end its connection politely once it sees the server's gone.
+                for connection in (source, target) if asking else (target, source):
+                    reset(connection)
                 return
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)

@@ -252,5 +252,5 @@ class _Forward:
         step = max(1, int(self.rule.bytes_per_second / 20))
         for position in range(0, len(data), step):
             piece = data[position : position + step]
-            to.sendall(piece)
             time.sleep(len(piece) / self.rule.bytes_per_second)
+            to.sendall(piece)

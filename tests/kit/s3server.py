@@ -6,7 +6,6 @@ behaves alike in most things, believes any secret, and proves nothing about race
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -23,19 +22,13 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from tests.kit.cache import versitygw_binary
 from tiered.settings import Store
 
 ACCESS = "test-access"
 SECRET = "test-secret"
 REGION = "us-east-1"
-VERSITYGW_VERSION = "v1.8.0"
 READY_SECONDS = 30.0
-
-
-def versitygw_binary() -> Path:
-    """Where the installer puts the server; it may not be there."""
-    cache = os.environ.get("TIERED_TEST_CACHE") or Path.home() / ".cache" / "rocketmq-tiered"
-    return Path(cache) / "bin" / f"versitygw-{VERSITYGW_VERSION}" / "versitygw"
 
 
 def free_port() -> int:

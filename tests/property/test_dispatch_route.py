@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -54,7 +55,9 @@ records = st.lists(
 )
 
 
-def make_batch(rows: list[tuple[int, int, int, int, int, int]], ends: dict[tuple[str, int], Queue]) -> tuple[MessageBatch, PropertyColumns]:
+def make_batch(
+    rows: list[tuple[int, int, int, int, int, int]], ends: dict[tuple[str, int], Queue]
+) -> tuple[MessageBatch, PropertyColumns]:
     headers = np.zeros(len(rows), dtype=HEADER_DTYPE)
     owned = np.zeros(len(rows), dtype=np.int32)
     following: dict[tuple[str, int], int] = {k: q.end for k, q in ends.items()}
@@ -72,7 +75,12 @@ def make_batch(rows: list[tuple[int, int, int, int, int, int]], ends: dict[tuple
             following[key] = offset + owns
     empty = np.zeros(len(rows), dtype=np.int64)
     properties = PropertyColumns(
-        tags_code=empty, tag=owned * 0, tags=(b"",), queue_offsets=owned, key_row=empty[:0], key_hash=empty[:0].astype(np.uint64)
+        tags_code=empty,
+        tag=owned * 0,
+        tags=(b"",),
+        queue_offsets=owned,
+        key_row=empty[:0],
+        key_hash=empty[:0].astype(np.uint64),
     )
     return MessageBatch(memoryview(bytes(position)), headers, TOPICS), properties
 
@@ -121,12 +129,19 @@ def test_route_split_cut_agree_with_a_loop(flushes: list, block_bytes: int, obje
             assert int(lead[run]) == int(offsets.queue_offset[a])
             assert int(covered[run]) == int(offsets.owned[a:b].sum())
             for p in range(a, b):
-                found[name].append((int(segments.generation[segment]), int(offsets.queue_offset[p]), flat, int(routed.order[p])))
+                found[name].append(
+                    (
+                        int(segments.generation[segment]),
+                        int(offsets.queue_offset[p]),
+                        flat,
+                        int(routed.order[p]),
+                    )
+                )
                 flat += int(sizes[p])
             blocks = pieces.block_start[pieces.run_block[run] : pieces.run_block[run + 1] + 1].tolist()
             assert blocks[0] == a
             assert blocks[-1] == b
-            for x, y in zip(blocks[:-1], blocks[1:], strict=True):
+            for x, y in pairwise(blocks):
                 assert int(sizes[x : y - 1].sum()) < block_bytes, "a block is full before its last record"
         gaps: dict[tuple[str, int], list[tuple[int, int, int]]] = {n: [] for n in names}
         for s in np.flatnonzero(segments.gap_start != segments.first_offset).tolist():

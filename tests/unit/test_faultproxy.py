@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.seen.append(("GET", self.path, 0))
         self._reply(bytes(200_000), chunked="chunked" in self.path)
-        self.close_connection = self.path == "/goodbye"
+        self.close_connection |= self.path == "/goodbye"
 
     do_HEAD = do_GET  # noqa: N815
 

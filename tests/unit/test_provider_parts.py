@@ -112,6 +112,9 @@ def mapped(status: int, code: str, **headers: str) -> TieredError:
     [
         (404, "NoSuchKey", NotFound, "some/key"),
         (404, "404", NotFound, ""),
+        (404, "", NotFound, ""),
+        (404, "XAdminUserNotFound", Invalid, "access key"),
+        (404, "NoSuchSomething", Invalid, "NoSuchSomething"),
         (404, "NoSuchBucket", Invalid, "create the bucket"),
         (404, "NoSuchUpload", Unavailable, ""),
         (412, "PreconditionFailed", Conflict, ""),

@@ -15,6 +15,7 @@ from tiered.provider.base import Buffer, Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import ProbeReport, probe, require
 from tiered.provider.s3 import S3Provider
+from tiered.provider.wrap import Rooted
 
 CLOCK = SystemClock()
 
@@ -91,6 +92,17 @@ def test_a_server_that_blocks_a_name_after_a_cut_is_refuted() -> None:
             return super().head("nothing/there" if key == getattr(self, "blocked", None) else key)
 
     assert "counts as taken" in refuted(Blocking("", CLOCK))["whole uploads"]
+
+
+def test_the_cut_meets_the_key_below_a_root_and_nothing_stays() -> None:
+    class Half(MemoryProvider):
+        def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+            self.put(key, [b"half"])
+            raise Unavailable("cut")
+
+    store = Half("", CLOCK)
+    assert "whole uploads" in refuted(Rooted(store, "some/root"))
+    assert list(store.list("")) == []
 
 
 def test_wrong_suffix_ranges_are_refuted() -> None:

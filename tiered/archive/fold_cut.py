@@ -106,7 +106,10 @@ def _cut_generation(
         found=record.last_physical_end,
     )
     closed, straddling, kept = _split_runs(fold, queue, generation, position)
-    if straddling is not None and maximum >= straddling.end < straddling.first_queue_offset + straddling.queue_offsets:
+    if (
+        straddling is not None
+        and maximum >= straddling.end < straddling.first_queue_offset + straddling.queue_offsets
+    ):
         # Cut before: its physical end is only a bound, and it has no record up there after all.
         kept, straddling = replace(straddling, physical_end=position), None
         fold.put_live(queue, generation, kept)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgpack
 import numpy as np
 import xxhash
 
+from tiered.archive.keys import Area, ObjectKey, parse
 from tiered.archive.records import FOLD_VERSION
 from tiered.codec.checksum import crc32c
 from tiered.codec.zstd import deflate, inflate
@@ -141,7 +143,7 @@ def decode_shard(data: bytes, shard: Shard, key: str) -> list[Pair]:
     edges = [8 * count, *ends.tolist()]
     parts = list(map(body.__getitem__, map(slice, edges[:-1], edges[1:])))
     keys, values = parts[:count], parts[count:]
-    rising = all(a < b for a, b in zip(keys, keys[1:], strict=False))
+    rising = all(a < b for a, b in pairwise(keys))
     check(rising, "order of keys", "ascending", "not ascending")
     outer = (keys[0], keys[-1]) if keys else (b"", b"")
     check(
@@ -176,7 +178,12 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
     length, crc, magic = _MANIFEST_TAIL.unpack_from(data, size)
     body = data[:size]
     if (length, crc, magic) != (size, crc32c(body), MANIFEST_MAGIC):
-        raise Corrupt("a checkpoint manifest is damaged", key=key, expected=f"{size} bytes, CRC {crc32c(body)}", found=f"{length} bytes, CRC {crc}")  # fmt: skip
+        raise Corrupt(
+            "a checkpoint manifest is damaged",
+            key=key,
+            expected=f"{size} bytes, CRC {crc32c(body)}",
+            found=f"{length} bytes, CRC {crc}",
+        )
     try:
         version, fold, *rest = msgpack.unpackb(body, strict_map_key=False)
         if version > CHECKPOINT_VERSION or fold > FOLD_VERSION:
@@ -210,4 +217,7 @@ def _typed_shard(
     texts, blobs = isinstance(path, str), all(isinstance(x, bytes) for x in (first, last, raw_digest))
     if not texts or not blobs or not all(type(x) is int and x >= 0 for x in (pairs, raw, stored, crc)):
         raise TypeError("types of a shard's fields")
+    named = parse(path)
+    if not isinstance(named, ObjectKey) or named.area is not Area.SHARD:
+        raise ValueError(f"{path[:120]!r} is no shard's path")
     return Shard(path, first, last, pairs, raw, stored, crc, raw_digest)

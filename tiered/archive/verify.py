@@ -94,7 +94,9 @@ class Verifier:
                 if found is None:
                     raise Corrupt("a commit is missing from the log", key=key)
                 if previous is not None and found.commit.previous_id != previous:
-                    raise Corrupt("a commit does not name the one before it", key=key, expected=previous.hex())
+                    raise Corrupt(
+                        "a commit does not name the one before it", key=key, expected=previous.hex()
+                    )
                 previous = found.commit.commit_id
             report.commits += 1
 
@@ -104,15 +106,31 @@ class Verifier:
             if queue.generation is None:
                 continue
             covered = [(r.start, r.end) for r in self._state.runs(queue.queue, queue.generation)]
-            gaps = [(g.start, g.end) for g in self._state.gaps(queue.queue) if g.generation == queue.generation]
+            gaps = [
+                (g.start, g.end) for g in self._state.gaps(queue.queue) if g.generation == queue.generation
+            ]
             report.gaps += len(gaps)
             at = queue.min_offset
-            for start, end in sorted(covered + [(max(a, queue.min_offset), b) for a, b in gaps if b > queue.min_offset]):
+            for start, end in sorted(
+                covered + [(max(a, queue.min_offset), b) for a, b in gaps if b > queue.min_offset]
+            ):
                 if start != at:
-                    _add(report, limit, "queue offsets are not contiguous", str(queue.queue), f"{at} then {start}")
+                    _add(
+                        report,
+                        limit,
+                        "queue offsets are not contiguous",
+                        str(queue.queue),
+                        f"{at} then {start}",
+                    )
                 at = max(at, end)
             if at != queue.max_offset:
-                _add(report, limit, "a queue ends elsewhere than its runs", str(queue.queue), f"{at}, not {queue.max_offset}")
+                _add(
+                    report,
+                    limit,
+                    "a queue ends elsewhere than its runs",
+                    str(queue.queue),
+                    f"{at}, not {queue.max_offset}",
+                )
         report.physical_gaps = sum(1 for _ in self._state.phys_gaps())
 
     def _runs_by_object(self, report: Report) -> dict[ObjectRef, list[RunState]]:

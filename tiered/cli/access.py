@@ -51,7 +51,9 @@ def reading(
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         with out.progress("reading the log", 0) as advance:
-            opened = open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance)
+            opened = open_archive(
+                provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance
+            )
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         yield Opened(loaded, provider, opened, policy)
     finally:

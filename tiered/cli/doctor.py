@@ -68,7 +68,11 @@ def _broker(settings: Settings) -> str:
     source = open_source(settings.source, settings.hold, SystemClock())
     try:
         files = source.files()
-        span = f"{len(files)} commitlog files, offsets {files[0].base} to {source.max_offset()}" if files else "an empty log"
+        span = (
+            f"{len(files)} commitlog files, offsets {files[0].base} to {source.max_offset()}"
+            if files
+            else "an empty log"
+        )
         return f"{settings.source.store_dir}: {span}"
     finally:
         source.close()
@@ -89,11 +93,21 @@ def _disk(settings: Settings) -> Row:
     try:
         used = disk_percent(path)
     except OSError as error:
-        return ("disk budget", "BAD", f"{path}: {error.strerror}", "set source.store_dir to the broker's store")
+        return (
+            "disk budget",
+            "BAD",
+            f"{path}: {error.strerror}",
+            "set source.store_dir to the broker's store",
+        )
     limit = settings.hold.max_disk_percent
     said = f"{used:.0f} % of the partition used, the hold lets go at {limit} %, at most {settings.hold.max_bytes} bytes"
     if used >= limit:
-        return ("disk budget", "WEAK", said, "free disk, or raise hold.max_disk_percent: above it nothing is held")
+        return (
+            "disk budget",
+            "WEAK",
+            said,
+            "free disk, or raise hold.max_disk_percent: above it nothing is held",
+        )
     return ("disk budget", "good", said, "")
 
 
@@ -101,7 +115,9 @@ def _writable(directory: str, key: str) -> str:
     path = Path(directory)
     probe_at = path if path.exists() else path.parent
     if not os.access(probe_at, os.W_OK | os.X_OK):
-        raise NotFound("the directory cannot be written", path=directory, hint=f"set {key} to a writable directory")
+        raise NotFound(
+            "the directory cannot be written", path=directory, hint=f"set {key} to a writable directory"
+        )
     return directory
 
 

@@ -30,12 +30,20 @@ COLUMNS = (
 
 
 def command(
-    topic: Annotated[str | None, typer.Option("--topic", help="Topic, with --key, --unique-key or --time.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic, with --key, --unique-key or --time.")
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="One of a message's KEYS.")] = None,
-    unique_key: Annotated[str | None, typer.Option("--unique-key", help="A client's message id (UNIQ_KEY).")] = None,
-    msg_id: Annotated[str | None, typer.Option("--msg-id", help="A broker's message id: store host and offset.")] = None,
+    unique_key: Annotated[
+        str | None, typer.Option("--unique-key", help="A client's message id (UNIQ_KEY).")
+    ] = None,
+    msg_id: Annotated[
+        str | None, typer.Option("--msg-id", help="A broker's message id: store host and offset.")
+    ] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id, with --time.")] = None,
-    time: Annotated[int | None, typer.Option("--time", help="Store time in ms: the first offset at or after it.")] = None,
+    time: Annotated[
+        int | None, typer.Option("--time", help="Store time in ms: the first offset at or after it.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Messages at most.")] = 64,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
@@ -53,7 +61,9 @@ def command(
     out = output(json)
     with reading(out, config, archive, sets) as opened:
         if time is not None:
-            out.record(_by_time(opened, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME})
+            out.record(
+                _by_time(opened, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME}
+            )
             return 0
         if msg_id is not None:
             found = [_by_message_id(opened, msg_id)]
@@ -64,10 +74,15 @@ def command(
             )
             found = [located for _, located in zip(range(limit), matches, strict=False)]
         if not found:
-            raise NotFound("no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact")
+            raise NotFound(
+                "no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact"
+            )
         rows = [message_record(m.queue_offset, m.record) for m in found]
         if json:
-            out.table([*rows[0]] if len(rows) == 1 else _all_names(rows), [[r.get(n) for n in _all_names(rows)] for r in rows])
+            out.table(
+                [*rows[0]] if len(rows) == 1 else _all_names(rows),
+                [[r.get(n) for n in _all_names(rows)] for r in rows],
+            )
         else:
             out.table(COLUMNS, [[r[c.name] for c in COLUMNS] for r in rows])
     return 0
@@ -98,16 +113,21 @@ def _by_time(opened: Opened, topic: str, queue: int | None, store_time_ms: int) 
 
 
 def _by_message_id(opened: Opened, message_id: str) -> Located:
-    """The record at the id's physical offset, in the lineage whose record also has the id's store host; newest lineage first."""
+    """The record at the id's physical offset, in a lineage whose record also has the id's store host; newest first."""
     host, offset = decode_message_id(message_id)
     head = opened.archive.state.head()
     for lineage in range(head.highest_lineage if head is not None else 0, 0, -1):
         try:
-            found = find_physical(opened.archive.state, opened.archive.objects, PhysicalOffset(offset), lineage)
+            found = find_physical(
+                opened.archive.state, opened.archive.objects, PhysicalOffset(offset), lineage
+            )
         except NotFound:
             continue
         if found.message.store_host == host:
             return found
     raise NotFound(
-        "no archived message has this id", hint="see tiered status for what is archived", msg_id=message_id, offset=offset
+        "no archived message has this id",
+        hint="see tiered status for what is archived",
+        msg_id=message_id,
+        offset=offset,
     )

@@ -40,7 +40,8 @@ def command(
     archive: ArchiveUrl = None,
     store: StoreDir = None,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory, for dispatch offsets.")
+        str | None,
+        typer.Option("--state", metavar="DIR", help="The daemon's state directory, for dispatch offsets."),
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     system: System = False,
@@ -63,7 +64,9 @@ def command(
 
         out.table(COLUMNS, rows())
         if local is None:
-            out.note("dispatch offsets are kept in the daemon's state directory; name it with --state or --store")
+            out.note(
+                "dispatch offsets are kept in the daemon's state directory; name it with --state or --store"
+            )
 
 
 def _local(opened: Opened, state: str | None) -> Peek | None:

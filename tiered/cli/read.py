@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -33,7 +33,7 @@ COLUMNS = (
 BODY_PREVIEW_BYTES = 60
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How messages are shown."""
 
     TABLE = "table"
@@ -44,16 +44,22 @@ class Format(str, Enum):
 def command(
     topic: Annotated[str, typer.Option("--topic", help="Topic.")],
     queue: Annotated[int, typer.Option("--queue", min=0, help="Queue id.")],
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="First queue offset; default: the minimum.")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="First queue offset; default: the minimum.")
+    ] = None,
     count: Annotated[int, typer.Option("--count", min=0, help="Messages at most; 0: all there are.")] = 32,
-    format: Annotated[Format, typer.Option("--format", help="raw: the broker's records back to back.")] = Format.TABLE,
-    out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write raw bytes here, not to stdout.")] = None,
+    format: Annotated[
+        Format, typer.Option("--format", help="raw: the broker's records back to back.")
+    ] = Format.TABLE,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write raw bytes here, not to stdout.")
+    ] = None,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, original physical offsets included."""
+    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included."""
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
     out = output(json or format is Format.JSON)
@@ -72,7 +78,9 @@ def command(
                 for stretch in stretches:
                     sink.write(stretch.data)
             return
-        records = ((int(o), stretch.record(i)) for stretch in stretches for i, o in enumerate(stretch.queue_offsets))
+        records = (
+            (int(o), stretch.record(i)) for stretch in stretches for i, o in enumerate(stretch.queue_offsets)
+        )
         if json or format is Format.JSON:
             _write_json(records)
             return

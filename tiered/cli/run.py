@@ -20,13 +20,17 @@ def command(
     store: StoreDir = None,
     archive: ArchiveUrl = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Archive everything up to the broker's present end, commit, exit 0.")
+        bool,
+        typer.Option("--once", help="Archive everything up to the broker's present end, commit, exit 0."),
     ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
     ] = False,
     new_lineage: Annotated[
-        bool, typer.Option("--new-lineage", help="Accept a reinstalled broker as a new lineage of the same archive.")
+        bool,
+        typer.Option(
+            "--new-lineage", help="Accept a reinstalled broker as a new lineage of the same archive."
+        ),
     ] = False,
     state: Annotated[
         str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")

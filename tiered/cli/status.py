@@ -26,7 +26,9 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     store: StoreDir = None,
-    state: Annotated[str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")
+    ] = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
@@ -67,7 +69,12 @@ def counts(view: ArchiveState) -> dict[str, object]:
     """Totals over all queues."""
     queues = messages = size = runs = 0
     for queue in view.queues():
-        queues, messages, size, runs = queues + 1, messages + queue.messages, size + queue.bytes, runs + queue.runs
+        queues, messages, size, runs = (
+            queues + 1,
+            messages + queue.messages,
+            size + queue.bytes,
+            runs + queue.runs,
+        )
     return {
         "queues": queues,
         "messages": messages,
@@ -75,7 +82,8 @@ def counts(view: ArchiveState) -> dict[str, object]:
         "runs": runs,
         "gaps": sum(1 for _ in view.gaps()),
         "physical_gaps": [
-            {"lineage": g.lineage, "start": g.start, "end": g.end, "reason": g.reason} for g in view.phys_gaps()
+            {"lineage": g.lineage, "start": g.start, "end": g.end, "reason": g.reason}
+            for g in view.phys_gaps()
         ],
         "closed_parts": sum(1 for _ in view.closed_parts()),
     }
@@ -86,7 +94,7 @@ def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:
     try:
         port = int((state / WEB_PORT_FILE).read_text())
         url = f"http://{settings.web.host}:{port}/status"
-        with urllib.request.urlopen(url, timeout=ASK_SECONDS) as answer:  # noqa: S310  (our own address)
+        with urllib.request.urlopen(url, timeout=ASK_SECONDS) as answer:
             return dict(json_module.load(answer))
     except (OSError, ValueError, urllib.error.URLError):
         return None

@@ -16,7 +16,9 @@ from tiered.errors import TieredError
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte again and check its checksums and tables.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte again and check its checksums and tables.")
+    ] = False,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:

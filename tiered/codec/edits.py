@@ -129,7 +129,10 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
     EditKind.REPLACE_RUNS: (
         # {"commit_seq": [...], "index": [...], "start": [...], "end": [...], "closed_by": [... or None]}: queue-offset bounds
         ("sources", Col.OBJ),
-        ("targets", Col.OBJ),  # columns as APPEND_RUN plus "closed_by"; "object" counts this commit's ADD_OBJECT rows
+        (
+            "targets",
+            Col.OBJ,
+        ),  # columns as APPEND_RUN plus "closed_by"; "object" counts this commit's ADD_OBJECT rows
     ),
     EditKind.TRIM_QUEUE: (
         ("topic", Col.TEXT),

@@ -73,12 +73,17 @@ class Daemon:
         stack.enter_context(StateLock(self._state))
         check_fence(self._state, take_over=self._choices.take_over)
         observer = Observer(self._metrics, log)
-        source = open_source(self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go)
+        source = open_source(
+            self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go
+        )
         stack.callback(source.close)
         source.hold()
         web = self._web(stack)
         parts = self._open(
-            stack, lambda inner: open_parts(inner, self._settings, source, self._clock, self._metrics, self._state, self._stop)
+            stack,
+            lambda inner: open_parts(
+                inner, self._settings, source, self._clock, self._metrics, self._state, self._stop
+            ),
         )
         archiving = Archiving(parts, self._choices, self._stop, observer)
         self._archiving = archiving
@@ -107,7 +112,9 @@ class Daemon:
                     if self._choices.once or not (self._state / "metadata").exists() or self._stop.is_set():
                         raise
                     self._problem = str(error)
-                    log.warning("the store does not answer; trying again", extra={"error": str(error), "wait": wait})
+                    log.warning(
+                        "the store does not answer; trying again", extra={"error": str(error), "wait": wait}
+                    )
                 if self._clock.wait(wait, self._stop):
                     raise Unavailable("stopped while the store did not answer")
                 wait = min(30.0, wait * 2)

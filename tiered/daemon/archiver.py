@@ -27,6 +27,7 @@ from tiered.source.base import BrokerMark, CommitLogSource
 
 WAIT_STEP_SECONDS = 0.5
 CRC_WINDOW_BYTES = 8 * 1024 * 1024
+NO_BROKER = BrokerMark(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Opened:
     position: PhysicalOffset
     mark: Mark
     outcome: Outcome
-    broker: BrokerMark = BrokerMark(None, None)
+    broker: BrokerMark = NO_BROKER
 
 
 class Archiver:
@@ -73,7 +74,9 @@ class Archiver:
     def open(self) -> Opened:
         """Compare, claim the next epoch, rewind if the broker lost its tail; everything is proven when this returns."""
         head = self._log.tip
-        broker = self._source.broker_mark()  # before the comparison: a restart after it is then seen by the dispatcher
+        broker = (
+            self._source.broker_mark()
+        )  # before the comparison: a restart after it is then seen by the dispatcher
         outcome = self._compare(head)
         lineage = self._lineage(head, outcome)
         self._log.claim(
@@ -118,7 +121,12 @@ class Archiver:
         )
         self._say(
             "compared the broker with its archive",
-            {"relation": outcome.relation.value, "offset": outcome.offset, "lineage": lineage, "why": outcome.reason},
+            {
+                "relation": outcome.relation.value,
+                "offset": outcome.offset,
+                "lineage": lineage,
+                "why": outcome.reason,
+            },
         )
         return outcome
 

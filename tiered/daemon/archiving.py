@@ -123,7 +123,9 @@ class Archiving:
         uploads = ThreadPoolExecutor(settings.dispatch.upload_threads, thread_name_prefix="upload")
         stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
         stack.callback(blocks.shutdown, wait=False, cancel_futures=True)
-        policy = TopicPolicy(settings.source.exclude_topics, cluster=settings.source.cluster, broker=settings.source.broker)
+        policy = TopicPolicy(
+            settings.source.exclude_topics, cluster=settings.source.cluster, broker=settings.source.broker
+        )
         level = settings.dispatch.compression_level if settings.dispatch.compression == "zstd" else 0
         preparer = Preparer(
             parts.source,
@@ -187,7 +189,9 @@ class Archiving:
 
         def drain() -> None:
             if not dispatcher.drain(parts.settings.watchdog.drain_ms / 1000):
-                log.warning("stopped before everything buffered was proven; it is read again at the next start")
+                log.warning(
+                    "stopped before everything buffered was proven; it is read again at the next start"
+                )
 
         return [
             Service("committer", commit, parts.clock, metrics=parts.metrics),

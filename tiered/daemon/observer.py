@@ -52,7 +52,9 @@ class Observer:
 
     def changed(self, detail: str) -> None:
         """The broker rewrote bytes that were buffered."""
-        self._log.warning("the commitlog changed under the buffer: reading it again", extra={"detail": detail})
+        self._log.warning(
+            "the commitlog changed under the buffer: reading it again", extra={"detail": detail}
+        )
 
     def proven_by(self, reporter: Reporter, clock: Clock) -> Callable[[Proven], None]:
         """The committer's callback: counts a flush, its latency, its objects."""

@@ -94,7 +94,9 @@ def open_parts(
     return Parts(settings, clock, metrics, provider, source, store, commit_log, objects, give_up, weak)
 
 
-def _probe_once(provider: Provider, settings: Settings, clock: Clock, metrics: Metrics, state: Path) -> tuple[str, ...]:
+def _probe_once(
+    provider: Provider, settings: Settings, clock: Clock, metrics: Metrics, state: Path
+) -> tuple[str, ...]:
     """Probe the store, once per address and version of the program; the sentences on what is not protected.
 
     A refuted store raises ``Refused`` unless ``archive.accept_weak_store`` is set, and is probed again at every start.

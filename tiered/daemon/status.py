@@ -49,7 +49,14 @@ class Reporter:
     """Answers for ``/status`` and the gauges. Safe from any thread."""
 
     def __init__(
-        self, log: CommitLog, source: CommitLogSource, clock: Clock, *, cluster: str, broker: str, archive_url: str
+        self,
+        log: CommitLog,
+        source: CommitLogSource,
+        clock: Clock,
+        *,
+        cluster: str,
+        broker: str,
+        archive_url: str,
     ) -> None:
         self._log = log
         self._source = source

@@ -17,7 +17,9 @@ class MetadataView(Protocol):
         """Values in the order of ``keys``; ``None`` where absent."""
         ...
 
-    def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    def iterate(
+        self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Pairs whose key starts with ``prefix``, ascending (or descending); ``start`` is the first key to consider (inclusive)."""
         ...
 
@@ -30,7 +32,11 @@ class MetadataStore(MetadataView, Protocol):
     """A writable store. One writer; readers may be other threads. Errors: ``Corrupt``, ``Unavailable``."""
 
     def put_many(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), *, applied: bytes | None = None
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes] = (),
+        *,
+        applied: bytes | None = None,
     ) -> None:
         """Apply deletes, then puts, and set ``applied`` if given: all or nothing, durable before it returns."""
         ...

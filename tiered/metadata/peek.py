@@ -36,6 +36,5 @@ def peek(kind: str, directory: str | Path) -> Peek:
     try:
         options = rocksdict.Options(raw_mode=True)
         return Peek(rocksdict.Rdict(str(root), options=options, access_type=rocksdict.AccessType.read_only()))
-    except Exception as error:  # noqa: BLE001  (the driver's door: whatever the engine meets)
+    except Exception as error:
         raise Unavailable("the local metadata cannot be read just now", path=str(root)) from error
-

@@ -72,15 +72,19 @@ class Provider(Protocol):
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         """Bytes [start, start + length); both ``None``: all. ``start < 0`` with ``length=None``: the last ``-start`` bytes
-        (all of a shorter object). A range past the end returns what there is, possibly nothing; ``NotFound`` if the object is absent."""
+        (all of a shorter object). A range past the end returns what there is, possibly nothing; ``NotFound`` if the
+        object is absent."""
         ...
 
     def head(self, key: str) -> Stored:
         """Length and times of an object, or ``NotFound``."""
         ...
 
-    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Stored]:
-        """Objects whose key starts with ``prefix``, ascending by key (UTF-8 bytes), after ``start_after``. Temporary names are hidden."""
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """Objects whose key starts with ``prefix``, ascending by key (UTF-8 bytes), after ``start_after``. Temporary names
+        are hidden."""
         ...
 
     def delete(self, key: str) -> None:

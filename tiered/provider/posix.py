@@ -33,6 +33,7 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_UNUSABLE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP})
 _MAX_BUFFERS = 1024  # IOV_MAX on Linux
 _SKEW_MS = 1000  # a difference of the two clocks below this is timer granularity, not a second clock
 
@@ -306,7 +307,7 @@ class PosixProvider:
                 hint="give the daemon's user write access to the archive's directory",
                 **where,
             )
-        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        if error.errno in _UNUSABLE:
             return Invalid(
                 f"cannot {doing} an object: the path is not usable", hint="correct archive.url", **where
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
-from tiered.provider.wrap import driver_of, is_after_unknown
+from tiered.provider.wrap import driver_key, driver_of, is_after_unknown
 
 RACERS = 32
 SMALL_BYTES = 100
@@ -196,7 +196,7 @@ class _Probe:
         if cut is not None:
             fine = "a cut upload left nothing, and the next one went through"
             with suppress(Unavailable):
-                cut(key, [body])
+                cut(driver_key(self._provider, key), [body])
             with suppress(NotFound):
                 left = self._provider.head(key)
                 problem = f"an upload cut half way left an object of {left.length} bytes"

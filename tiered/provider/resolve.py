@@ -11,7 +11,7 @@ from tiered.errors import Conflict, NotFound, Unavailable
 from tiered.provider.base import Buffer, Fetched, Provider, Stored
 from tiered.provider.body import body_length, views
 from tiered.provider.posix import PosixProvider
-from tiered.provider.wrap import driver_of
+from tiered.provider.wrap import driver_key, driver_of
 
 TAIL_BYTES = 256
 """Bytes read back from the end of an object: more than any footer, which holds an object's id and checksums."""
@@ -80,4 +80,4 @@ def make_durable(provider: Provider, key: str) -> None:
     of file and directory). An opener does so with the head before it builds on it."""
     driver = driver_of(provider)
     if isinstance(driver, PosixProvider):
-        driver.make_durable(key)
+        driver.make_durable(driver_key(provider, key))

@@ -33,6 +33,7 @@ _HINTS: dict[str, tuple[str, str]] = {
     "InvalidAccessKeyId": ("the store does not know the access key", _CREDENTIALS),
     "SignatureDoesNotMatch": ("the store refuses the signature: the secret key is wrong", _CREDENTIALS),
     "InvalidToken": ("the session token is not valid", "renew the session token (store.session_token)"),
+    "XAdminUserNotFound": ("the store does not know the access key", _CREDENTIALS),
     "InvalidClientTokenId": ("the store does not know the access key", _CREDENTIALS),
     "ExpiredToken": ("the session token has expired", "renew the session token (store.session_token), or use a role"),
     "TokenRefreshRequired": ("the session token has expired", "renew the session token, or use a role"),
@@ -134,7 +135,8 @@ def from_response(response: Mapping[str, Any], context: Context) -> TieredError:
         status = status or int(code or 0)
         code = _BY_STATUS.get(status, code)
     where = {"key": context.key, "url": context.url, "found": f"{status} {code}".strip()}
-    if code in _ABSENT or (status == 404 and code not in _HINTS and code not in _PASSING):
+    # Other codes come with 404, too (a missing bucket, an unknown user): those must not pass for a missing object.
+    if code in _ABSENT or (status == 404 and (not code or code.isdigit())):
         return NotFound("no such object", **where)
     if code == "PreconditionFailed" or status == 412:
         return Conflict("the key exists", **where)

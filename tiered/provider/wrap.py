@@ -44,6 +44,14 @@ def driver_of(provider: Provider) -> Provider:
     return provider
 
 
+def driver_key(provider: Provider, key: str) -> str:
+    """What ``key`` is called at the bottom, below every root."""
+    while isinstance(provider, Wrapped):
+        key = provider.inner_key(key)
+        provider = provider.inner
+    return key
+
+
 class Wrapped:
     """What all wrappers share: the wrapped provider, and passing on what they do not change."""
 
@@ -59,6 +67,10 @@ class Wrapped:
     def capabilities(self) -> Capabilities:
         """The wrapped provider's."""
         return self.inner.capabilities
+
+    def inner_key(self, key: str) -> str:
+        """What the wrapped provider calls ``key``."""
+        return key
 
     def close(self) -> None:
         """Close the wrapped provider."""
@@ -77,6 +89,10 @@ class Rooted(Wrapped):
         """The wrapped provider's, with the root after its path."""
         base, mark, query = self.inner.url.partition("?")
         return f"{base.rstrip('/')}/{self._root[:-1]}{mark}{query}"
+
+    def inner_key(self, key: str) -> str:
+        """With the root in front."""
+        return self._root + key
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``."""

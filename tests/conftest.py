@@ -1,0 +1,146 @@
+"""Tiers, and the fixtures that hand out real counterparts.
+
+A test that needs a real counterpart carries its marker: ``broker`` (RocketMQ jars) or ``s3server`` (versitygw). Where
+the counterpart is not installed, the tier is *not run*: its tests are deselected and the end of the report names it
+with the command that installs it. It is never a silent skip, and in CI (``CI`` set, or ``TIERED_REQUIRE_ALL=1``) it
+is not allowed: there the counterpart is installed on the spot, and when that fails every test of the tier fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit import cache
+from tests.kit.broker import Broker, NameServer
+from tests.kit.install import InstallError, install
+
+TIERS = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
+_NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
+_FAILED = pytest.StashKey[dict[str, str]]()
+
+
+def _all_required() -> bool:
+    return bool(os.environ.get("CI")) or os.environ.get("TIERED_REQUIRE_ALL") == "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fresh books for this run."""
+    config.stash[_NOT_RUN] = {}
+    config.stash[_FAILED] = {}
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_Gather(config), "tiers-gather")
+
+
+def _tiers(item: pytest.Item) -> list[str]:
+    return [tier for tier in TIERS if item.get_closest_marker(tier) is not None]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of one module that share a broker stay on one worker, or each worker would start its own."""
+    if item.get_closest_marker("broker") is not None and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Look at the tiers of what is left after ``-m`` and ``-k``: install, or take out and remember."""
+    missing: dict[str, str] = {}
+    for tier in TIERS:
+        absent = [
+            c.name for c in cache.COUNTERPARTS.values() if c.tier == tier and not cache.installed(c.name)
+        ]
+        if not absent or not any(tier in _tiers(item) for item in items):
+            continue
+        if _all_required():
+            try:
+                for name in absent:
+                    install(name)
+            except InstallError as error:
+                config.stash[_FAILED][tier] = str(error)
+        else:
+            missing[tier] = f"{', '.join(absent)} not installed in {cache.root()}"
+    if not missing:
+        return
+    out = [item for item in items if any(tier in missing for tier in _tiers(item))]
+    for tier, why in missing.items():
+        config.stash[_NOT_RUN][tier] = (sum(tier in _tiers(item) for item in out), why)
+    items[:] = [item for item in items if item not in set(out)]
+    config.hook.pytest_deselected(items=out)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A tier that had to be there and could not be installed fails, test by test."""
+    for tier in _tiers(item):
+        if why := item.config.stash[_FAILED].get(tier):
+            pytest.fail(f"tier {tier!r} is required here and could not be installed: {why}", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Hand the books to the controlling process when this is a worker of pytest-xdist; a run left empty is fine."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tiers_not_run"] = session.config.stash[_NOT_RUN]
+    elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.stash[_NOT_RUN]:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name each tier that was not run, how many tests that was, and the way out."""
+    for tier, (count, why) in config.stash[_NOT_RUN].items():
+        line = f"NOT RUN: tier {tier!r} ({count} tests): {why} → make test-install"
+        terminalreporter.write_line(line, yellow=True, bold=True)
+
+
+class _Gather:
+    """Collects the books of the workers; its hook exists only where pytest-xdist does."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Every worker collects everything, so any worker's books are complete."""
+        self._config.stash[_NOT_RUN].update(getattr(node, "workeroutput", {}).get("tiers_not_run", {}))
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> str:
+    """Version of the newest RocketMQ of the tests; its jars are there."""
+    return cache.ROCKETMQ_5
+
+
+@pytest.fixture(scope="module")
+def name_server(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:
+    """A running name server, one per module."""
+    with NameServer(rocketmq, tmp_path_factory.mktemp("namesrv")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def broker(
+    rocketmq: str, name_server: NameServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """A running broker with small files, one per module. A test that kills it starts it again."""
+    with Broker(rocketmq, tmp_path_factory.mktemp("broker"), name_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    """A running versitygw (``tests.kit.s3server.S3Server``); take a bucket of your own with ``bucket()``."""
+    from tests.kit.s3server import versitygw  # late: boto3 is slow to import and most tests need none
+
+    with versitygw() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: Any) -> str:
+    """Name of a new, empty bucket on the real S3 server."""
+    bucket: str = s3_server.bucket()
+    return bucket
