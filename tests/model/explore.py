@@ -10,7 +10,7 @@ import time
 from collections import deque
 
 
-class Violation(Exception):  # noqa: N818 (what the search looks for, not a failure of the program)
+class Violation(Exception):
     """An invariant does not hold; the first word names it."""
 
 

@@ -35,7 +35,7 @@ from tiered.settings import Dispatch
 from tiered.source.base import CommitLogSource
 
 
-class Changed(Exception):  # noqa: N818 - a signal between two steps, not an error
+class Changed(Exception):
     """The source's bytes are not what its boundaries promised: the broker rewrote them, or a record is damaged. Read again.
 
     ``suspect`` is where the first record that does not hold begins; ``None`` when nothing is known to be damaged.
