@@ -87,7 +87,7 @@ def produce_all_kinds(broker: Broker, topic: str, normal: int) -> dict[str, Outc
     """Normal, batch, delayed, transactional and retried messages, one kind after the other."""
     broker.create_topic(topic, queues=4)
     client = broker.client()
-    common: dict[str, object] = {"topic": topic, "tags": "blau,süß,C", "unicode": 1}
+    common: dict[str, Any] = {"topic": topic, "tags": "blau,süß,C", "unicode": 1}
     done = {"normal": client.run("produce", n=normal, min=0, max=3000, **common)}
     done["batch"] = client.run("batch", n=64, first=100_000, **common)
     done["delay"] = client.run("delay", n=8, first=200_000, level=1, **common)

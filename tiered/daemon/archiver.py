@@ -115,7 +115,9 @@ class Archiver:
             progress,
             state.marks(lineage),
             lambda offset: archived_from(state, self._objects, lineage, offset),
-            last_archived_ms=lambda: max((q.max_store_time or 0 for q in state.queues()), default=0),
+            last_archived_ms=lambda: max(
+                (q.max_store_time or 0 for q in state.queues() if q.lineage == lineage), default=None
+            ),
             first_local_ms=self._first_local_ms,
             accept_new_lineage=self._archive.new_lineage,
         )
@@ -133,13 +135,19 @@ class Archiver:
     def _settle(self, lineage: int, outcome: Outcome) -> Opened:
         """Turn an outcome into a position, with the commits it needs."""
         if outcome.relation in (Relation.FRESH, Relation.NEW):
-            start = self._resolve_start(self._source_settings.start)
-            return Opened(lineage, start, Mark(start, 0, start), outcome)
+            return self._begin(lineage, outcome)
         if outcome.relation is Relation.REWIND:
             return self._rewind(lineage, outcome)
         head = self._log.tip
         assert head is not None
         return Opened(lineage, outcome.offset, mark_of(head.progress[lineage]), outcome)
+
+    def _begin(self, lineage: int, outcome: Outcome) -> Opened:
+        """The first position of a lineage, committed at once: from here on the log decides, not the setting."""
+        start = self._resolve_start(self._source_settings.start)
+        planned = self._log.plan(self._log.ticket(), [progress_edit(lineage, [(start, 0, start)])])
+        self._log.put(planned)
+        return Opened(lineage, start, Mark(start, 0, start), outcome)
 
     def _rewind(self, lineage: int, outcome: Outcome) -> Opened:
         mark = self._mark_at(outcome)

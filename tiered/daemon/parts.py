@@ -14,6 +14,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log import CommitLog
 from tiered.archive.objects import ObjectReader
 from tiered.archive.reader import LogReader
+from tiered.archive.state import FOLD_VERSION
 from tiered.archive.writer import load_writer_id
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
@@ -74,7 +75,9 @@ def open_parts(
     weak = _probe_once(provider, settings, clock, metrics, state)
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     identity = ensure_identity(provider, keys, clock.now_ms(), os.urandom)
-    store = open_metadata(settings.state.metadata, state / "metadata", settings.state.cache_bytes)
+    store = open_metadata(
+        settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
+    )
     stack.callback(store.close)
     commit_log = CommitLog(
         LogReader(provider, keys, identity),

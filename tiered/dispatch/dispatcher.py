@@ -12,6 +12,7 @@ from tiered.dispatch.buffer import UploadBuffer
 from tiered.dispatch.committer import Committer, PreparedFlush
 from tiered.dispatch.planner import gap_edit, progress_edit
 from tiered.dispatch.preparer import Changed, Mark, Preparer
+from tiered.errors import NotFound, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.settings import Dispatch, Source
 from tiered.source.base import BrokerMark, Chunk, CommitLogSource, ReadStatus
@@ -99,8 +100,14 @@ class Dispatcher:
             most_bytes = min(most_bytes, self._suspect - self.position)
         elif self._suspect is not None and self.position == self._suspect:
             most_records = 1
-        chunk = self._source.read(self.position, max_bytes=max(1, most_bytes), max_records=max(1, most_records))
-        if self._suspect is not None and chunk.status is not ReadStatus.IDLE and chunk.next_offset > self._suspect:
+        chunk = self._source.read(
+            self.position, max_bytes=max(1, most_bytes), max_records=max(1, most_records)
+        )
+        if (
+            self._suspect is not None
+            and chunk.status is not ReadStatus.IDLE
+            and chunk.next_offset > self._suspect
+        ):
             self._suspect = None
         return chunk
 
@@ -119,18 +126,23 @@ class Dispatcher:
 
     def _flush(self) -> None:
         extent = self.buffer.take()
+        done = extent.start
         try:
-            flushes = self._preparer.prepare(extent, self._same_broker)
+            for flush in self._preparer.prepare(extent, self._same_broker):
+                while not self._committer.wait_for_room(1.0):
+                    pass
+                self._committer.submit(flush)
+                self._hooks.prepared(flush)
+                done = flush.next_offset
+        except (NotFound, Unavailable) as e:
+            self.position = done  # nothing is lost: what was not planned is read again
+            raise Unavailable(
+                "the source could not give bytes that it had shown; reading them again", cause=e.message
+            ) from e
         except Changed as e:
             self._hooks.changed(str(e))
             self._suspect = e.suspect
             self._drop_and_reconcile()
-            return
-        for flush in flushes:
-            while not self._committer.wait_for_room(1.0):
-                pass
-            self._committer.submit(flush)
-            self._hooks.prepared(flush)
 
     def _physical_gap(self, chunk: Chunk) -> None:
         """Commit everything before it, then the gap itself, so that it stands exactly where the bytes are missing."""

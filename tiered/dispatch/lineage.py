@@ -133,7 +133,7 @@ def compare(
     marks: Iterable[Progress],
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
     *,
-    last_archived_ms: Callable[[], int],
+    last_archived_ms: Callable[[], int | None],
     first_local_ms: Callable[[], int | None],
     accept_new_lineage: bool,
 ) -> Outcome:
@@ -149,11 +149,18 @@ def compare(
         found = _by_first_record(source, progress, local_min, archived_from, refuted=refuted)
         if found is not None:
             return found
+    nothing = last_archived_ms() is None
+    if nothing and not refuted and local_min is not None and local_min <= position <= source.max_offset():
+        return Outcome(Relation.SAME, position, reason="no record was archived yet")
     if not refuted and local_min is not None and local_min >= position:
         first_ms = first_local_ms()
-        if first_ms is not None and first_ms >= last_archived_ms():
+        if nothing or (first_ms is not None and first_ms >= (last_archived_ms() or 0)):
             relation = Relation.BEHIND if local_min > position else Relation.SAME
-            return Outcome(relation, position, reason="every archived byte is gone from the broker: nothing could be compared")
+            return Outcome(
+                relation,
+                position,
+                reason="every archived byte is gone from the broker: nothing could be compared",
+            )
     if accept_new_lineage:
         return Outcome(Relation.NEW, PhysicalOffset(0), reason="accepted as a new lineage by setting")
     raise Refused(

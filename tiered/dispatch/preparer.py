@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -96,13 +96,15 @@ class Preparer:
         self.lineage = lineage
         self.mark = mark
 
-    def prepare(self, extent: Extent, same_broker: Callable[[], bool]) -> list[PreparedFlush]:
+    def prepare(self, extent: Extent, same_broker: Callable[[], bool]) -> Iterator[PreparedFlush]:
         """Plan the extent as one commit, or as several when its edits would be too large. ``Changed``: read it again.
 
-        ``same_broker`` is asked once the bytes are copied: a broker that restarted meanwhile may have rewritten them.
+        ``same_broker`` is asked once the bytes are copied: a broker that restarted meanwhile may have rewritten them. Each
+        flush must be submitted before the next is asked for: what is planned has its place in the log.
         """
         if not len(extent.starts):
-            return [self._flush(extent, None, b"", self._log.ticket())]
+            yield self._flush(extent, None, b"", self._log.ticket())
+            return
         copy = self._source.copy(extent.start, extent.end)
         frames = Frames(extent.starts, extent.sizes, len(copy), Stop.END, None, "")
         checked = verify(copy, frames, extent.start)
@@ -111,20 +113,23 @@ class Preparer:
         if not same_broker():
             raise Changed("the broker was restarted")
         reach(CrashPoint.AFTER_COPY)
-        return self._plan(extent, copy, frames)
+        yield from self._plan(extent, copy, frames)
 
-    def _plan(self, extent: Extent, copy: bytearray, frames: Frames) -> list[PreparedFlush]:
+    def _plan(self, extent: Extent, copy: bytearray, frames: Frames) -> Iterator[PreparedFlush]:
         batch = decode_headers(copy, frames)
         routed = route(batch, self._excluded)
         ticket = self._log.ticket()
         if not len(routed.order):
-            return [self._flush(extent, None, copy, ticket)]
+            yield self._flush(extent, None, copy, ticket)
+            return
         if len(routed.topics) > self._max_queues() and len(extent.starts) > 1:
             first, second = _halves(extent)
             cut = first.end - first.start
             head = Frames(first.starts, first.sizes, cut, Stop.END, None, "")
             tail = Frames(second.starts, second.sizes, len(copy) - cut, Stop.END, None, "")
-            return [*self._plan(first, copy[:cut], head), *self._plan(second, copy[cut:], tail)]
+            yield from self._plan(first, copy[:cut], head)
+            yield from self._plan(second, copy[cut:], tail)
+            return
         planned = plan(
             batch,
             property_columns(batch),
@@ -141,7 +146,7 @@ class Preparer:
             commit_id=ticket.commit_id,
             new_object=lambda: self._new_object(ticket.epoch),
         )
-        return [self._flush(extent, planned, copy, ticket)]
+        yield self._flush(extent, planned, copy, ticket)
 
     def _max_queues(self) -> int:
         """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""
@@ -155,13 +160,14 @@ class Preparer:
     def _flush(
         self, extent: Extent, planned: Plan | None, copy: bytearray | bytes, ticket: Ticket
     ) -> PreparedFlush:
-        marks = self._advance(extent, copy)
+        mark = self._mark_after(extent, copy)
         edits: list[EditBatch] = list(planned.edits) if planned is not None else []
-        edits.append(progress_edit(self.lineage, [(m.offset, m.crc, m.crc_from) for m in marks]))
+        edits.append(progress_edit(self.lineage, [(mark.offset, mark.crc, mark.crc_from)]))
         inline = (
             [p for o in planned.objects if not o.path for p in o.encoded.parts] if planned is not None else []
         )
         commit = self._log.plan(ticket, edits, inline)
+        self.mark = mark
         reach(CrashPoint.AFTER_PLAN)
         return PreparedFlush(
             planned=commit,
@@ -173,14 +179,13 @@ class Preparer:
             plan=planned,
         )
 
-    def _advance(self, extent: Extent, copy: bytearray | bytes) -> list[Mark]:
-        """The marks of this extent: at its end, or at the file's end with the blank record's header in it."""
+    def _mark_after(self, extent: Extent, copy: bytearray | bytes) -> Mark:
+        """The mark at the end of this extent, or at the file's end with the blank record's header in it."""
         mark = self.mark
         if mark.offset != extent.start or self._source.file_start(extent.start) == extent.start:
             mark = Mark(extent.start, 0, extent.start)
         crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))
-        self.mark = Mark(extent.next_offset, crc, mark.crc_from)
-        return [self.mark]
+        return Mark(extent.next_offset, crc, mark.crc_from)
 
 
 def _halves(extent: Extent) -> tuple[Extent, Extent]:

@@ -20,7 +20,7 @@ class MetadataView(Protocol):
     def iterate(
         self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs whose key starts with ``prefix``, ascending (or descending); ``start``: the first key to consider, inclusive."""
+        """Pairs whose key starts with ``prefix``, ascending (or descending); ``start``: first key to consider, inclusive."""
         ...
 
     def applied(self) -> bytes | None:
