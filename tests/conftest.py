@@ -32,18 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_NOT_RUN] = {}
     config.stash[_FAILED] = {}
     if config.pluginmanager.hasplugin("xdist"):
-        config.pluginmanager.register(_Gather(config), "tiers-gather")
+        config.pluginmanager.register(_Workers(config), "tiers-workers")
 
 
 def _tiers(item: pytest.Item) -> list[str]:
     return [tier for tier in TIERS if item.get_closest_marker(tier) is not None]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of one module that share a broker stay on one worker, or each worker would start its own."""
-    if item.get_closest_marker("broker") is not None and item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(trylast=True)
@@ -96,8 +89,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line, yellow=True, bold=True)
 
 
-class _Gather:
-    """Collects the books of the workers; its hook exists only where pytest-xdist does."""
+class _Workers:
+    """What runs in the controlling process of pytest-xdist only."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -106,6 +99,25 @@ class _Gather:
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """Every worker collects everything, so any worker's books are complete."""
         self._config.stash[_NOT_RUN].update(getattr(node, "workeroutput", {}).get("tiers_not_run", {}))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Keep a module with servers of its own on one worker; everything else is dealt out test by test.
+
+        ``xdist_group`` would say the same, but pytest 9.2 ignores it (pytest-xdist issue 1386), and silently: each
+        worker would start its own broker.
+        """
+        from xdist.scheduler import LoadScopeScheduling  # late: the plugin may be absent
+
+        if config.getoption("dist") != "loadgroup":
+            return None
+
+        class ByServer(LoadScopeScheduling):  # type: ignore[misc]
+            def _split_scope(self, nodeid: str) -> str:
+                module = nodeid.partition("::")[0]
+                return module if module.split("/")[-2:-1] in (["integration"], ["e2e"]) else nodeid
+
+        return ByServer(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -8,22 +8,25 @@ reader, record by record. No server is needed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+from tests.kit.oracle import read_store
 
 TIERED = [sys.executable, "-m", "tiered.cli.main"]
 
@@ -42,6 +45,8 @@ class Demo:
         self.daemon: subprocess.Popen[bytes] | None = None
         self.kills: list[int] = []
         self.port = 0
+        self.environment = dict(os.environ)
+        self.limit_seconds = 55.0
 
     # ---- processes
 
@@ -63,7 +68,7 @@ class Demo:
         self.daemon = subprocess.Popen(
             [*TIERED, "run", "--store", str(self.store), "--archive", self.archive, "--state", str(self.work / "state"),
              "--set", "web.port=0", "--set", "log.format=json"],
-            stdout=subprocess.DEVNULL, stderr=log,
+            stdout=subprocess.DEVNULL, stderr=log, env=self.environment,
         )  # fmt: skip
         deadline = time.monotonic() + 30
         while not port_file.exists():
@@ -89,6 +94,14 @@ class Demo:
         except OSError:
             return {}
 
+    def written(self) -> bool:
+        """Whether the store is complete."""
+        return self.generator is not None and self.generator.poll() is not None
+
+    def archived(self, now: dict[str, object]) -> bool:
+        """Whether the daemon says that everything is in the archive (it is proved afterwards)."""
+        return int(str(now.get("messages", 0))) >= self.messages
+
     # ---- the story
 
     def run(self) -> int:
@@ -111,11 +124,12 @@ class Demo:
                     time.sleep(0.5)
                     self.start_daemon()
                     live.console.print(f"  [green]restarted[/] as {self.daemon.pid if self.daemon else 0}")
-                assert self.generator is not None
-                if self.generator.poll() is not None and not kill_at and done >= self.messages:
+                if not kill_at and self.written() and self.archived(now):
                     break
-                if time.monotonic() - started > 55:
-                    raise SystemExit("the demo did not finish in 55 s; see " + str(self.work))
+                if time.monotonic() - started > self.limit_seconds:
+                    raise SystemExit(
+                        f"the demo did not finish in {self.limit_seconds:.0f} s; see {self.work}"
+                    )
                 time.sleep(0.1)
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
@@ -154,7 +168,7 @@ class Demo:
             subprocess.run(
                 [*TIERED, "read", "--archive", self.archive, "--topic", topic, "--queue", str(queue_id),
                  "--count", "0", "--format", "raw", "--out", str(out)],
-                check=True, stdout=subprocess.DEVNULL,
+                check=True, stdout=subprocess.DEVNULL, env=self.environment,
             )  # fmt: skip
             want, got = b"".join(records), out.read_bytes()
             same = want == got
@@ -163,62 +177,62 @@ class Demo:
                 f"{topic}/{queue_id}", f"{len(records):,}", f"{len(got):,}",
                 hashlib.sha256(got).hexdigest()[:16], "[green]identical[/]" if same else "[red]DIFFERENT[/]",
             )  # fmt: skip
-        total = sum(len(r) for r in expected.values())
         self.console.print(table)
-        verdict = (
-            "[green]nothing lost, doubled or reordered[/]"
-            if not bad and total == self.messages
-            else "[red]FAILED[/]"
-        )
+        wrong = self.missing(expected)
+        if wrong:
+            self.console.print(f"[red]{wrong}[/]")
+        good = not bad and not wrong
+        verdict = "[green]nothing lost, doubled or reordered[/]" if good else "[red]FAILED[/]"
+        total = sum(len(r) for r in expected.values())
         self.console.print(
             f"{total:,} messages in {len(expected)} queues, daemon killed {len(self.kills)} times: {verdict}"
         )
-        return 0 if not bad and total == self.messages else 1
+        return 0 if good else 1
 
+    def missing(self, expected: dict[tuple[str, int], list[bytes]]) -> str:
+        """What is wrong with the store itself, compared with what was asked of the writer; empty if nothing is."""
+        total = sum(len(r) for r in expected.values())
+        return "" if total == self.messages else f"the store has {total:,} messages, not {self.messages:,}"
 
-def read_store(store: Path) -> dict[tuple[str, int], list[bytes]]:
-    """Every record of a commitlog by queue, in log order: a plain loop that shares no code with the product."""
-    queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    for path in sorted((store / "commitlog").iterdir()):
-        data = path.read_bytes()
-        at = 0
-        while at + 8 <= len(data):
-            size, magic = struct.unpack_from(">iI", data, at)
-            if size <= 0 or magic == 0xCBD43194:
-                break
-            queue_id, sys_flag = (
-                struct.unpack_from(">i", data, at + 12)[0],
-                struct.unpack_from(">i", data, at + 36)[0],
-            )
-            body_at = at + 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
-            topic_at = body_at + 4 + struct.unpack_from(">i", data, body_at)[0]
-            length = data[topic_at]
-            topic = data[topic_at + 1 : topic_at + 1 + length].decode()
-            queues[topic, queue_id].append(data[at : at + size])
-            at += size
-    return dict(queues)
-
-
-def main() -> int:
-    """Command line: sizes of the demo."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=240_000)
-    parser.add_argument("--rate", type=int, default=16_000)
-    parser.add_argument("--keep", action="store_true", help="leave store and archive on disk and say where")
-    options = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="tiered-demo-"))
-    demo = Demo(work, options.messages, options.rate, Console())
-    try:
-        return demo.run()
-    finally:
-        for process in (demo.generator, demo.daemon):
+    def end(self) -> None:
+        """Stop whatever still runs."""
+        for process in (self.generator, self.daemon):
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
-        if options.keep:
-            demo.console.print(f"kept in {work}")
+
+
+def parse(doc: str | None, messages: int, rate: int) -> argparse.Namespace:
+    """Command line: sizes of the demo."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--messages", type=int, default=messages)
+    parser.add_argument("--rate", type=int, default=rate, help="messages a second")
+    parser.add_argument("--keep", action="store_true", help="leave store and archive on disk and say where")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def work_directory(keep: bool) -> Iterator[Path]:
+    """A temporary directory, removed at the end unless it is to be kept."""
+    work = Path(tempfile.mkdtemp(prefix="tiered-demo-"))
+    try:
+        yield work
+    finally:
+        if keep:
+            Console().print(f"kept in {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def main() -> int:
+    """Run the demo; 0 if every byte is proved."""
+    options = parse(__doc__, messages=160_000, rate=12_000)
+    with work_directory(options.keep) as work:
+        demo = Demo(work, options.messages, options.rate, Console())
+        try:
+            return demo.run()
+        finally:
+            demo.end()
 
 
 if __name__ == "__main__":

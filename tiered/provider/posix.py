@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tiered.clock import Clock
+from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
 from tiered.provider.body import views
@@ -74,8 +75,10 @@ class PosixProvider:
             raise self._error("create", key, error) from error
         try:
             length, modified_ms = self._fill(descriptor, key, parts)
+            reach(CrashPoint.POSIX_AFTER_TEMPORARY)
             if create_only:
                 self._link(temporary, path, key)
+                reach(CrashPoint.POSIX_AFTER_LINK)
             else:
                 os.replace(temporary, path)
             self._settle(temporary, directory)

@@ -1,0 +1,154 @@
+"""``archive.json``, the list of archives, and the writer's local files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.kit.assemble import KEYS, memory
+from tiered.archive.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.open import list_archives, open_archive
+from tiered.archive.writer import check_fence, ensure_directory, load_writer_id, record_fence
+from tiered.clock import ManualClock
+from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused, TieredError
+from tiered.metadata.memory import MemoryStore
+from tiered.provider.memory import MemoryProvider
+
+
+def test_the_first_one_makes_the_identity_and_everybody_reads_it() -> None:
+    store, chance = memory(), random.Random(1)
+    made = ensure_identity(store, KEYS, 123, chance.randbytes)
+    assert made.created_ms == 123
+    assert len(made.archive_id) == 16
+    assert ensure_identity(store, KEYS, 456, chance.randbytes) == made
+    assert read_identity(store, KEYS) == made
+    assert [key for verb, key in store.calls if verb == "put"] == [KEYS.identity]
+
+
+def test_two_at_once_agree_on_the_first() -> None:
+    store, chance = memory(), random.Random(1)
+    theirs = ArchiveIdentity(b"T" * 16, KEYS.cluster, KEYS.broker, 1)
+    store.put(KEYS.identity, [theirs.encode()])
+    store.say(NotFound("not yet"))  # our look came before their put
+    assert ensure_identity(store, KEYS, 2, chance.randbytes) == theirs
+
+
+def test_an_archive_of_another_broker_is_foreign() -> None:
+    store = memory()
+    store.put(KEYS.identity, [ArchiveIdentity(b"T" * 16, "Other", "broker-z", 1).encode()])
+    with pytest.raises(Refused) as caught:
+        ensure_identity(store, KEYS, 2, os.urandom)
+    assert caught.value.fields["found"] == "Other/broker-z"
+    assert "source.broker" in str(caught.value.hint)
+
+
+GOOD = {"format": 1, "archive_id": "00" * 16, "cluster": "c", "broker": "b", "created_ms": 5}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"7",
+        b"[" * 100_000,
+        b"{}",
+        json.dumps({**GOOD, "archive_id": "zz"}).encode(),
+        json.dumps({**GOOD, "archive_id": 5}).encode(),
+        json.dumps({**GOOD, "archive_id": "00" * 15}).encode(),
+        json.dumps({**GOOD, "created_ms": "soon"}).encode(),
+        json.dumps({**GOOD, "created_ms": float("inf")}).encode(),
+        json.dumps({**GOOD, "format": None}).encode(),
+        json.dumps({k: v for k, v in GOOD.items() if k != "broker"}).encode(),
+    ],
+)
+def test_anything_else_is_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt) as caught:
+        decode_identity(data, "k/archive.json")
+    assert caught.value.fields["key"] == "k/archive.json"
+
+
+def test_a_newer_format_is_refused() -> None:
+    assert decode_identity(json.dumps(GOOD).encode(), "k").broker == "b"
+    with pytest.raises(Refused, match="newer program") as caught:
+        decode_identity(json.dumps({**GOOD, "format": 99}).encode(), "k")
+    assert caught.value.fields["found"] == 99
+
+
+def test_what_archives_lie_under_a_root() -> None:
+    store = memory()
+    assert list_archives(store) == []
+    for cluster, broker in (("c1", "b1"), ("c1", "b2"), ("c 2", "b/1"), ("z", "z")):
+        keys = ArchiveKeys(cluster, broker)
+        store.put(keys.identity, [b"x"])
+        for seq in range(50):
+            store.put(keys.commit(seq), [b"x"])
+    store.put("stray.txt", [b"x"])
+    store.calls.clear()
+    assert sorted(list_archives(store)) == [("c 2", "b/1"), ("c1", "b1"), ("c1", "b2"), ("z", "z")]
+    assert len(store.calls) <= 6, "a big archive costs one request"
+    assert len(list_archives(store, limit=2)) == 2
+
+
+def test_opening_names_the_archives_that_are_there() -> None:
+    store = MemoryProvider("x", ManualClock())
+    with pytest.raises(NotFound, match="found=nothing"):
+        open_archive(store, KEYS, MemoryStore(), cache_bytes=1000)
+    ensure_identity(store, ArchiveKeys("C", "broker-7"), 1, os.urandom)
+    with pytest.raises(NotFound) as caught:
+        open_archive(store, KEYS, MemoryStore(), cache_bytes=1000)
+    assert caught.value.fields["found"] == "C/broker-7"
+    assert caught.value.fields["expected"] == "DefaultCluster/broker-a"
+
+
+def test_a_writer_keeps_its_id(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    first = load_writer_id(tmp_path, chance.randbytes)
+    assert len(first) == 16
+    assert load_writer_id(tmp_path, chance.randbytes) == first
+    for damage in (b"", b"xyz\n", b"00" * 15, b"\xff\xff"):
+        (tmp_path / "writer-id").write_bytes(damage)
+        made = load_writer_id(tmp_path, chance.randbytes)
+        assert made != first
+        assert load_writer_id(tmp_path, chance.randbytes) == made
+        first = made
+    assert [p.name for p in tmp_path.iterdir()] == ["writer-id"]
+
+
+def test_a_fence_is_remembered_until_told_to_take_over(tmp_path: Path) -> None:
+    check_fence(tmp_path, take_over=False)
+    record_fence(tmp_path, "commit 7 is of writer B")
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            check_fence(tmp_path, take_over=False)
+        assert caught.value.fields["found"] == "commit 7 is of writer B"
+        assert "--take-over" in str(caught.value.hint)
+    check_fence(tmp_path, take_over=True)
+    check_fence(tmp_path, take_over=False)
+
+
+def test_a_directory_that_cannot_be_used_names_its_setting(tmp_path: Path) -> None:
+    ensure_directory(tmp_path / "a" / "b", "state.directory")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    for bad in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(Invalid) as caught:
+            ensure_directory(bad, "state.directory")
+        assert "set state.directory" in str(caught.value.hint)
+        assert caught.value.fields["path"] == str(bad)
+
+
+def test_conflict_without_an_object_is_not_swallowed() -> None:
+    """A store that says 412 and then 404 for the identity cannot be trusted with it."""
+    store = memory()
+    store.say("ok", Conflict("exists"))
+    with pytest.raises(TieredError) as caught:
+        ensure_identity(store, KEYS, 1, os.urandom)
+    assert isinstance(caught.value, NotFound)

@@ -1,0 +1,282 @@
+"""Writing the log: what a success is, what a fence is, and what is sent again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tests.kit.assemble import KEYS, Counting, memory, open_log
+from tests.kit.storefakes import PassThrough
+from tiered.archive.log import RESEND_MAX_SECONDS, Claim, CommitLog
+from tiered.archive.state import Head
+from tiered.clock import ManualClock
+from tiered.dispatch.planner import gap_edit, progress_edit
+from tiered.errors import Conflict, Corrupt, Fenced, Unavailable
+from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Buffer, Stored
+
+A, B = b"A" * 16, b"B" * 16
+
+
+class Remembering(PassThrough):
+    """Keeps the bytes of every put, done or not."""
+
+    def __init__(self, inner: Counting) -> None:
+        super().__init__(inner)
+        self.bodies: list[bytes] = []
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        self.bodies.append(b"".join(bytes(p) for p in parts))
+        return super().put(key, parts, create_only=create_only)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def claimed(log: CommitLog, *, lineage: int = 1) -> Head:
+    return log.claim(Claim(lineage=lineage, host="h"), 0, before_try=lambda head: None)
+
+
+def progress(log: CommitLog, offset: int) -> int:
+    """Commit a ``Progress``; its number."""
+    planned = log.plan(log.ticket(), [progress_edit(1, [(offset, 7, 0)])])
+    log.put(planned)
+    return planned.commit.seq
+
+
+def test_a_commit_enters_the_cache_when_it_is_proven_and_not_before(clock: ManualClock) -> None:
+    log = open_log(memory(clock), clock)
+    assert log.tip is None
+    first = claimed(log)
+    assert (first.seq, first.epoch, first.writer_id) == (0, 1, A)
+    one = log.plan(log.ticket(), [progress_edit(1, [(100, 1, 0)])])
+    two = log.plan(log.ticket(), [progress_edit(1, [(250, 2, 0)])])
+    assert (one.commit.seq, two.commit.seq) == (1, 2)
+    assert two.commit.previous_id == one.commit.commit_id
+    assert log.planned().head().progress[1].physical_offset == 250  # type: ignore[union-attr]
+    assert log.proven().head() == first
+    assert log.put(one) == clock.now_ms()
+    assert log.proven().head().progress[1].physical_offset == 100  # type: ignore[union-attr]
+    log.put(two)
+    assert log.proven().head() == log.tip == log.planned().head()
+    assert one.length == sum(len(p) for p in one.parts)
+
+
+def test_a_lost_answer_is_a_success(clock: ManualClock) -> None:
+    store, unknown = memory(clock), list[int]()
+    log = open_log(store, clock, on_unknown=lambda: unknown.append(1))
+    claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    written_at = clock.now_ms()
+    store.say("lost")
+    store.calls.clear()
+    assert log.put(planned) == written_at, "the date of the put that happened, not of the read-back"
+    key = KEYS.commit(1)
+    assert store.calls == [("put", key), ("put", key), ("get", key)]
+    assert unknown == [1]
+    assert clock.monotonic() == 1.0
+    assert log.proven().head() == log.tip
+
+
+def test_our_own_commit_behind_a_412_is_a_success(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.put(KEYS.commit(1), planned.parts)
+    clock.advance(60)
+    assert log.put(planned) == clock.now_ms() - 60_000
+    assert log.proven().head() == log.tip
+
+
+def test_another_commit_behind_a_412_is_a_fence(clock: ManualClock) -> None:
+    store = memory(clock)
+    ours, theirs = open_log(store, clock), open_log(store, clock, writer=B, seed=2)
+    before = claimed(ours)
+    theirs.follow()
+    claimed(theirs)
+    planned = ours.plan(ours.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.calls.clear()
+    with pytest.raises(Fenced) as caught:
+        ours.put(planned)
+    assert caught.value.fields["key"] == KEYS.commit(1)
+    assert caught.value.fields["expected"] == planned.commit.commit_id.hex()
+    assert B.hex() in str(caught.value.fields["found"])
+    assert "--take-over" in str(caught.value.hint)
+    assert store.calls == [("put", KEYS.commit(1)), ("get", KEYS.commit(1))], "a fenced writer touches nothing"
+    assert ours.proven().head() == before, "nothing of it entered the cache"
+
+
+def test_a_412_and_then_nothing_is_a_fence(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.say(Conflict("exists"))
+    with pytest.raises(Fenced, match="found=nothing"):
+        log.put(planned)
+
+
+def test_an_unknown_outcome_is_the_same_bytes_again_until_the_key_can_be_read(clock: ManualClock) -> None:
+    counting = memory(clock)
+    store, unknown = Remembering(counting), list[int]()
+    log = open_log(store, clock, on_unknown=lambda: unknown.append(1))
+    claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.bodies.clear()
+    # a timeout, a 503, a put that happened and whose answer was lost; then the read-back does not answer either
+    counting.say("dropped", Unavailable("503"), "lost", "ok", Unavailable("no read-back"))
+    log.put(planned)
+    assert len(store.bodies) == 5
+    assert set(store.bodies) == {b"".join(map(bytes, planned.parts))}
+    assert len(unknown) == 4
+    assert clock.monotonic() == 1 + 2 + 4 + 8
+    assert log.proven().head() == log.tip
+
+
+def test_the_pause_between_tries_is_bounded(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.say(*["dropped"] * 8)
+    log.put(planned)
+    assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 3 * RESEND_MAX_SECONDS
+
+
+def test_told_to_give_up_the_outcome_stays_unknown(clock: ManualClock) -> None:
+    give_up = threading.Event()
+    store = memory(clock)
+    log = open_log(store, clock, give_up=give_up)
+    before = claimed(log)
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.say("lost")
+    give_up.set()
+    with pytest.raises(Unavailable, match="unknown") as caught:
+        log.put(planned)
+    assert caught.value.fields["cause"] == "lost"
+    assert log.proven().head() == before
+    restarted = open_log(store, clock, store=log.store)
+    assert restarted.tip.commit_id == planned.commit.commit_id, "it had happened: the next start finds it"  # type: ignore[union-attr]
+
+
+def test_a_commit_that_breaks_a_rule_is_refused_before_it_is_written(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    claimed(log)
+    progress(log, 100)
+    tip = log.tip
+    store.calls.clear()
+    with pytest.raises(Corrupt):
+        log.plan(log.ticket(), [progress_edit(1, [(50, 1, 0)])])
+    assert log.tip == tip
+    assert store.calls == []
+    assert progress(log, 200) == 2, "and the place is still free"
+
+
+def test_a_claim_applies_whatever_it_meets_and_tries_the_next_number(clock: ManualClock) -> None:
+    store = memory(clock)
+    ours, theirs = open_log(store, clock), open_log(store, clock, writer=B, seed=2)
+    claimed(theirs)
+    progress(theirs, 100)
+    heads: list[tuple[int, bytes] | None] = []
+    head = ours.claim(
+        Claim(lineage=1, host="here"),
+        5,
+        before_try=lambda h: heads.append(None if h is None else (h.seq, h.writer_id)),
+    )
+    assert heads == [None, (1, B)]
+    assert (head.seq, head.epoch, head.writer_id, head.host) == (2, 2, A, "here")
+    assert head.progress[1].physical_offset == 100
+    with pytest.raises(Fenced):
+        progress(theirs, 200)
+
+
+def test_a_claim_meets_its_own_late_put(clock: ManualClock) -> None:
+    """The put of a former run of the same writer lands while it opens: no fence, one number later."""
+    store = memory(clock)
+    former = open_log(store, clock)
+    claimed(former)
+    late = former.plan(former.ticket(), [progress_edit(1, [(100, 1, 0)])])
+    again = open_log(store, clock, seed=2)
+    tries: list[int] = []
+
+    def lands_late(head: Head | None) -> None:
+        if not tries:
+            store.put(KEYS.commit(1), late.parts)
+        assert head is not None
+        tries.append(head.seq)
+
+    head = again.claim(Claim(lineage=1, host="h"), 0, before_try=lands_late)
+    assert tries == [0, 1]
+    assert (head.seq, head.epoch) == (2, 2)
+    assert head.progress[1].physical_offset == 100
+
+
+def test_a_claim_behind_a_removed_commit_starts_again(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    tries: list[int] = []
+
+    def conflict_once(head: Head | None) -> None:
+        if not tries:
+            store.say(Conflict("exists"))
+        tries.append(1)
+
+    assert log.claim(Claim(lineage=1, host="h"), 0, before_try=conflict_once).seq == 0
+    assert len(tries) == 2
+
+
+def test_a_claim_may_be_called_off(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+
+    def no(head: Head | None) -> None:
+        raise Unavailable("not now")
+
+    with pytest.raises(Unavailable):
+        log.claim(Claim(lineage=1, host="h"), 0, before_try=no)
+    assert not any(verb == "put" and "commit" in key for verb, key in store.calls)
+
+
+def test_a_foreign_head_rests_before_it_is_taken_over(clock: ManualClock) -> None:
+    store = memory(clock)
+    ours, theirs = open_log(store, clock), open_log(store, clock, writer=B, seed=2)
+    assert ours.foreign_wait(None, 60_000) == 0
+    head = claimed(theirs)
+    ours.follow()
+    assert theirs.foreign_wait(head, 60_000) == 0, "one's own head needs no wait"
+    assert ours.foreign_wait(head, 60_000) == 60_000
+    clock.advance(45)
+    assert ours.foreign_wait(head, 60_000) == 15_000
+    clock.advance(15)
+    assert ours.foreign_wait(head, 60_000) == 0
+    store.delete(KEYS.commit(0))
+    assert ours.foreign_wait(head, 60_000) > 0, "a head that is gone must be looked at again"
+
+
+def test_the_store_decides_how_old_a_head_is_not_this_host(clock: ManualClock) -> None:
+    store, host = memory(clock), ManualClock(clock.now_ms() + 86_400_000)
+    theirs = open_log(store, clock, writer=B)
+    head = claimed(theirs)
+    ours = open_log(store, host, seed=2)
+    assert ours.foreign_wait(head, 60_000) == 60_000
+
+
+def test_a_new_cache_knows_what_the_bucket_knows(clock: ManualClock) -> None:
+    store = memory(clock)
+    log = open_log(store, clock)
+    claimed(log)
+    progress(log, 100)
+    gap = log.plan(
+        log.ticket(), [gap_edit(1, 100, 150, "deleted"), progress_edit(1, [(150, 0, 150)])]
+    )
+    log.put(gap)
+    fresh = open_log(store, clock, seed=3, store=MemoryStore())
+    assert fresh.tip == log.tip
+    assert [(g.start, g.end) for g in fresh.proven().phys_gaps()] == [(100, 150)]
+    assert list(fresh.store.iterate(b"")) == list(log.store.iterate(b""))

@@ -1,0 +1,286 @@
+"""Reading the log: the end, the cached fold, checkpoints, and what is Corrupt only at the second look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.kit.assemble import KEYS, Counting, memory, open_log
+from tiered.archive import reader as reader_module
+from tiered.archive.checkpoint import write_checkpoint
+from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.log import Claim, CommitLog
+from tiered.archive.reader import MERGE_COMMITS, LogReader
+from tiered.archive.state import ArchiveState
+from tiered.archive.statekeys import HEAD
+from tiered.clock import ManualClock
+from tiered.codec.commit import COMMIT_FOOTER_BYTES, encode_commit
+from tiered.dispatch.planner import progress_edit
+from tiered.errors import Corrupt, Refused, Unavailable
+from tiered.metadata.memory import MemoryStore
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Counting:
+    return memory(clock)
+
+
+def history(store: Counting, clock: ManualClock, commits: int, **options: object) -> CommitLog:
+    """A log of one epoch and ``commits`` further commits."""
+    log = open_log(store, clock, **options)  # type: ignore[arg-type]
+    log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
+    more(log, commits)
+    return log
+
+
+def more(log: CommitLog, commits: int) -> None:
+    head = log.tip
+    assert head is not None
+    at = head.progress[1].physical_offset if 1 in head.progress else 0
+    for number in range(commits):
+        log.put(log.plan(log.ticket(), [progress_edit(1, [(at + 100 * (number + 1), number, 0)])]))
+
+
+def pairs(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+    return list(store.iterate(b""))
+
+
+def commits_read(store: Counting) -> list[int]:
+    return [int(key[-20:]) for verb, key in store.calls if verb == "get" and "/commit/" in key]
+
+
+def checkpoint(log: CommitLog, tag: int) -> None:
+    ids = iter(bytes([tag, n]) * 8 for n in range(100))
+    write_checkpoint(
+        log.reader.provider, KEYS, log.store.snapshot(), None, lambda: KEYS.shard(1, next(ids))
+    )
+
+
+def test_the_end_is_a_404_and_then_a_listing(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 3)
+    store.calls.clear()
+    fresh, seen = MemoryStore(), list[int]()
+    assert log.reader.fold(fresh, seen.append) == log.tip
+    assert seen == [0, 1, 2, 3]
+    assert store.calls[-2:] == [("get", KEYS.commit(4)), ("list", KEYS.checkpoint_prefix)]
+    assert pairs(fresh) == pairs(log.store)
+
+
+def test_an_empty_log_has_no_head(store: Counting, clock: ManualClock) -> None:
+    log = open_log(store, clock)
+    assert log.reader.fold(MemoryStore()) is None
+    assert log.reader.read(0) is None
+    assert log.reader.checkpoint_above(-1) is False
+
+
+def test_more_commits_than_one_batch(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, MERGE_COMMITS + 7)
+    fresh = MemoryStore()
+    log.reader.fold(fresh)
+    assert pairs(fresh) == pairs(log.store)
+    assert fresh.applied() == log.store.applied()
+
+
+def test_a_cached_fold_that_agrees_saves_the_rest(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 5)
+    cache = MemoryStore()
+    log.reader.fold(cache)
+    more(log, 2)
+    store.calls.clear()
+    assert log.reader.fold(cache) == log.tip
+    assert commits_read(store) == [5, 6, 7, 8]
+    assert pairs(cache) == pairs(log.store)
+
+
+def test_a_cached_fold_of_another_history_is_thrown_away(clock: ManualClock) -> None:
+    mine, other = memory(clock), memory(clock)
+    log = history(mine, clock, 4)
+    foreign = history(other, clock, 2, seed=9, writer=b"B" * 16)
+    cache = foreign.store
+    assert log.reader.fold(cache) == log.tip
+    assert pairs(cache) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_cached_fold_of_a_fork_is_thrown_away(clock: ManualClock) -> None:
+    """Same archive, same number, another commit: the bucket is right."""
+    mine, fork = memory(clock), memory(clock)
+    log = history(mine, clock, 3)
+    fork.put(KEYS.identity, [mine.get(KEYS.identity).data])
+    forked = history(fork, clock, 2, seed=5)
+    assert forked.reader.identity == log.reader.identity
+    assert log.reader.fold(forked.store) == log.tip
+    assert pairs(forked.store) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_bucket_that_ends_before_the_cache_is_refused(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 3)
+    before = pairs(log.store)  # type: ignore[arg-type]
+    store.delete(KEYS.commit(3))
+    with pytest.raises(Refused) as caught:
+        log.reader.fold(log.store)
+    assert caught.value.fields["key"] == KEYS.commit(3)
+    assert "state directory" in str(caught.value.hint)
+    assert pairs(log.store) == before, "the cache is the last witness: it stays"  # type: ignore[arg-type]
+
+
+def test_a_cache_whose_commit_was_removed_is_rebuilt_from_the_checkpoint_above(
+    store: Counting, clock: ManualClock
+) -> None:
+    log = history(store, clock, 2)
+    cache = MemoryStore()
+    log.reader.fold(cache)
+    more(log, 3)
+    checkpoint(log, 1)
+    for seq in range(6):
+        store.delete(KEYS.commit(seq))
+    assert log.reader.fold(cache) == log.tip
+    assert pairs(cache) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_fresh_reader_begins_at_the_newest_checkpoint(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 3)
+    checkpoint(log, 1)
+    more(log, 2)
+    fresh = MemoryStore()
+    store.calls.clear()
+    assert log.reader.fold(fresh) == log.tip
+    assert commits_read(store) == [4, 5, 6]
+    assert pairs(fresh) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_rotten_checkpoint_counts_as_absent(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 2)
+    checkpoint(log, 1)
+    more(log, 2)
+    checkpoint(log, 2)
+    key = KEYS.checkpoint(4)
+    data = bytearray(store.get(key).data)
+    data[len(data) // 2] ^= 1
+    store.put(key, [data], create_only=False)
+    fresh = MemoryStore()
+    store.calls.clear()
+    assert log.reader.fold(fresh) == log.tip
+    assert commits_read(store) == [3, 4, 5], "from the older checkpoint on"
+    assert pairs(fresh) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_without_its_shard_counts_as_absent(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 2)
+    checkpoint(log, 1)
+    (shard,) = store.list(f"{KEYS.root}shard/")
+    store.delete(shard.key)
+    store.calls.clear()
+    assert log.reader.fold(MemoryStore()) == log.tip
+    assert commits_read(store) == [0, 1, 2, 3]
+
+
+def test_a_rotten_checkpoint_above_the_end_is_no_endless_loop(store: Counting, clock: ManualClock) -> None:
+    """A checkpoint above the last commit says that commits are missing; if it cannot be used either, that is damage."""
+    log = history(store, clock, 2)
+    store.put(KEYS.checkpoint(9), [b"rotten"])
+    store.calls.clear()
+    with pytest.raises(Corrupt) as caught:
+        log.reader.fold(MemoryStore())
+    assert caught.value.fields["key"] == KEYS.commit(3)
+    assert len(store.calls) < 60
+
+
+def test_commits_and_checkpoint_written_while_reading(store: Counting, clock: ManualClock) -> None:
+    """GET n+1 says 404, then the writer commits and saves a checkpoint, then the listing shows it: not the end."""
+    log = history(store, clock, 2)
+    original, done = log.reader.checkpoint_above, list[int]()
+
+    def late(seq: int) -> bool:
+        if not done:
+            done.append(seq)
+            more(log, 2)
+            checkpoint(log, 1)
+        return original(seq)
+
+    reader = LogReader(store, KEYS, log.reader.identity)
+    reader.checkpoint_above = late  # type: ignore[method-assign]
+    fresh = MemoryStore()
+    head = reader.fold(fresh)
+    assert head is not None
+    assert (done, head.seq) == ([2], 4)
+
+
+def test_a_commit_that_does_not_fit_is_corrupt_after_starting_again(
+    store: Counting, clock: ManualClock
+) -> None:
+    log = history(store, clock, 2)
+    found = log.reader.read(2)
+    assert found is not None
+    wrong = replace(found.commit, seq=3, commit_id=b"x" * 16, previous_id=b"y" * 16)
+    store.put(KEYS.commit(3), encode_commit(wrong))
+    store.calls.clear()
+    with pytest.raises(Corrupt, match="names the one before it"):
+        log.reader.fold(MemoryStore())
+    assert commits_read(store) == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_damaged_cache_is_mended_from_the_bucket(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 2)
+    cache = MemoryStore()
+    log.reader.fold(cache)
+    head = ArchiveState(cache).head()
+    assert head is not None
+    wrong = replace(head, epoch=7)  # right position, wrong content: the next commit does not fit
+    cache.put_many([(HEAD, wrong.pack())], applied=head.position())
+    more(log, 1)
+    assert log.reader.fold(cache) == log.tip
+    assert pairs(cache) == pairs(log.store)  # type: ignore[arg-type]
+
+
+def test_a_store_that_does_not_answer_is_not_damage(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 2)
+    cache = MemoryStore()
+    log.reader.fold(cache)
+    before = pairs(cache)
+    store.say(Unavailable("away"))
+    with pytest.raises(Unavailable):
+        log.reader.fold(cache)
+    assert pairs(cache) == before
+
+
+def test_a_commit_larger_than_the_first_request(
+    store: Counting, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = history(store, clock, 1)
+    monkeypatch.setattr(reader_module, "TAIL_BYTES", COMMIT_FOOTER_BYTES)
+    store.calls.clear()
+    found = log.reader.read(1)
+    assert found is not None
+    assert found.commit.seq == 1
+    assert store.calls == [("get", KEYS.commit(1))] * 2
+    assert (found.date_ms, found.last_modified_ms) == (clock.now_ms(), clock.now_ms())
+
+
+def test_a_commit_cut_short_is_corrupt(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 1)
+    whole = store.get(KEYS.commit(1)).data
+    store.put(KEYS.commit(1), [whole[-COMMIT_FOOTER_BYTES:]], create_only=False)
+    with pytest.raises(Corrupt, match="shorter than its footer says"):
+        log.reader.read(1)
+    store.put(KEYS.commit(1), [whole[:-1]], create_only=False)
+    with pytest.raises(Corrupt):
+        log.reader.read(1)
+    store.put(KEYS.commit(1), [b""], create_only=False)
+    with pytest.raises(Corrupt):
+        log.reader.read(1)
+
+
+def test_a_commit_under_anothers_key_is_corrupt(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 2)
+    store.put(KEYS.commit(3), [store.get(KEYS.commit(1)).data])
+    with pytest.raises(Corrupt, match="another's key"):
+        log.reader.read(3)
+    stranger = LogReader(store, KEYS, ArchiveIdentity(b"z" * 16, "DefaultCluster", "broker-a", 0))
+    with pytest.raises(Corrupt, match="another's key"):
+        stranger.read(1)
