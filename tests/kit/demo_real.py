@@ -1,8 +1,8 @@
 """`make demo-real`: the demo against a real RocketMQ broker and a real S3 server.
 
-The unmodified Java client sends to a broker from the published jars; the daemon archives that broker's store to an S3 server over
-HTTP and is killed with `kill -9` twice; then every queue is read back and compared with the broker's own files, and every
-message that the broker acknowledged to the client is looked for.
+The unmodified Java client sends to a broker from the published jars; the daemon archives that broker's store to an S3 server
+over HTTP and is killed with `kill -9` twice; then every queue is read back and compared with the broker's own files, and
+every message that the broker acknowledged to the client is looked for.
 """
 
 from __future__ import annotations

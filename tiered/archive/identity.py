@@ -45,7 +45,7 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
             str(fields["broker"]),
             int(fields["created_ms"]),
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
         raise Corrupt("archive.json is not an archive's identity", key=key, found=repr(data[:80])) from e
     if version > FORMAT_VERSION:
         raise Refused(

@@ -112,6 +112,7 @@ class LogReader:
             load_checkpoint(self.provider, newest, store)
 
     def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
+        stopped_at: int | None = None
         while True:
             head = ArchiveState(store).head()
             seq = head.seq if head is not None else -1
@@ -119,6 +120,15 @@ class LogReader:
             if not self.checkpoint_above(reached):
                 return ArchiveState(store).head()
             if self.read(reached + 1) is None:
+                if stopped_at is not None and reached <= stopped_at:
+                    raise Corrupt(
+                        "commits are missing below a checkpoint, and no checkpoint above them can be used",
+                        hint="restore the missing commits, or a checkpoint with all its shards",
+                        key=self.keys.commit(reached + 1),
+                        expected="a commit",
+                        found="none, though a checkpoint above it is named",
+                    )
+                stopped_at = reached
                 store.clear()
                 self._load_newest(store)
 
