@@ -72,19 +72,26 @@ class Archiver:
         self._stopping = stopping
 
     def open(self) -> Opened:
-        """Compare, claim the next epoch, rewind if the broker lost its tail; everything is proven when this returns."""
-        head = self._log.tip
-        broker = (
-            self._source.broker_mark()
-        )  # before the comparison: a restart after it is then seen by the dispatcher
-        outcome = self._compare(head)
-        lineage = self._lineage(head, outcome)
-        self._log.claim(
-            Claim(lineage=lineage, host=socket.gethostname()),
-            self._clock.now_ms(),
-            before_try=self._before_try,
-        )
-        return replace(self._settle(lineage, outcome), broker=broker)
+        """Compare, claim the next epoch, rewind if the broker lost its tail; everything is proven when this returns.
+
+        What counts is a comparison with the fold that the epoch was opened on: commits met while claiming (another writer's
+        last ones, or an earlier put of this writer that landed late) ask for another.
+        """
+        while True:
+            head = self._log.tip
+            broker = self._source.broker_mark()  # first: a restart after it is then seen by the dispatcher
+            outcome = self._compare(head)
+            lineage = self._lineage(head, outcome)
+            opened = self._log.claim(
+                Claim(lineage=lineage, host=socket.gethostname()),
+                self._clock.now_ms(),
+                before_try=self._before_try,
+            )
+            if opened.seq != (0 if head is None else head.seq + 1):
+                broker, outcome = self._source.broker_mark(), self._compare(opened)
+                if self._lineage(opened, outcome) != lineage:
+                    continue
+            return replace(self._settle(lineage, outcome), broker=broker)
 
     def reconcile(self) -> tuple[PhysicalOffset, Mark]:
         """The same comparison while running, after a restart of the broker: where to go on. Nothing may be in flight."""

@@ -158,6 +158,7 @@ class Archiving:
             position=opened.position,
             broker_mark=opened.broker,
             reconcile=self._archiver.reconcile,
+            beat_seconds=settings.archive.takeover_wait_ms / 3000 if settings.archive.standby_beat else None,
             hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed),
         )
         self._reporter.dispatcher, self._reporter.committer = dispatcher, committer

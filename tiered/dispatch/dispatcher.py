@@ -46,6 +46,7 @@ class Dispatcher:
         position: PhysicalOffset,
         broker_mark: BrokerMark,
         reconcile: Callable[[], tuple[PhysicalOffset, Mark]],
+        beat_seconds: float | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         self._source = source
@@ -56,6 +57,8 @@ class Dispatcher:
         self._poll_seconds = source_settings.poll_interval_ms / 1000
         self._restart_seconds = source_settings.restart_check_ms / 1000
         self._reconcile = reconcile
+        self._beat_seconds = beat_seconds
+        self._last_submit = clock.monotonic()
         self._hooks = hooks or Hooks()
         self.buffer = UploadBuffer(
             max_bytes=settings.group_commit_bytes,
@@ -90,6 +93,7 @@ class Dispatcher:
         if chunk.status is ReadStatus.GAP:
             self._physical_gap(chunk)
             return 0.0
+        self._beat()
         due_in = self.buffer.due_in(self._clock.monotonic())
         return self._poll_seconds if due_in is None else min(self._poll_seconds, due_in)
 
@@ -131,8 +135,7 @@ class Dispatcher:
             for flush in self._preparer.prepare(extent, self._same_broker):
                 while not self._committer.wait_for_room(1.0):
                     pass
-                self._committer.submit(flush)
-                self._hooks.prepared(flush)
+                self._submit(flush)
                 done = flush.next_offset
         except (NotFound, Unavailable) as e:
             self.position = done  # nothing is lost: what was not planned is read again
@@ -161,11 +164,26 @@ class Dispatcher:
         self._preparer.mark = Mark(chunk.next_offset, 0, chunk.next_offset)
         while not self._committer.wait_for_room(1.0):
             pass
-        self._committer.submit(
+        self._submit(
             PreparedFlush(planned, (), chunk.next_offset, self._clock.monotonic(), messages=0, raw_bytes=0)
         )
         self._hooks.gap(chunk.start, chunk.next_offset, chunk.reason)
         self.position = chunk.next_offset
+
+    def _submit(self, flush: PreparedFlush) -> None:
+        self._committer.submit(flush)
+        self._last_submit = self._clock.monotonic()
+        self._hooks.prepared(flush)
+
+    def _beat(self) -> None:
+        """With a standby watching, show that this writer lives: the same Progress again when nothing was committed for long."""
+        now = self._clock.monotonic()
+        if self._beat_seconds is None or self.buffer or now - self._last_submit < self._beat_seconds:
+            return
+        mark = self._preparer.mark
+        edit = progress_edit(self._preparer.lineage, [(mark.offset, mark.crc, mark.crc_from)])
+        planned = self._log.plan(self._log.ticket(), [edit])
+        self._submit(PreparedFlush(planned, (), mark.offset, now, messages=0, raw_bytes=0))
 
     def _watch_broker(self, now: float) -> None:
         """Compare broker and archive again whenever the broker was restarted: it may have lost its tail."""
