@@ -302,7 +302,8 @@ class History:
                     maximum, flat = self._cut(mq, number, generation, position)
                     for name, value in zip(rows, (mq.topic, mq.queue_id, number, maximum, flat), strict=True):
                         rows[name].append(value)
-            if (mq.topic, mq.queue_id, queue.current) in zip(*list(rows.values())[:3], strict=True):
+            # Also when a lower generation is the one cut: the current one was then born behind the cut and emptied by a trim.
+            if (mq.topic, mq.queue_id) in zip(rows["topic"], rows["queue_id"], strict=True):
                 self._choose(queue)
         self.physical[self.lineage] = position
         self.edges[self.lineage] = {e for e in edges if e <= position}
