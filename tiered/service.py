@@ -161,6 +161,11 @@ class Service:
         self._stop.set()
         self._wake.set()
 
+    def touch(self) -> None:
+        """The step under way is waiting for somebody else and not wedged: count its time from now."""
+        if self._busy_since is not None:
+            self._busy_since = self._clock.monotonic()
+
     def wake(self) -> None:
         """End the current pause early: there is work."""
         self._wake.set()

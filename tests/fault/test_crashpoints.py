@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.kit.daemonproc import CRASHED, Daemon
+from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import closed_records, compare, opened
 from tiered.archive.verify import Verifier
 from tiered.crashpoint import CrashPoint as P
 
-SMALL_FLUSHES = {"dispatch.group_commit_bytes": 65_536, "dispatch.block_bytes": 8192}
 OBJECTS = {**SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536}
 CHECKPOINTS = {**SMALL_FLUSHES, "archive.checkpoint_commits": 2}
 
@@ -104,8 +103,9 @@ def test_a_crash_at_every_restart_still_makes_progress(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, broker.options.store_dir, url, **SMALL_FLUSHES)
     codes = []
     while not codes or codes[-1] != 0:
-        codes.append(daemon.once(crash=P.AFTER_RELEASE, times=2))
-        broker.write(20)
+        codes.append(daemon.once(crash=P.AFTER_RELEASE, times=4))
+        if len(codes) < 4:
+            broker.write(50)
         assert len(codes) < 20, "no progress"
     assert codes.count(CRASHED) >= 3
     assert daemon.once() == 0

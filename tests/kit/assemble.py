@@ -89,7 +89,7 @@ def open_log(
     store: Any = None,
     seed: int = 1,
     give_up: threading.Event | None = None,
-    on_unknown: Callable[[], None] = lambda: None,
+    on_unknown: Callable[..., None] = lambda *_: None,
     follow: bool = True,
 ) -> CommitLog:
     """The log of ``KEYS`` in a provider; its identity is made if it is not there."""
@@ -129,6 +129,8 @@ class Assembly:
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    committing: bool = True
+    """Whether flushes are proven as soon as the line is full; off, the line stays full."""
 
     def commit_all(self) -> int:
         """Prove whatever is in line; how many flushes that were."""
@@ -171,9 +173,7 @@ class Assembly:
         self.source.close()
 
 
-def live_rows(
-    state: ArchiveState, objects: ObjectReader
-) -> dict[MessageQueue, list[tuple[int, int, bytes]]]:
+def live_rows(state: ArchiveState, objects: ObjectReader) -> dict[MessageQueue, list[tuple[int, int, bytes]]]:
     """(generation, queue offset, record) of every live row, read through blocks and columns."""
     reader = RunReader(state, objects)
     found: dict[MessageQueue, list[tuple[int, int, bytes]]] = {}
@@ -204,7 +204,7 @@ def assemble(
     dispatch: dict[str, Any] | None = None,
     archive: dict[str, Any] | None = None,
     stopping: Callable[[], bool] = lambda: False,
-    before_open: Callable[[Assembly | None, CommitLog], None] = lambda assembly, log: None,
+    on_say: Callable[[str], None] = lambda message: None,
 ) -> Assembly:
     """A daemon over the broker's store in ``directory``, opened: epoch claimed, rewound if need be."""
     source_settings = Source(store_dir=str(directory), **(source or {}))
@@ -214,9 +214,12 @@ def assemble(
     opened_source = LocalCommitLog(source_settings, Hold(max_disk_percent=99), clock)
     opened_source.hold()
     log = open_log(provider, clock, writer=writer, store=metadata, seed=seed, give_up=give_up)
-    before_open(None, log)
     objects = ObjectReader(provider, KEYS, log.reader.identity.archive_id, cache_bytes=4 * MIB)
     said: list[tuple[str, dict[str, object]]] = []
+
+    def say(message: str, fields: dict[str, object]) -> None:
+        said.append((message, fields))
+        on_say(message)
 
     def first_local_ms() -> int | None:
         oldest = opened_source.min_offset()
@@ -232,7 +235,7 @@ def assemble(
         resolve_start=lambda start: resolve_start(opened_source, start),
         first_local_ms=first_local_ms,
         take_over=take_over,
-        say=lambda message, fields: said.append((message, fields)),
+        say=say,
         stopping=stopping,
     )
     try:
@@ -263,6 +266,11 @@ def assemble(
         release=opened_source.release,
         on_proven=proven.append,
     )
+
+    def prepared(flush: object) -> None:
+        if made.committing and not made.committer.room:
+            made.committer.step(0)
+
     dispatcher = Dispatcher(
         opened_source,
         log,
@@ -274,15 +282,18 @@ def assemble(
         position=opened.position,
         broker_mark=opened.broker,
         reconcile=archiver.reconcile,
+        beat_seconds=archive_settings.takeover_wait_ms / 3000 if archive_settings.standby_beat else None,
         hooks=Hooks(
             gap=lambda start, end, reason: gaps.append((start, end, reason)),
             changed=changed.append,
+            prepared=prepared,
         ),
     )
-    return Assembly(
+    made = Assembly(
         clock, provider, log, opened_source, objects, archiver, opened, preparer, committer, dispatcher, give_up,
         proven, gaps, changed, said,
     )  # fmt: skip
+    return made
 
 
 def progress_of(assembly: Assembly) -> PhysicalOffset:

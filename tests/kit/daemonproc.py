@@ -43,6 +43,9 @@ FAST: Mapping[str, object] = {
 }
 """Settings that make a daemon act within milliseconds."""
 
+SMALL_FLUSHES: Mapping[str, object] = {"dispatch.group_commit_bytes": 65_536, "dispatch.block_bytes": 8192}
+"""Many commits of little data."""
+
 
 class Daemon:
     """One daemon: its state directory, its settings, its process when it runs."""

@@ -150,7 +150,7 @@ class Demo:
             f"{int(str(now.get('messages', 0))):,}",
             f"{int(lag.get('bytes', 0)):,}",
             f"{int(lag.get('messages', 0)):,}",
-            f"{float(lag.get('seconds', 0)):.2f}",
+            f"{float(lag.get('seconds') or 0):.2f}",
             f"{now.get('seq', '-')}",
             f"{now.get('epoch', '-')}",
         )

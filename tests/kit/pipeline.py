@@ -142,8 +142,8 @@ class Bytes:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def copy(self, start: int, end: int) -> bytearray:
-        return self.data[start:end]
+    def copy_into(self, start: int, end: int, target: memoryview) -> None:
+        target[:] = self.data[start:end]
 
     def file_start(self, offset: int) -> PhysicalOffset:
         return PhysicalOffset(0)
@@ -159,7 +159,11 @@ class Bytes:
 
 
 def sizes(
-    *, block_bytes: int = 4096, object_bytes: int = 65536, inline_bytes: int = 0, max_edit_bytes: int = 1 << 20
+    *,
+    block_bytes: int = 4096,
+    object_bytes: int = 65536,
+    inline_bytes: int = 0,
+    max_edit_bytes: int = 1 << 20,
 ) -> SimpleNamespace:
     """Dispatch settings below the bounds that operators get, so that small tests cut much."""
     return SimpleNamespace(
@@ -167,6 +171,7 @@ def sizes(
         object_bytes=object_bytes,
         inline_bytes=inline_bytes,
         max_edit_bytes=max_edit_bytes,
+        group_commit_bytes=4096,
     )
 
 

@@ -46,8 +46,8 @@ messages = st.builds(
     topic=st.one_of(st.sampled_from(["T", "SCHEDULE_TOPIC_XXXX", "%RETRY%g"]), st.text(max_size=50)).filter(
         lambda t: _is_utf8(t)
     ),
-    queue_id=i32,
-    queue_offset=i64,
+    queue_id=st.integers(0, 2**31 - 1),
+    queue_offset=st.integers(0, 1 << 56),
     physical_offset=st.just(0),
     body=st.binary(max_size=40),
     properties=st.dictionaries(names, values, max_size=5),
@@ -55,7 +55,7 @@ messages = st.builds(
     sys_flag=i32,
     born_timestamp=i64,
     born_host=hosts,
-    store_timestamp=st.integers(0, 1 << 50),
+    store_timestamp=st.integers(0, 1 << 48),
     store_host=hosts,
     reconsume_times=i32,
     prepared_transaction_offset=i64,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tiered.codec.batch import MessageBatch
 from tiered.codec.columns import HEADER_DTYPE, PropertyColumns
-from tiered.dispatch.cutter import cut, offsets_covered
-from tiered.dispatch.router import QueueEnds, place, route, split
+from tiered.dispatch.cutter import cut, flat_offsets, offsets_covered
+from tiered.dispatch.router import QueueEnds, place, renumbered, route, split
 from tiered.model import OFF_QUEUE_TOPIC
 
 TOPICS = ("a", "b", "secret")
@@ -115,17 +115,17 @@ def test_route_split_cut_agree_with_a_loop(flushes: list, block_bytes: int, obje
                 queue.append(i, queue.end, 1, size)
             else:
                 queue.append(i, int(batch.headers["queue_offset"][i]), owns, size)
-        offsets = place(batch, properties, routed, ends)
+        offsets = renumbered(place(batch, properties, routed), routed, ends)
         segments = split(routed, offsets, ends)
         sizes = batch.headers["size"][routed.order].astype(np.int64)
-        pieces = cut(sizes, segments, routed, ends, block_bytes=block_bytes, object_bytes=object_bytes)
+        pieces = cut(sizes, segments, block_bytes=block_bytes, object_bytes=object_bytes)
         found: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {n: [] for n in names}
         lead, covered = offsets_covered(pieces, offsets)
         for run in range(len(pieces.run_start) - 1):
             a, b = pieces.run_start[run : run + 2].tolist()
             segment = pieces.run_segment[run]
             name = names[segments.group[segment]]
-            flat = int(pieces.first_flat_offset[run])
+            flat = int(flat_offsets(pieces, segments, ends)[run])
             assert int(lead[run]) == int(offsets.queue_offset[a])
             assert int(covered[run]) == int(offsets.owned[a:b].sum())
             for p in range(a, b):

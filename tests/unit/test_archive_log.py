@@ -68,7 +68,7 @@ def test_a_commit_enters_the_cache_when_it_is_proven_and_not_before(clock: Manua
 
 def test_a_lost_answer_is_a_success(clock: ManualClock) -> None:
     store, unknown = memory(clock), list[int]()
-    log = open_log(store, clock, on_unknown=lambda: unknown.append(1))
+    log = open_log(store, clock, on_unknown=lambda *_: unknown.append(1))
     claimed(log)
     planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
     written_at = clock.now_ms()
@@ -107,7 +107,9 @@ def test_another_commit_behind_a_412_is_a_fence(clock: ManualClock) -> None:
     assert caught.value.fields["expected"] == planned.commit.commit_id.hex()
     assert B.hex() in str(caught.value.fields["found"])
     assert "--take-over" in str(caught.value.hint)
-    assert store.calls == [("put", KEYS.commit(1)), ("get", KEYS.commit(1))], "a fenced writer touches nothing"
+    assert store.calls == [("put", KEYS.commit(1)), ("get", KEYS.commit(1))], (
+        "a fenced writer touches nothing"
+    )
     assert ours.proven().head() == before, "nothing of it entered the cache"
 
 
@@ -124,7 +126,7 @@ def test_a_412_and_then_nothing_is_a_fence(clock: ManualClock) -> None:
 def test_an_unknown_outcome_is_the_same_bytes_again_until_the_key_can_be_read(clock: ManualClock) -> None:
     counting = memory(clock)
     store, unknown = Remembering(counting), list[int]()
-    log = open_log(store, clock, on_unknown=lambda: unknown.append(1))
+    log = open_log(store, clock, on_unknown=lambda *_: unknown.append(1))
     claimed(log)
     planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
     store.bodies.clear()
@@ -272,9 +274,7 @@ def test_a_new_cache_knows_what_the_bucket_knows(clock: ManualClock) -> None:
     log = open_log(store, clock)
     claimed(log)
     progress(log, 100)
-    gap = log.plan(
-        log.ticket(), [gap_edit(1, 100, 150, "deleted"), progress_edit(1, [(150, 0, 150)])]
-    )
+    gap = log.plan(log.ticket(), [gap_edit(1, 100, 150, "deleted"), progress_edit(1, [(150, 0, 150)])])
     log.put(gap)
     fresh = open_log(store, clock, seed=3, store=MemoryStore())
     assert fresh.tip == log.tip

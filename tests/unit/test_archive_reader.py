@@ -57,9 +57,7 @@ def commits_read(store: Counting) -> list[int]:
 
 def checkpoint(log: CommitLog, tag: int) -> None:
     ids = iter(bytes([tag, n]) * 8 for n in range(100))
-    write_checkpoint(
-        log.reader.provider, KEYS, log.store.snapshot(), None, lambda: KEYS.shard(1, next(ids))
-    )
+    write_checkpoint(log.reader.provider, KEYS, log.store.snapshot(), None, lambda: KEYS.shard(1, next(ids)))
 
 
 def test_the_end_is_a_404_and_then_a_listing(store: Counting, clock: ManualClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -297,3 +298,18 @@ def test_decode_headers_refuses_what_verify_would_cut() -> None:
             decode_headers(data, frames)
         assert "position" in error.value.fields
         bad = bytearray(SAMPLES["A1"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"queue_id": -1}, {"queue_offset": -5}, {"queue_offset": 1 << 61}, {"store_timestamp": 1 << 62}],
+)
+def test_numbers_that_no_broker_writes_are_no_record(change: dict[str, int]) -> None:
+    """The body's CRC does not cover the header: a record with such numbers must never reach the fold."""
+    fields: dict[str, Any] = {"topic": "T", "queue_id": 0, "queue_offset": 0, "physical_offset": 0, "body": b"x"}
+    good = encode_message(Message(**fields))
+    bad = encode_message(Message(**{**fields, **change}))
+    assert len(verify(good, scan(good, base=0, max_record_bytes=1000), 0)) == 1
+    found = verify(bad, scan(bad, base=0, max_record_bytes=1000), 0)
+    assert (len(found), found.stop) == (0, Stop.CORRUPT)
+    assert "out of range" in found.detail

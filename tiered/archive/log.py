@@ -17,9 +17,10 @@ from tiered.clock import Clock
 from tiered.codec.commit import encode_commit
 from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict, Fenced, Unavailable
+from tiered.errors import Conflict, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Buffer
+from tiered.provider.resolve import make_durable
 from tiered.version import FORMAT_VERSION
 
 ZERO_ID = bytes(16)
@@ -74,7 +75,7 @@ class CommitLog:
         random_bytes: Callable[[int], bytes],
         resend_wait_seconds: float,
         give_up: threading.Event,
-        on_unknown: Callable[[], None] = lambda: None,
+        on_unknown: Callable[[TieredError], None] = lambda error: None,
     ) -> None:
         self.reader = reader
         self.store = store
@@ -110,6 +111,8 @@ class CommitLog:
     def follow(self, progress: Callable[[int], None] | None = None) -> Head | None:
         """Fold to the end of the log (nothing may be planned)."""
         head = self.reader.fold(self.store, progress)
+        if head is not None:  # a head whose writer died between link and fsync must not be built upon
+            make_durable(self.reader.provider, self.reader.keys.commit(head.seq))
         with self._lock:
             self._pending = []
             self._tip = head
@@ -212,6 +215,7 @@ class CommitLog:
     def _put_until_known(self, planned: PlannedCommit) -> int:
         key = self.reader.keys.commit(planned.commit.seq)
         pause = self._resend_wait
+        unknown: TieredError
         while True:
             try:
                 return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
@@ -220,9 +224,11 @@ class CommitLog:
                     return self._read_back(planned, key)
                 except Unavailable as e:
                     unknown = e
-            except Unavailable as e:
+            except Refused:
+                raise
+            except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
                 unknown = e
-            self._on_unknown()
+            self._on_unknown(unknown)
             if self._clock.wait(pause, self._give_up):
                 raise Unavailable(
                     "stopped while the outcome of a commit was unknown",
@@ -236,6 +242,7 @@ class CommitLog:
         """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""
         found = self.reader.read(planned.commit.seq)
         if found is not None and found.commit.commit_id == planned.commit.commit_id:
+            make_durable(self.reader.provider, key)
             return found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
         raise Fenced(
             "another writer took this archive over",

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.keys import ArchiveKeys
 from tiered.codec.block import BlockTable, decode_block_table, decompress
+from tiered.codec.checksum import crc32c
 from tiered.codec.directory import Directory, decode_directory
 from tiered.codec.keyindex import KeyFilter, KeysReader, decode_keys
 from tiered.codec.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
@@ -90,6 +91,20 @@ class ObjectReader:
         if dict(footer.sections) != as_sections(item.sections):
             raise Corrupt("object and fold disagree on its sections", key=key, found=footer.sections)
         return footer
+
+    def check_sections(self, item: ObjectState) -> None:
+        """Check every section against the fold, also what no reader asks for. ``Corrupt`` at the first that differs."""
+        key = self.key_of(item)
+        for number, section in sorted(as_sections(item.sections).items()):
+            crc = 0
+            for start in range(section.position, section.position + section.length, COALESCE_BYTES):
+                stop = min(start + COALESCE_BYTES, section.position + section.length)
+                crc = crc32c(self._fetch(key, ByteRange(start, stop)), crc)
+            if crc != section.crc32c:
+                raise Corrupt(
+                    "a section fails its checksum", key=key, position=section.position, section=number,
+                    expected=f"crc32c {section.crc32c:08x}", found=f"{crc:08x}",
+                )  # fmt: skip
 
     def columns(
         self, item: ObjectState, names: Sequence[str], first_row: int, rows: int

@@ -58,7 +58,8 @@ class LogReader:
             if needed > total:
                 raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
             data = self.provider.get(key, -needed).data
-        commit = decode_commit(data, key=key)
+        # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
+        commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
             raise Corrupt("a commit lies under another's key", key=key, expected=seq, found=commit.seq)
         return ReadCommit(commit, tail.date_ms, tail.last_modified_ms, commit.inline_length)

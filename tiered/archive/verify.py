@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tiered.archive.checkpoint import read_checkpoint, read_manifest
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.objects import BlockSlice
 from tiered.archive.open import ReadArchive
@@ -73,6 +74,8 @@ class Verifier:
         """Verify; at most ``limit`` damages are listed."""
         report = Report()
         self._log(report, limit)
+        if deep:
+            self._checkpoints(report, limit)
         self._queues(report, limit)
         by_object = self._runs_by_object(report)
         for number, item in enumerate(self._state.objects()):
@@ -89,16 +92,25 @@ class Verifier:
         previous: bytes | None = None
         for seq in range(head.floor, head.seq + 1):
             key = self._archive.keys.commit(seq)
+            expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
             with _caught(report, key, limit):
                 found = self._archive.reader.read(seq)
                 if found is None:
                     raise Corrupt("a commit is missing from the log", key=key)
-                if previous is not None and found.commit.previous_id != previous:
-                    raise Corrupt(
-                        "a commit does not name the one before it", key=key, expected=previous.hex()
-                    )
                 previous = found.commit.commit_id
+                if expected is not None and found.commit.previous_id != expected:
+                    raise Corrupt(
+                        "a commit does not name the one before it", key=key, expected=expected.hex()
+                    )
             report.commits += 1
+
+    def _checkpoints(self, report: Report, limit: int) -> None:
+        """Every checkpoint and its shards. A damaged one costs readers time and nothing else, but should be known."""
+        provider = self._archive.reader.provider
+        for stored in provider.list(self._archive.keys.checkpoint_prefix):
+            with _caught(report, stored.key, limit):
+                for _ in read_checkpoint(provider, read_manifest(provider, stored.key)):
+                    pass
 
     def _queues(self, report: Report, limit: int) -> None:
         """Every queue's current generation is covered by runs and gaps, without overlap."""
@@ -154,6 +166,7 @@ class Verifier:
         if not deep:
             return
         with _caught(report, key, limit):
+            self._objects.check_sections(item)
             self._objects.directory(item)
             self._objects.check_keys(item)
         seen: set[int] = set()

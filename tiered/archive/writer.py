@@ -10,6 +10,7 @@ from tiered.errors import Invalid, Refused
 
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
+KNOWN_FILE = "archive"
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -52,6 +53,31 @@ def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> byt
     made = random_bytes(16)
     _write_durably(path, made.hex().encode() + b"\n")
     return made
+
+
+def check_known_archive(directory: Path, url: str, identity: bytes | None) -> None:
+    """``Refused`` if this state directory has opened an archive at ``url`` before, and another or none (``None``) is there now:
+    a vanished archive must not be replaced by an empty one while the holds of the old are released."""
+    try:
+        known_url, _, known = (directory / KNOWN_FILE).read_text().strip().rpartition(" ")
+    except FileNotFoundError:
+        return
+    if known_url == url and (identity is None or identity.hex() != known):
+        raise Refused(
+            "the archive that this daemon wrote is not there any more",
+            hint=f"mount or restore it; to begin another one here on purpose, delete {directory}",
+            url=url,
+            expected=known,
+            found="no archive" if identity is None else identity.hex(),
+        )
+
+
+def record_known_archive(directory: Path, url: str, identity: bytes) -> None:
+    """Remember which archive lies at ``url``."""
+    text = f"{url} {identity.hex()}\n".encode()
+    path = directory / KNOWN_FILE
+    if not path.exists() or path.read_bytes() != text:
+        _write_durably(path, text)
 
 
 def record_fence(directory: Path, why: str) -> None:

@@ -17,12 +17,12 @@ from enum import Enum
 from itertools import chain, islice
 from typing import Protocol
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from tiered.cli.tables import Fit, aligned, fit, shortened
 from tiered.errors import TieredError
 from tiered.service import exit_code
 
@@ -44,11 +44,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table column or record field: its JSON name, its heading and what it holds."""
+    """A table column or record field: its JSON name, its heading and what it holds.
+
+    On a terminal too narrow for all columns, those of the highest ``less`` are left out first, 0 never; a ``flexible`` one
+    takes the width that is left and is cut there. Files, pipes and JSON always get everything.
+    """
 
     name: str
     heading: str | None = None
     kind: Kind = Kind.PLAIN
+    less: int = 0
+    flexible: bool = False
 
 
 class Output(Protocol):
@@ -154,34 +160,69 @@ class People:
     def table(
         self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, title: str | None = None
     ) -> None:
-        """A table; longer than the terminal: through the pager. Not on a terminal: never shortened."""
+        """A table; longer than the terminal: through the pager, wider: without its lesser columns, which a note then names. Not
+        on a terminal: everything, one row a line."""
         wanted = [_column(c) for c in columns]
         stream = iter(rows)
         height = self._out.height - 6 if self._out.is_terminal and sys.stdin.isatty() else None
         first = list(islice(stream, _ROWS_PER_TABLE))
         paged = height is not None and len(first) > height
         with self._out.pager(styles=True) if paged else contextlib.nullcontext():
-            batch = first
+            batch, layout = first, None
             while True:
-                self._print(wanted, batch, title)
+                layout = self._print(wanted, batch, title, layout)
                 batch, title = list(islice(stream, _ROWS_PER_TABLE)), None
                 if not batch:
-                    return
+                    break
+        if layout is not None and len(layout.shown) < len(wanted):
+            left_out = ", ".join(_heading(c) for i, c in enumerate(wanted) if i not in layout.shown)
+            self.note(
+                f"left out for want of width: {left_out}; a wider terminal, a pipe or --json shows them"
+            )
 
-    def _print(self, columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str | None) -> None:
+    def _print(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[object]],
+        title: str | None,
+        layout: Fit | None = None,
+    ) -> Fit | None:
+        """Print rows; on a terminal in ``layout``, or in one made from these rows, which is returned."""
         cells = [[human(v, c.kind) for v, c in zip(row, columns, strict=True)] for row in rows]
-        headings = [c.heading if c.heading is not None else c.name.replace("_", " ") for c in columns]
+        headings = [_heading(c) for c in columns]
         right = [c.kind in (Kind.COUNT, Kind.SIZE, Kind.SECONDS) for c in columns]
         if not self._out.is_terminal:
-            self._out.file.write(_aligned(cells, headings, right, title))
-            return
+            self._out.file.write(aligned(cells, headings, right, title))
+            return None
+        layout = layout or fit(
+            headings,
+            cells,
+            times=[c.kind is Kind.TIME for c in columns],
+            less=[c.less for c in columns],
+            flexible=next((i for i, c in enumerate(columns) if c.flexible), None),
+            width=self._out.width,
+        )
         bare = not any(headings)
         table = Table(title=title, title_justify="left", box=None, show_header=not bare, pad_edge=False)
-        for heading, is_right in zip(headings, right, strict=True):
-            table.add_column(Text(heading), justify="right" if is_right else "left", overflow="fold")
+        for i in layout.shown:
+            cut = columns[i].flexible
+            table.add_column(
+                Text(headings[i]),
+                justify="right" if right[i] else "left",
+                overflow="ellipsis" if cut else "fold",
+                no_wrap=cut,
+                max_width=layout.flexible_width if cut else None,
+            )
         for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
+            times = layout.short_times
+            table.add_row(
+                *(
+                    Text(shortened(row[i]) if times and columns[i].kind is Kind.TIME else row[i])
+                    for i in layout.shown
+                )
+            )
         self._out.print(table)
+        return layout
 
     def record(
         self,
@@ -327,22 +368,8 @@ def _flat(values: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, o
             yield "  " * depth + name, value
 
 
-def _aligned(
-    rows: Sequence[Sequence[str]], headings: Sequence[str], right: Sequence[bool], title: str | None
-) -> str:
-    """Columns lined up, every cell whole, one row a line: for files and pipes."""
-    lines = [list(headings), *([cell.replace("\n", "\\n") for cell in row] for row in rows)]
-    if not any(headings):
-        del lines[0]
-    widths = [max((cell_len(line[i]) for line in lines), default=0) for i in range(len(headings))]
-    text = [title] if title else []
-    for line in lines:
-        padded = [
-            " " * (width - cell_len(cell)) + cell if is_right else cell + " " * (width - cell_len(cell))
-            for cell, width, is_right in zip(line, widths, right, strict=True)
-        ]
-        text.append("  ".join(padded).rstrip())
-    return "".join(line + "\n" for line in text)
+def _heading(column: Column) -> str:
+    return column.heading if column.heading is not None else column.name.replace("_", " ")
 
 
 def _dump(value: object, indent: int | None = None) -> str:

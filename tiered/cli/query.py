@@ -17,15 +17,15 @@ from tiered.errors import Invalid, NotFound
 from tiered.model import MessageQueue, PhysicalOffset
 
 COLUMNS = (
-    Column("topic"),
+    Column("topic", less=1),
     Column("queue_id", "queue"),
     Column("queue_offset", "offset", Kind.COUNT),
     Column("store_timestamp", "stored", Kind.TIME),
-    Column("tags"),
-    Column("keys"),
-    Column("unique_key", "unique key"),
+    Column("tags", less=3),
+    Column("keys", less=2),
+    Column("unique_key", "unique key", less=5),
     Column("msg_id", "message id"),
-    Column("body_size", "size", Kind.SIZE),
+    Column("body_size", "size", Kind.SIZE, less=4),
 )
 
 

@@ -20,16 +20,16 @@ from tiered.metadata.peek import Peek, peek
 COLUMNS = (
     Column("topic"),
     Column("queue_id", "queue", Kind.COUNT),
-    Column("min_offset", "min", Kind.COUNT),
+    Column("min_offset", "min", Kind.COUNT, less=3),
     Column("max_offset", "max", Kind.COUNT),
     Column("commit_offset", "commit", Kind.COUNT),
     Column("dispatch_offset", "dispatch", Kind.COUNT),
     Column("messages", kind=Kind.COUNT),
-    Column("bytes", kind=Kind.SIZE),
-    Column("generation", kind=Kind.COUNT),
-    Column("oldest", kind=Kind.TIME),
-    Column("newest", kind=Kind.TIME),
-    Column("gaps"),
+    Column("bytes", kind=Kind.SIZE, less=2),
+    Column("generation", kind=Kind.COUNT, less=4),
+    Column("oldest", kind=Kind.TIME, less=6),
+    Column("newest", kind=Kind.TIME, less=5),
+    Column("gaps", flexible=True),
 )
 
 PAGE_QUEUES = 1000

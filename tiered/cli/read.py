@@ -25,9 +25,9 @@ COLUMNS = (
     Column("store_timestamp", "stored", Kind.TIME),
     Column("tags"),
     Column("keys"),
-    Column("body_bytes", "size", Kind.SIZE),
-    Column("msg_id", "message id"),
-    Column("body"),
+    Column("body_bytes", "size", Kind.SIZE, less=1),
+    Column("msg_id", "message id", less=2),
+    Column("body", flexible=True),
 )
 
 BODY_PREVIEW_BYTES = 60

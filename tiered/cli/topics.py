@@ -17,8 +17,8 @@ COLUMNS = (
     Column("queues", kind=Kind.COUNT),
     Column("messages", kind=Kind.COUNT),
     Column("bytes", kind=Kind.SIZE),
-    Column("oldest", kind=Kind.TIME),
-    Column("newest", kind=Kind.TIME),
+    Column("oldest", kind=Kind.TIME, less=2),
+    Column("newest", kind=Kind.TIME, less=1),
     Column("gaps", kind=Kind.COUNT),
 )
 

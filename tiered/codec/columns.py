@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tiered.codec.batch import MessageBatch
 from tiered.codec.checksum import Buffer
-from tiered.codec.frame import Frames
-from tiered.codec.header import HEADER_DTYPE, read_headers
+from tiered.codec.frame import Frames, verified
+from tiered.codec.header import HEADER_DTYPE, Headers, read_headers
 from tiered.codec.properties import DEFAULT_DELAY_LEVELS_MS, PropertyColumns, key_hash, property_columns
 from tiered.codec.topics import TopicTable, decode_topics
 from tiered.errors import Corrupt
@@ -22,6 +22,7 @@ __all__ = [
     "decode_headers",
     "key_hash",
     "property_columns",
+    "verify_headers",
 ]
 
 
@@ -41,6 +42,20 @@ def decode_headers(buffer: Buffer, frames: Frames) -> MessageBatch:
             found=headers.flaw.reason,
             hint="tiered verify --deep",
         )
+    return _batch(buffer, headers)
+
+
+def verify_headers(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, MessageBatch]:
+    """``frame.verify`` and ``decode_headers`` of what it found good, in one pass over the headers."""
+    good, headers = verified(buffer, frames, base)
+    if headers is None:
+        return good, decode_headers(buffer, good)
+    count = len(good)
+    kept = Headers(headers.rows[:count], headers.topic_positions[:count], headers.topic_lengths[:count], None)
+    return good, _batch(buffer, kept)
+
+
+def _batch(buffer: Buffer, headers: Headers) -> MessageBatch:
     index, names = TopicTable(buffer, headers.topic_positions, headers.topic_lengths).intern()
     headers.rows["topic_index"] = index
     return MessageBatch(memoryview(buffer), headers.rows, decode_topics(names))

@@ -22,6 +22,7 @@ from tiered.codec.header import (
     MAGIC_V2,
     MIN_RECORD_BYTES,
     PHYSICAL_OFFSET_AT,
+    Headers,
     gather,
     read_headers,
 )
@@ -175,8 +176,13 @@ def verify(buffer: Buffer, frames: Frames, base: int | None) -> Frames:
     an empty body), and with ``base`` the record lies at its physical offset. Raises ``Corrupt`` only if a
     boundary lies outside the buffer.
     """
+    return verified(buffer, frames, base)[0]
+
+
+def verified(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, Headers | None]:
+    """``verify``, and the headers it had to read; at least as many rows as good records (``None``: no frames)."""
     if len(frames) == 0:
-        return frames
+        return frames, None
     headers = read_headers(buffer, frames.starts, frames.sizes)
     if headers.flaw is not None:
         frames = _cut_named(frames, headers.flaw.row, base, headers.flaw.reason)
@@ -184,14 +190,37 @@ def verify(buffer: Buffer, frames: Frames, base: int | None) -> Frames:
     bad_topic = topics.first_not_utf8()
     if bad_topic is not None:
         frames = _cut_named(frames, bad_topic, base, "topic is not UTF-8")
+    strange = _strange_numbers(headers.rows[: len(frames)])
+    if strange is not None:
+        frames = _cut_named(
+            frames, strange, base, "numbers of the header, which no checksum covers, are out of range"
+        )
     rows = headers.rows[: len(frames)]
-    sums = body_crcs(buffer, rows["body_position"], rows["body_position"] + rows["body_length"])
+    starts, lengths = rows["body_position"], rows["body_length"]
+    sums = body_crcs(buffer, starts, starts + lengths)
     wrong = sums != rows["body_crc"]
     if wrong.any():
         row = int(wrong.argmax())
         reason = f"body CRC is 0x{int(sums[row]):08X}, the header says 0x{int(rows['body_crc'][row]):08X}"
         frames = _cut_named(frames, row, base, reason)
-    return frames if base is None else _cut_at_wrong_offset(buffer, frames, base)
+    return (frames if base is None else _cut_at_wrong_offset(buffer, frames, base)), headers
+
+
+_MAX_QUEUE_OFFSET = 1 << 56
+_MAX_TIME_MS = 1 << 48  # the year 10889
+
+
+def _strange_numbers(rows: npt.NDArray[np.void]) -> int | None:
+    """First row whose queue or store time no broker would write; the body CRC does not cover them."""
+    offset, time = rows["queue_offset"], rows["store_timestamp"]
+    bad = (
+        (rows["queue_id"] < 0)
+        | (offset < 0)
+        | (offset > _MAX_QUEUE_OFFSET)
+        | (time < 0)
+        | (time > _MAX_TIME_MS)
+    )
+    return int(bad.argmax()) if bad.any() else None
 
 
 def _cut_named(frames: Frames, row: int, base: int | None, reason: str) -> Frames:

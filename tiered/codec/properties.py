@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import repeat
 from operator import concat as _concat
 from typing import cast
@@ -88,7 +89,7 @@ class _Entries:
     to.
     """
 
-    blob: bytes
+    blob: memoryview
     row: IntArray
     name_start: IntArray
     name_end: IntArray
@@ -98,12 +99,21 @@ class _Entries:
     def parse(cls, batch: MessageBatch) -> _Entries:
         """All property areas in one blob, each closed by an 0x02 of ours (an extra one only makes an empty
         entry).
+
+        Each area is copied with the byte behind it, whose place the closing mark takes. Written piece by piece:
+        a join would keep one view per message alive at a time, which wakes the garbage collector.
         """
         starts = batch.headers["properties_position"]
         lengths = batch.headers["properties_length"].astype(np.int64)
-        areas = map(batch.buffer.__getitem__, map(slice, starts.tolist(), (starts + lengths).tolist()))
-        blob = _ENTRY_END.join(areas) + _ENTRY_END
+        area_ends = np.cumsum(lengths + 1) - 1
+        stream = BytesIO()
+        ends_behind = (starts + lengths + 1).tolist()
+        stream.writelines(map(batch.buffer.__getitem__, map(slice, starts.tolist(), ends_behind)))
+        if not len(lengths) or stream.tell() == area_ends[-1]:
+            stream.write(_ENTRY_END)  # there is no area, or the last one ended with the buffer
+        blob = stream.getbuffer()
         data = np.frombuffer(blob, np.uint8)
+        data[area_ends] = _ENTRY_END[0]
         marks = np.flatnonzero((data - np.uint8(_NAME_END)) < 2)  # 0x01 or 0x02
         is_end = data[marks] == _ENTRY_END[0]
         end_marks = np.flatnonzero(is_end)
@@ -114,7 +124,6 @@ class _Entries:
         divider = marks[first]
         good = ~is_end[first] & (divider > begins) & (divider + 1 < ends)
         # A row's area ends at a known mark, so counting ends tells which entries are its own.
-        area_ends = np.cumsum(lengths + 1) - 1
         upto = np.searchsorted(ends, area_ends, "right")
         row = np.repeat(np.arange(len(lengths)), np.diff(upto, prepend=0))
         if len(lengths) == 0:

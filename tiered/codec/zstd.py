@@ -7,6 +7,9 @@ interpreter lock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import zstandard
 
 from tiered.errors import Corrupt
@@ -30,6 +33,19 @@ def deflate(raw: Buffer, *, level: int) -> bytes:
     stored = compressor.compress(raw)
     idle.append(compressor)
     return stored
+
+
+def deflate_many(raws: Sequence[Buffer], *, level: int) -> list[Buffer]:
+    """``deflate`` of each, byte for byte, but the interpreter lock is let go of once for all of them and not
+    twice for each: taking it back from a busy thread costs milliseconds. Thread-safe.
+    """
+    if len(raws) < 2 or "multi_compress_to_buffer" not in zstandard.backend_features:
+        return [deflate(raw, level=level) for raw in raws]
+    compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    made = compressor.multi_compress_to_buffer(list(raws), threads=1)
+    return [
+        memoryview(cast("bytes", made[number])) for number in range(len(made))
+    ]  # a buffer, whatever the stub says
 
 
 def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, position: int | None) -> bytes:

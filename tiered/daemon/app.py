@@ -7,6 +7,7 @@ services last. Closing runs backwards.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -24,9 +25,10 @@ from tiered.daemon.observer import Observer
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
-from tiered.errors import Fenced, TieredError, Unavailable
+from tiered.errors import Fenced, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
-from tiered.service import Service
+from tiered.service import Next, Service, pause
+from tiered.source.local import LocalCommitLog
 from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
@@ -41,8 +43,9 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
     _install_crash(env.get(CRASH_VARIABLE))
     notifier = Notifier.from_environment(env)
     with ExitStack() as stack:
-        stack.enter_context(Signals(stop, clock, on_first=lambda name: _stopping(notifier, name)))
-        return Daemon(loaded, choices, clock, metrics, stop, notifier).run(stack)
+        daemon = Daemon(loaded, choices, clock, metrics, stop, notifier)
+        stack.enter_context(Signals(stop, clock, on_first=daemon.stopping))
+        return daemon.run(stack)
 
 
 class Daemon:
@@ -65,6 +68,8 @@ class Daemon:
         self._notifier = notifier
         self._archiving: Archiving | None = None
         self._problem: str | None = "starting"
+        self._give_up = threading.Event()
+        self._source: LocalCommitLog | None = None
         self._state = Path(loaded.settings.state_directory)
 
     def run(self, stack: ExitStack) -> int:
@@ -72,23 +77,37 @@ class Daemon:
         ensure_directory(self._state, "state.directory")
         stack.enter_context(StateLock(self._state))
         check_fence(self._state, take_over=self._choices.take_over)
-        observer = Observer(self._metrics, log)
+        observer = Observer(self._metrics, log, alive=self._touch)
         source = open_source(
             self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go
         )
         stack.callback(source.close)
         source.hold()
-        web = self._web(stack)
-        parts = self._open(
+        self._source = source
+        early = [self._hold(stack, source), *self._web(stack)]
+        parts = self._open(  # None: told to stop meanwhile
             stack,
             lambda inner: open_parts(
-                inner, self._settings, source, self._clock, self._metrics, self._state, self._stop
+                inner,
+                self._settings,
+                source,
+                self._clock,
+                observer,
+                self._metrics,
+                self._state,
+                self._give_up,
             ),
         )
+        if parts is None:
+            return self._stopped_early()
         archiving = Archiving(parts, self._choices, self._stop, observer)
         self._archiving = archiving
         try:
-            return archiving.run(stack, web, self._ready, self._notifier.watchdog)
+            return archiving.run(stack, early, self._ready, self._notifier.watchdog)
+        except (Unavailable, Refused):
+            if self._stop.is_set() and not archiving.running:
+                return self._stopped_early()
+            raise
         except Fenced as error:
             self._metrics.fenced.inc()
             record_fence(self._state, str(error))
@@ -97,9 +116,26 @@ class Daemon:
             self._problem = str(error)
             raise
         finally:
-            parts.give_up.set()
+            self._give_up.set()
 
-    def _open(self, stack: ExitStack, make: Callable[[ExitStack], Parts]) -> Parts:
+    def _stopped_early(self) -> int:
+        log.info("stopped before archiving began")
+        return 0
+
+    def stopping(self, name: str) -> None:
+        """The first signal: drain what archiving there is; what only waits for the store gives up now."""
+        log.info(
+            "stopping: the last flush is being committed; a second signal gives up", extra={"signal": name}
+        )
+        self._notifier.stopping()
+        if self._archiving is None or not self._archiving.running:
+            self._give_up.set()
+
+    def _touch(self) -> None:
+        if self._archiving is not None:
+            self._archiving.touch()
+
+    def _open(self, stack: ExitStack, make: Callable[[ExitStack], Parts]) -> Parts | None:
         """Open the store's side. If this archive was opened here before, the address is right: wait while the store is away."""
         wait = 1.0
         while True:
@@ -109,22 +145,38 @@ class Daemon:
                     stack.push(inner.pop_all())
                     return parts
                 except Unavailable as error:
-                    if self._choices.once or not (self._state / "metadata").exists() or self._stop.is_set():
+                    if self._stop.is_set():
+                        return None
+                    if self._choices.once or not (self._state / "metadata").exists():
                         raise
                     self._problem = str(error)
                     log.warning(
                         "the store does not answer; trying again", extra={"error": str(error), "wait": wait}
                     )
                 if self._clock.wait(wait, self._stop):
-                    raise Unavailable("stopped while the store did not answer")
+                    return None
                 wait = min(30.0, wait * 2)
 
-    def _web(self, stack: ExitStack) -> Service | None:
+    def _hold(self, stack: ExitStack, source: LocalCommitLog) -> Service:
+        """Links the broker's new files and keeps the budget, whatever else waits: for the store, another writer, room."""
+        pause_seconds = self._settings.source.restart_check_ms / 1000
+
+        def step() -> Next:
+            source.hold()
+            return pause(pause_seconds)
+
+        service = Service("hold", step, self._clock, metrics=self._metrics)
+        service.start()
+        stack.callback(service.join, 2.0)
+        stack.callback(service.stop)
+        return service
+
+    def _web(self, stack: ExitStack) -> tuple[Service, ...]:
         """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
         pages = Pages(live=self._live, ready=self._is_ready, metrics=self._expose, status=self._status)
         server = WebServer(self._settings.web, pages, self._clock)
         if not server.enabled:
-            return None
+            return ()
         server.open()
         stack.callback(server.close)
         port = server.address[1]
@@ -136,7 +188,7 @@ class Daemon:
         service.start()
         stack.callback(service.join, 2.0)
         stack.callback(service.stop)
-        return service
+        return (service,)
 
     def _ready(self) -> None:
         self._problem = None
@@ -156,6 +208,11 @@ class Daemon:
     def _expose(self) -> bytes:
         if self._archiving is not None:
             self._archiving.set_gauges()
+        elif self._source is not None:  # nothing is known to be proven yet: no number may look like "no lag"
+            self._metrics.lag_bytes.set(math.nan)
+            self._metrics.lag_messages.set(math.nan)
+            self._metrics.lag_seconds.set(math.nan)
+            self._metrics.local_end_bytes.set(self._source.max_offset())
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
@@ -164,11 +221,6 @@ class Daemon:
         if self._archiving is not None:
             said |= self._archiving.status()
         return said
-
-
-def _stopping(notifier: Notifier, name: str) -> None:
-    log.info("stopping: the last flush is being committed; a second signal gives up", extra={"signal": name})
-    notifier.stopping()
 
 
 def _install_crash(spec: str | None) -> None:

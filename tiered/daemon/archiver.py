@@ -25,7 +25,9 @@ from tiered.model import PhysicalOffset
 from tiered.settings import Archive, Source
 from tiered.source.base import BrokerMark, CommitLogSource
 
-WAIT_STEP_SECONDS = 0.5
+WAIT_STEP_SECONDS = 0.2
+LOOK_AGAIN_SECONDS = 5.0
+"""How often a standby looks at the head of the log."""
 CRC_WINDOW_BYTES = 8 * 1024 * 1024
 NO_BROKER = BrokerMark(None, None)
 
@@ -151,6 +153,8 @@ class Archiver:
 
     def _begin(self, lineage: int, outcome: Outcome) -> Opened:
         """The first position of a lineage, committed at once: from here on the log decides, not the setting."""
+        if outcome.relation is Relation.NEW:
+            self._source.disown()
         start = self._resolve_start(self._source_settings.start)
         planned = self._log.plan(self._log.ticket(), [progress_edit(lineage, [(start, 0, start)])])
         self._log.put(planned)
@@ -208,7 +212,13 @@ class Archiver:
                     },
                 )
                 said = True
-            self._clock.wait(min(WAIT_STEP_SECONDS, rest / 1000))
+            self._rest(min(LOOK_AGAIN_SECONDS, rest / 1000))
             self._log.follow()
         if self._stopping():
             raise Refused("stopped while waiting for another writer to fall silent")
+
+    def _rest(self, seconds: float) -> None:
+        """Wait in small steps, so that a stop is heard."""
+        until = self._clock.monotonic() + seconds
+        while not self._stopping() and self._clock.monotonic() < until:
+            self._clock.wait(min(WAIT_STEP_SECONDS, until - self._clock.monotonic()))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tiered.daemon.archiver import Archiver, Opened
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
+from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
 from tiered.daemon.status import Reporter
 from tiered.dispatch.committer import Committer
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
 from tiered.dispatch.preparer import Preparer, pooled_compression
+from tiered.errors import Unavailable
 from tiered.service import AGAIN, DONE, Health, Next, Service, Supervisor, pause
 from tiered.source.start import resolve_start
 from tiered.source.topics import TopicPolicy, restore_loss
@@ -24,6 +26,7 @@ from tiered.source.topics import TopicPolicy, restore_loss
 log = logging.getLogger("tiered.daemon")
 
 IDLE_STEP_SECONDS = 0.2
+CHECKPOINT_LOOK_SECONDS = 0.5
 ONCE_DRAIN_SECONDS = 3600.0
 
 
@@ -38,6 +41,7 @@ class Archiving:
         self._supervisor: Supervisor | None = None
         self._finished = False
         self._services: list[Service] = []
+        self._early: tuple[Service, ...] = ()
         source = parts.settings.source
         self._reporter = Reporter(
             parts.log, parts.source, parts.clock,
@@ -46,14 +50,20 @@ class Archiving:
         self._reporter.weak = list(parts.weak)
 
     def run(
-        self, stack: ExitStack, web: Service | None, on_ready: Callable[[], None], beat: Callable[[], None]
+        self,
+        stack: ExitStack,
+        early: Sequence[Service],
+        on_ready: Callable[[], None],
+        beat: Callable[[], None],
     ) -> int:
-        """Claim, then run the services until stopped, done (``once``) or a fatal error, which is raised; the exit code."""
+        """Claim, then run the services until stopped, done (``once``) or a fatal error, which is raised; the exit code.
+
+        ``early``: services that run since before the archive was opened and have no end of their own.
+        """
         parts = self._parts
         committer, dispatcher = self._compose(stack, self._open())
-        self._services = self._make_services(committer, dispatcher)
-        if web is not None:
-            self._services.insert(0, web)
+        self._early = tuple(early)
+        self._services = [*early, *self._make_services(committer, dispatcher)]
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(
@@ -70,6 +80,16 @@ class Archiving:
         if self._supervisor.health.fatal is not None:
             raise self._supervisor.health.fatal
         return code
+
+    @property
+    def running(self) -> bool:
+        """Whether the epoch is claimed and the services run."""
+        return self._supervisor is not None
+
+    def touch(self) -> None:
+        """Somebody waits for the store, and says so: no step is wedged."""
+        for service in self._services:
+            service.touch()
 
     def health(self) -> Health | None:
         """What the watch over the workers sees; ``None`` before they run."""
@@ -101,13 +121,36 @@ class Archiving:
             say=self._observer.say,
             stopping=self._stop.is_set,
         )
-        opened = self._archiver.open()
+        opened = self._open_patiently()
         head = parts.log.tip
         assert head is not None
         parts.metrics.epoch.set(head.epoch)
         parts.metrics.epochs.inc()
         self._reporter.start = opened.position
         return opened
+
+    def _open_patiently(self) -> Opened:
+        """Open; a store that does not answer meanwhile is waited for (a standby may stand here for days)."""
+        wait = 1.0
+        while True:
+            try:
+                return self._archiver.open()
+            except Unavailable as error:
+                if self._choices.once or self._stop.is_set():
+                    raise
+                log.warning(
+                    "opening the archive failed; trying again", extra={"error": str(error), "wait": wait}
+                )
+            if self._parts.clock.wait(wait, self._stop):
+                raise Unavailable("stopped while the archive was opened")
+            wait = min(30.0, wait * 2)
+            self._follow_again()
+
+    def _follow_again(self) -> None:
+        try:
+            self._parts.log.follow()
+        except Unavailable as error:
+            log.warning("the store does not answer", extra={"error": str(error)})
 
     def _first_local_ms(self) -> int | None:
         """Store time of the first record of the broker's oldest file."""
@@ -159,7 +202,7 @@ class Archiving:
             broker_mark=opened.broker,
             reconcile=self._archiver.reconcile,
             beat_seconds=settings.archive.takeover_wait_ms / 3000 if settings.archive.standby_beat else None,
-            hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed),
+            hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed, alive=self.touch),
         )
         self._reporter.dispatcher, self._reporter.committer = dispatcher, committer
         return committer, dispatcher
@@ -171,10 +214,15 @@ class Archiving:
             written=lambda manifest: self._observer.say("checkpoint written", {"seq": manifest.seq}),
         )  # fmt: skip
 
+        end = PresentEnd(parts.source, parts.clock)
+
         def commit() -> Next:
             if committer.step(IDLE_STEP_SECONDS):
-                checkpointer.step()
+                checkpointer.count()
             elif self._finished:
+                checkpointer.step()
+                for service in self._early:  # the process ends when every service has
+                    service.stop()
                 return DONE
             return AGAIN
 
@@ -184,6 +232,8 @@ class Archiving:
                 if dispatcher.buffer:
                     dispatcher.drain(ONCE_DRAIN_SECONDS)
                 if committer.idle and dispatcher.position >= parts.source.max_offset():
+                    if not end.reached(dispatcher.position, dispatcher.waiting_for):
+                        return pause(wait or parts.settings.source.poll_interval_ms / 1000)
                     self._finished = True
                     return DONE
             return AGAIN if wait == 0 else pause(wait)
@@ -194,7 +244,12 @@ class Archiving:
                     "stopped before everything buffered was proven; it is read again at the next start"
                 )
 
+        def save() -> Next:
+            checkpointer.step()
+            return DONE if self._finished else pause(CHECKPOINT_LOOK_SECONDS)
+
         return [
+            Service("checkpointer", save, parts.clock, metrics=parts.metrics),
             Service("committer", commit, parts.clock, metrics=parts.metrics),
             Service("dispatcher", dispatch, parts.clock, finish=drain, metrics=parts.metrics),
         ]

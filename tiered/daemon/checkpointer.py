@@ -1,14 +1,18 @@
-"""When to save the fold: every so many commits, or after some time with commits. Never without commits."""
+"""When to save the fold: every so many commits, or after some time with commits. Never without commits.
+
+A service of its own: a large fold takes seconds to save, and commits do not wait for it. What is saved is a snapshot.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from tiered.archive.checkpoint import Manifest, newest_checkpoint, write_checkpoint
 from tiered.archive.log import CommitLog
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict
+from tiered.errors import Conflict, Corrupt
 from tiered.settings import Archive
 
 
@@ -37,12 +41,22 @@ class Checkpointer:
         self._previous: Manifest | None = None
         self._looked = False
         self._since = 0
+        self._writing = threading.Lock()
         self._last = clock.monotonic()
 
-    def step(self) -> bool:
-        """Count one commit; true if a checkpoint was written."""
+    def count(self) -> None:
+        """One more commit was proven. Called by the committer's thread; costs nothing."""
         self._since += 1
-        if self._since < self._commits and self._clock.monotonic() - self._last < self._seconds:
+
+    def step(self) -> bool:
+        """Write a checkpoint if one is due; true if it was written. One thread at a time."""
+        with self._writing:
+            return self._step()
+
+    def _step(self) -> bool:
+        counted = self._since
+        enough = counted >= self._commits
+        if not counted or not (enough or self._clock.monotonic() - self._last >= self._seconds):
             return False
         reader = self._log.reader
         if not self._looked:
@@ -60,10 +74,13 @@ class Checkpointer:
                 lambda: reader.keys.shard(head.epoch, self._random_bytes(16)),
                 before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
             )
-        except Conflict:
+        except (
+            Conflict,
+            Corrupt,
+        ):  # something lies under our number: it counts as absent, the next number is free
             return False
         finally:
-            self._since = 0
+            self._since -= counted
             self._last = self._clock.monotonic()
         reach(CrashPoint.AFTER_CHECKPOINT)
         self._written(self._previous)

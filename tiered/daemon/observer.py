@@ -10,6 +10,7 @@ import numpy as np
 from tiered.clock import Clock
 from tiered.daemon.status import Reporter
 from tiered.dispatch.committer import Proven
+from tiered.errors import TieredError
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
 
@@ -17,12 +18,19 @@ from tiered.model import ByteRange, PhysicalOffset
 class Observer:
     """Callbacks for the components below; each counts and says one thing."""
 
-    def __init__(self, metrics: Metrics, log: logging.Logger) -> None:
+    def __init__(
+        self, metrics: Metrics, log: logging.Logger, alive: Callable[[], None] = lambda: None
+    ) -> None:
+        """``alive`` is called when a worker waits for the store, so that its long step is not taken for a wedge."""
         self._metrics = metrics
+        self._alive = alive
         self._log = log
 
     def say(self, message: str, fields: dict[str, object]) -> None:
         """One log line with fields."""
+        if fields.get("why"):
+            self._log.warning(message, extra=fields)
+            return
         if message == "rewound":
             self._metrics.rewinds.inc()
             self._log.warning("the broker lost its tail: rewound", extra=fields)
@@ -36,10 +44,11 @@ class Observer:
             extra={"start": lost.start, "end": lost.end, "fix": "raise hold.max_bytes or free disk"},
         )
 
-    def resend(self) -> None:
-        """A write had no known outcome and is sent again."""
+    def resend(self, error: TieredError) -> None:
+        """A write had no known outcome, or the store does not take it now, and is sent again."""
         self._metrics.resends.inc()
-        self._log.warning("the store gave no answer to a write: sending it again")
+        self._alive()
+        self._log.warning("a write did not get through: sending it again", extra={"error": str(error)})
 
     def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
         """A physical gap was planned."""
@@ -64,7 +73,7 @@ class Observer:
             reporter.proven(event)
             metrics.commits.inc()
             metrics.messages.inc(flush.messages)
-            metrics.message_bytes.inc(flush.raw_bytes)
+            metrics.message_bytes.inc(flush.plan.raw_bytes if flush.plan is not None else 0)
             metrics.commit_seq.set(flush.planned.commit.seq)
             metrics.uploaded("commit", flush.planned.length)
             for item in flush.objects:

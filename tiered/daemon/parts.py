@@ -9,22 +9,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiered.archive.identity import ensure_identity
+from tiered.archive.identity import ArchiveIdentity, ensure_identity, read_identity
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log import CommitLog
 from tiered.archive.objects import ObjectReader
 from tiered.archive.reader import LogReader
 from tiered.archive.state import FOLD_VERSION
-from tiered.archive.writer import load_writer_id
+from tiered.archive.writer import check_known_archive, load_writer_id, record_known_archive
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
+from tiered.errors import NotFound
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe, require
-from tiered.provider.resolve import make_durable
 from tiered.settings import MIB, Settings
 from tiered.source.local import LocalCommitLog
 from tiered.version import __version__
@@ -64,17 +64,17 @@ def open_parts(
     settings: Settings,
     source: LocalCommitLog,
     clock: Clock,
+    observer: Observer,
     metrics: Metrics,
     state: Path,
-    stop: threading.Event,
+    give_up: threading.Event,
 ) -> Parts:
     """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects."""
-    give_up = threading.Event()
     provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
     stack.callback(provider.close)
     weak = _probe_once(provider, settings, clock, metrics, state)
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-    identity = ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    identity = _identity(provider, keys, clock, state)
     store = open_metadata(
         settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
     )
@@ -87,14 +87,25 @@ def open_parts(
         random_bytes=os.urandom,
         resend_wait_seconds=settings.archive.resend_wait_ms / 1000,
         give_up=give_up,
-        on_unknown=Observer(metrics, log).resend,
+        on_unknown=observer.resend,
     )
     head = commit_log.follow()
-    if head is not None:
-        make_durable(provider, keys.commit(head.seq))
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
     return Parts(settings, clock, metrics, provider, source, store, commit_log, objects, give_up, weak)
+
+
+def _identity(provider: Provider, keys: ArchiveKeys, clock: Clock, state: Path) -> ArchiveIdentity:
+    """The archive's identity, created if this state directory has never seen one here."""
+    name = f"{provider.url} {keys.root}".replace(" ", "%20")
+    try:
+        identity = read_identity(provider, keys)
+    except NotFound:
+        check_known_archive(state, name, None)
+        identity = ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    check_known_archive(state, name, identity.archive_id)
+    record_known_archive(state, name, identity.archive_id)
+    return identity
 
 
 def _probe_once(

@@ -20,6 +20,7 @@ from tiered.model import PhysicalOffset
 from tiered.source.base import CommitLogSource
 
 HEADER_BYTES = 80
+RECOUNT_SECONDS = 1.0
 SYS_FLAG_AT = 36
 STORE_TIMESTAMP_AT = 56
 """Twelve bytes later when the born host is IPv6 (sysFlag 0x10)."""
@@ -28,11 +29,11 @@ STORE_TIMESTAMP_AT = 56
 @dataclass(frozen=True, slots=True)
 class Lag:
     """Bytes are exact. ``messages`` counts what was read and is not proven exactly, and estimates what is unread from the mean
-    record size. ``seconds`` is the age of the oldest record that is not proven."""
+    record size. ``seconds`` is the age of the oldest record that is not proven, ``None`` when it cannot be read."""
 
     bytes: int
     messages: int
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(slots=True)
@@ -43,6 +44,15 @@ class Totals:
     bytes: int = 0
     commits: int = 0
     last_commit_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A count of messages, and the commit and moment it was made at."""
+
+    seq: int
+    looked: float
+    messages: int
 
 
 class Reporter:
@@ -68,7 +78,7 @@ class Reporter:
         self.committer: Committer | None = None
         self.start: PhysicalOffset | None = None
         self.weak: list[str] = []
-        self._archived_before: int | None = None
+        self._archived: Archived | None = None
 
     def proven(self, event: Proven) -> None:
         """Count one proven flush."""
@@ -79,13 +89,19 @@ class Reporter:
             self.totals.last_commit_ms = event.store_time_ms
 
     def archived_messages(self) -> int:
-        """Messages in the archive. Counted over all queues once, when first asked; then what was proven since is added."""
-        if self._archived_before is None:
-            with self._lock:
-                since = self.totals.messages
-            self._archived_before = sum(q.messages for q in self._log.proven().queues()) - since
+        """Messages readable in the archive, summed over all queues when the head has moved, at most once a second."""
+        head = self._log.proven().head()
+        if head is None:
+            return 0
+        now = self._clock.monotonic()
         with self._lock:
-            return self._archived_before + self.totals.messages
+            kept = self._archived
+            if kept is not None and (kept.seq == head.seq or now - kept.looked < RECOUNT_SECONDS):
+                return kept.messages
+        messages = sum(q.messages for q in self._log.proven().queues())
+        with self._lock:
+            self._archived = Archived(head.seq, self._clock.monotonic(), messages)
+        return messages
 
     def set_gauges(self, metrics: Metrics) -> None:
         """Set the gauges that are looked up, not counted."""
@@ -93,7 +109,7 @@ class Reporter:
         metrics.lag(
             size=lag.bytes,
             messages=lag.messages,
-            seconds=lag.seconds,
+            seconds=math.nan if lag.seconds is None else lag.seconds,
             local_end=self._source.max_offset(),
             proven=position or 0,
         )
@@ -135,16 +151,16 @@ class Reporter:
         with self._lock:
             return self.totals.bytes / self.totals.messages if self.totals.messages else 1024.0
 
-    def _age_seconds(self, position: PhysicalOffset) -> float:
-        """Age of the record at ``position``, by its own store time; 0 when it is not whole yet."""
+    def _age_seconds(self, position: PhysicalOffset) -> float | None:
+        """Age of the record at ``position``, by its own store time; ``None`` when it cannot be read (now, or ever)."""
         try:
             header = self._source.copy(position, PhysicalOffset(position + HEADER_BYTES))
         except (NotFound, TieredError):
-            return 0.0
+            return None
         flag = int.from_bytes(header[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
         at = STORE_TIMESTAMP_AT + (12 if flag & 0x10 else 0)
         store_ms = int.from_bytes(header[at : at + 8], "big") if at + 8 <= len(header) else 0
-        return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else 0.0
+        return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
 
     def status(self) -> dict[str, object]:
         """The ``/status`` document."""
@@ -171,7 +187,11 @@ class Reporter:
             "local_end": self._source.max_offset(),
             "dispatch_offset": self.dispatcher.position if self.dispatcher is not None else None,
             "messages": self.archived_messages(),
-            "lag": {"bytes": lag.bytes, "messages": lag.messages, "seconds": round(lag.seconds, 3)},
+            "lag": {
+                "bytes": lag.bytes,
+                "messages": lag.messages,
+                "seconds": None if lag.seconds is None else round(lag.seconds, 3),
+            },
             "since_start": counted,
             "buffer": {"bytes": buffer.bytes if buffer else 0, "messages": buffer.count if buffer else 0},
             "in_flight_bytes": self.committer.pending()[1] if self.committer is not None else 0,

@@ -75,7 +75,7 @@ class UploadBuffer:
         if not self._chunks:
             return False
         full = self.bytes >= self._max_bytes or self.count >= self._max_count
-        return full or self._chunks[-1].file_finished or now - self._first_seen >= self._max_age
+        return full or self._chunks[-1].file_finished or now >= self._first_seen + self._max_age
 
     def due_in(self, now: float) -> float | None:
         """Seconds until the oldest message is of age; ``None`` when empty."""

@@ -16,7 +16,7 @@ from tiered.archive.state import dispatch_pairs
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.dispatch.planner import Plan, PlannedObject
-from tiered.errors import TieredError, Unavailable
+from tiered.errors import Invalid, Refused, TieredError, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
@@ -24,11 +24,16 @@ from tiered.provider.resolve import put_own
 RETRY_MAX_SECONDS = 30.0
 
 
+Settle = Callable[[], tuple[PlannedCommit, Plan | None]]
+"""What is left to do of a flush when its turn in the line comes: to plan it on top of the one before."""
+
+
 @dataclass(slots=True)
 class PreparedFlush:
-    """A flush on its way. ``next_offset``: what is below it is archived once this is proven."""
+    """A flush on its way. ``next_offset``: what is below it is archived once this is proven. ``messages``: those it archives;
+    ``raw_bytes``: its part of the commitlog, excluded records too."""
 
-    planned: PlannedCommit
+    commit: PlannedCommit | Settle
     objects: tuple[PlannedObject, ...]
     next_offset: PhysicalOffset
     first_seen: float
@@ -36,6 +41,25 @@ class PreparedFlush:
     raw_bytes: int
     plan: Plan | None = None
     uploads: list[Future[None]] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its place in the log and its bytes are fixed."""
+        return isinstance(self.commit, PlannedCommit)
+
+    @property
+    def planned(self) -> PlannedCommit:
+        """Its commit, once settled."""
+        if not isinstance(self.commit, PlannedCommit):
+            raise RuntimeError("a flush has no commit before its turn in the line")
+        return self.commit
+
+    def settle(self) -> None:
+        """Plan it against the fold as it is planned by now. After an error it may be tried again."""
+        if not isinstance(self.commit, PlannedCommit):
+            commit, self.plan = self.commit()
+            self.objects = self.plan.objects if self.plan is not None else ()
+            self.commit = commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +88,7 @@ class Committer:
         give_up: threading.Event,
         release: Callable[[PhysicalOffset], None],
         on_proven: Callable[[Proven], None],
-        on_unavailable: Callable[[], None] = lambda: None,
+        on_unavailable: Callable[[TieredError], None] = lambda error: None,
     ) -> None:
         self._log = log
         self._provider: Provider = log.reader.provider
@@ -78,6 +102,8 @@ class Committer:
         self._release = release
         self._on_proven = on_proven
         self._line: deque[PreparedFlush] = deque()
+        self._unsettled: deque[PreparedFlush] = deque()  # the end of the line
+        self._settling = threading.Lock()
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
 
@@ -117,18 +143,54 @@ class Committer:
             return not self._line
 
     def submit(self, flush: PreparedFlush) -> None:
-        """Put a flush in line and start its uploads."""
-        for number, item in enumerate(o for o in flush.objects if o.path):
-            flush.uploads.append(self._uploads.submit(self._upload, item, number))
+        """Put a flush in line. It is settled in the pool, after those before it, and its uploads are started then."""
         with self._changed:
             self._line.append(flush)
-            self._changed.notify_all()
+            self._unsettled.append(flush)
+        self._uploads.submit(self._settle_next)
+
+    def wait_settled(self) -> None:
+        """Wait until everything submitted has its place in the log: whoever plans a commit past the line must."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed is not None or not self._unsettled)
+            self._raise_failure()
+
+    def _settle_next(self) -> None:
+        """Settle the oldest flush that is not; as often called as there are flushes."""
+        with self._settling:
+            flush = self._unsettled[0]
+            if self._failed is not None:
+                return
+            try:
+                self._settle(flush)
+                for number, item in enumerate(o for o in flush.objects if o.path):
+                    flush.uploads.append(self._uploads.submit(self._upload, item, number))
+            except BaseException as e:
+                self._fail(e)
+                raise
+            with self._changed:
+                self._unsettled.popleft()
+                self._changed.notify_all()
+
+    def _settle(self, flush: PreparedFlush) -> None:
+        """Plan a flush, for as long as the local fold is away."""
+        pause = self._retry_seconds
+        while True:
+            try:
+                flush.settle()
+                return
+            except Unavailable as e:
+                self._on_unavailable(e)
+                if self._clock.wait(pause, self._give_up):
+                    raise
+                pause = min(2 * pause, RETRY_MAX_SECONDS)
 
     def step(self, wait_seconds: float) -> bool:
         """Prove the oldest flush; false if there is none within ``wait_seconds``. Errors are fatal for the pipeline."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._line), wait_seconds)
-            if not self._line:
+            self._changed.wait_for(lambda: self._failed is not None or self._oldest_is_ready(), wait_seconds)
+            self._raise_failure()
+            if not self._oldest_is_ready():
                 return False
             flush = self._line[0]
         try:
@@ -141,10 +203,7 @@ class Committer:
             self._release(flush.next_offset)
             reach(CrashPoint.AFTER_RELEASE)
         except BaseException as e:
-            with self._changed:
-                self._failed = e
-                self._changed.notify_all()
-            raise
+            raise self._fail(e) from e
         with self._changed:
             self._line.popleft()
             self._changed.notify_all()
@@ -159,13 +218,34 @@ class Committer:
             try:
                 put_own(self._provider, self._keys.key(item.path), item.encoded.parts)
                 break
-            except Unavailable:
-                self._on_unavailable()
+            except Refused:
+                raise
+            except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
+                self._on_unavailable(e)
                 if self._clock.wait(pause, self._give_up):
                     raise
                 pause = min(2 * pause, RETRY_MAX_SECONDS)
         if number == 0:
             reach(CrashPoint.AFTER_FIRST_OBJECT)
+
+    def _oldest_is_ready(self) -> bool:
+        """Whether the oldest flush is settled and its uploads are started."""
+        return bool(self._line) and (not self._unsettled or self._unsettled[0] is not self._line[0])
+
+    def _fail(self, error: BaseException) -> BaseException:
+        """Nothing goes on after this; returns what to raise."""
+        failed = error
+        if isinstance(error, Unavailable):
+            # Not to be tried again from here: how far the local steps came is not known. A restart reads it from the log.
+            failed = TieredError(
+                "the committer cannot go on",
+                hint="mend the cause; the daemon goes on when it is started again",
+                cause=error,
+            )
+        with self._changed:
+            self._failed = failed
+            self._changed.notify_all()
+        return failed
 
     def _raise_failure(self) -> None:
         if isinstance(self._failed, TieredError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tiered.dispatch.router import Offsets, QueueEnds, Routed, Segments
+from tiered.dispatch.router import Offsets, QueueEnds, Segments
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,7 +35,6 @@ class Cut:
     run_object: Ints
     run_wave: Ints
     object_block: Ints
-    first_flat_offset: Ints
 
 
 def _changes(*columns: Ints) -> Ints:
@@ -55,9 +54,7 @@ def _ordinals(group: Ints) -> Ints:
     return np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
 
 
-def cut(
-    sizes: Ints, segments: Segments, routed: Routed, ends: QueueEnds, *, block_bytes: int, object_bytes: int
-) -> Cut:
+def cut(sizes: Ints, segments: Segments, *, block_bytes: int, object_bytes: int) -> Cut:
     """Cut sorted rows of the given ``sizes``. ``object_bytes`` = 0 puts everything into one object."""
     byte_start = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=byte_start[1:])
@@ -87,14 +84,12 @@ def cut(
         run_object=block_object[run_block],
         run_wave=_ordinals(segments.group[run_segment]),
         object_block=np.append(object_first, len(block_start)),
-        first_flat_offset=_flat_offsets(byte_start, run_start, run_segment, segments, ends),
     )
 
 
-def _flat_offsets(
-    byte_start: Ints, run_start: Ints, run_segment: Ints, segments: Segments, ends: QueueEnds
-) -> Ints:
+def flat_offsets(pieces: Cut, segments: Segments, ends: QueueEnds) -> Ints:
     """First flat offset of each run: the fold's flat end plus the bytes before it in this generation; 0 begins one."""
+    byte_start, run_start, run_segment = pieces.byte_start, pieces.run_start[:-1], pieces.run_segment
     group, generation = segments.group, segments.generation
     first = _changes(group, generation)
     count = np.diff(np.append(first, len(group)))

@@ -28,6 +28,8 @@ class Hooks:
     gap: Callable[[PhysicalOffset, PhysicalOffset, str], None] = lambda start, end, reason: None
     prepared: Callable[[PreparedFlush], None] = lambda flush: None
     changed: Callable[[str], None] = lambda detail: None
+    alive: Callable[[], None] = lambda: None
+    """Called while a step waits for the store: it is waiting, not wedged."""
 
 
 class Dispatcher:
@@ -68,12 +70,16 @@ class Dispatcher:
         self.position = position
         self._broker = broker_mark
         self._next_broker_look = 0.0
+        self._must_reconcile = False
         self.caught_up = False
+        self.waiting_for = ""
         self._suspect: PhysicalOffset | None = None
 
     def step(self) -> float:
         """One look. Returns the seconds that may pass before the next one (0: more is there)."""
         now = self._clock.monotonic()
+        if self._must_reconcile:
+            self._drop_and_reconcile()
         self._watch_broker(now)
         if not self._committer.room:
             self._committer.wait_for_room(self._poll_seconds)
@@ -81,10 +87,12 @@ class Dispatcher:
         if self.buffer.due(now):
             self._flush()
             return 0.0
+        self._beat()
         self._source.hold()
         reach(CrashPoint.AFTER_HOLD)
         chunk = self._read()
         self.caught_up = chunk.status is ReadStatus.IDLE
+        self.waiting_for = chunk.reason if self.caught_up else ""
         if chunk.status is ReadStatus.RECORDS:
             self.buffer.add(chunk, self._clock.monotonic())
             self.position = chunk.next_offset
@@ -93,7 +101,6 @@ class Dispatcher:
         if chunk.status is ReadStatus.GAP:
             self._physical_gap(chunk)
             return 0.0
-        self._beat()
         due_in = self.buffer.due_in(self._clock.monotonic())
         return self._poll_seconds if due_in is None else min(self._poll_seconds, due_in)
 
@@ -133,8 +140,7 @@ class Dispatcher:
         done = extent.start
         try:
             for flush in self._preparer.prepare(extent, self._same_broker):
-                while not self._committer.wait_for_room(1.0):
-                    pass
+                self._await_room()
                 self._submit(flush)
                 done = flush.next_offset
         except (NotFound, Unavailable) as e:
@@ -150,25 +156,28 @@ class Dispatcher:
     def _physical_gap(self, chunk: Chunk) -> None:
         """Commit everything before it, then the gap itself, so that it stands exactly where the bytes are missing."""
         while self.buffer:
-            while not self._committer.wait_for_room(1.0):
-                pass
+            self._await_room()
             self._flush()
-        if self.position != chunk.start:
-            return
+        self._await_room()
+        if self.position != chunk.start or not self._same_broker():
+            return  # what was read may be of another life of the broker: the next step compares
         lineage = self._preparer.lineage
         edits = [
             gap_edit(lineage, chunk.start, chunk.next_offset, chunk.reason),
             progress_edit(lineage, [(chunk.next_offset, 0, chunk.next_offset)]),
         ]
+        self._committer.wait_settled()
         planned = self._log.plan(self._log.ticket(), edits)
         self._preparer.mark = Mark(chunk.next_offset, 0, chunk.next_offset)
-        while not self._committer.wait_for_room(1.0):
-            pass
         self._submit(
             PreparedFlush(planned, (), chunk.next_offset, self._clock.monotonic(), messages=0, raw_bytes=0)
         )
         self._hooks.gap(chunk.start, chunk.next_offset, chunk.reason)
         self.position = chunk.next_offset
+
+    def _await_room(self) -> None:
+        while not self._committer.wait_for_room(1.0):
+            self._hooks.alive()
 
     def _submit(self, flush: PreparedFlush) -> None:
         self._committer.submit(flush)
@@ -178,10 +187,11 @@ class Dispatcher:
     def _beat(self) -> None:
         """With a standby watching, show that this writer lives: the same Progress again when nothing was committed for long."""
         now = self._clock.monotonic()
-        if self._beat_seconds is None or self.buffer or now - self._last_submit < self._beat_seconds:
+        if self._beat_seconds is None or now - self._last_submit < self._beat_seconds:
             return
         mark = self._preparer.mark
         edit = progress_edit(self._preparer.lineage, [(mark.offset, mark.crc, mark.crc_from)])
+        self._committer.wait_settled()
         planned = self._log.plan(self._log.ticket(), [edit])
         self._submit(PreparedFlush(planned, (), mark.offset, now, messages=0, raw_bytes=0))
 
@@ -199,9 +209,14 @@ class Dispatcher:
         return self._source.broker_mark() == self._broker
 
     def _drop_and_reconcile(self) -> None:
-        """Forget what is only buffered, let what is in flight become real, then ask where shared history ends."""
+        """Forget what is only buffered, let what is in flight become real, then ask where shared history ends.
+
+        A comparison that fails is tried again before anything else is read.
+        """
+        self._must_reconcile = True
         self.buffer.clear()
         while not self._committer.wait_idle(1.0):
-            pass
+            self._hooks.alive()
         self._broker = self._source.broker_mark()
         self.position, self._preparer.mark = self._reconcile()
+        self._must_reconcile = False

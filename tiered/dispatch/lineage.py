@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 
 from tiered.codec.checksum import crc32c
 from tiered.codec.frame import Stop, scan
@@ -81,29 +82,61 @@ def _mark_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffse
 
 def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
     """The mark at a file's end: hop to the blank record, then sum what lies before it and its header."""
-    value, position = 0, start
+    value, position, size = 0, start, WINDOW_BYTES
     while position < end:
-        window = source.copy_local(position, PhysicalOffset(min(end, position + WINDOW_BYTES)))
-        frames = scan(window, base=position, max_record_bytes=len(window))
+        window = source.copy_local(position, PhysicalOffset(min(end, position + size)))
+        frames = scan(window, base=position, max_record_bytes=end - position)
         value = crc32c(memoryview(window)[: frames.end], value)
         position = PhysicalOffset(position + frames.end)
         if frames.stop is Stop.BLANK:
             header = memoryview(window)[frames.end : frames.end + 8]
             return crc32c(header, value) if position + (frames.blank_length or 0) == end else None
         if frames.end == 0 and frames.stop is not Stop.END:
-            return None
+            if frames.stop is not Stop.PARTIAL or position + len(window) >= end:
+                return None
+            size *= 2  # one record is longer than the window
     return value
 
 
 def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:
-    """Walk marks back from the end: the newest that matches, and whether any mark was refuted on the way."""
+    """Walk marks back from the end: the newest that matches, and whether any mark was refuted on the way.
+
+    Marks that sum from the same byte are judged in one pass over the bytes: behind the first that differs none can match.
+    """
     refuted = False
-    for mark in marks:
-        verdict = check_mark(source, mark)
+    for _, group in groupby(marks, key=lambda mark: mark.crc_from):
+        newest = next(group)
+        verdict = check_mark(source, newest)
         if verdict is Verdict.MATCH:
-            return mark, refuted
+            return newest, refuted
         refuted = refuted or verdict is Verdict.MISMATCH
+        found, differs = _match_in_file(source, list(group))
+        refuted = refuted or differs
+        if found is not None:
+            return found, refuted
     return None, refuted
+
+
+def _match_in_file(source: CommitLogSource, marks: list[Progress]) -> tuple[Progress | None, bool]:
+    """The newest match among marks of one file (newest first, none at its end), in one pass; whether one was refuted."""
+    best: Progress | None = None
+    value = 0
+    position: PhysicalOffset | None = None
+    for mark in reversed(marks):
+        if mark.physical_offset <= mark.crc_from:
+            continue
+        position = PhysicalOffset(mark.crc_from) if position is None else position
+        try:
+            while position < mark.physical_offset:
+                stop = PhysicalOffset(min(mark.physical_offset, position + WINDOW_BYTES))
+                value = crc32c(source.copy_local(position, stop), value)
+                position = stop
+        except NotFound:
+            return best, False
+        if value != mark.mark_crc:
+            return best, True
+        best = mark
+    return best, False
 
 
 def last_identical(
@@ -150,11 +183,16 @@ def compare(
         if found is not None:
             return found
     nothing = last_archived_ms() is None
-    if nothing and not refuted and local_min is not None and local_min <= position <= source.max_offset():
-        return Outcome(Relation.SAME, position, reason="no record was archived yet")
+    if nothing and not refuted and local_min is not None and local_min <= position:
+        local_end = source.max_offset()
+        if position <= local_end:
+            return Outcome(Relation.SAME, position, reason="no record was archived yet")
+        return Outcome(
+            Relation.REWIND, local_end, reason="no record was archived yet, and the broker lost its tail"
+        )
     if not refuted and local_min is not None and local_min >= position:
         first_ms = first_local_ms()
-        if nothing or (first_ms is not None and first_ms >= (last_archived_ms() or 0)):
+        if nothing or first_ms is None or first_ms >= (last_archived_ms() or 0):
             relation = Relation.BEHIND if local_min > position else Relation.SAME
             return Outcome(
                 relation,

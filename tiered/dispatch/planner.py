@@ -1,12 +1,14 @@
 """One flush, planned: a private validated copy becomes objects, edits and the bytes of one commit.
 
-Nothing here talks to the store. The plan for commit n + 1 is made against the fold *as it will be* after commit n.
+Nothing here talks to the store. Two stages: ``draft`` does what can be known without the fold (so that it can run while
+earlier flushes are still on their way), ``plan`` the rest, against the fold *as it will be* after the commit before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
@@ -16,8 +18,17 @@ from tiered.codec.columns import MessageBatch, PropertyColumns
 from tiered.codec.edits import EditBatch, EditKind, batch
 from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
 from tiered.codec.zstd import Buffer
-from tiered.dispatch.cutter import Cut, cut, offsets_covered
-from tiered.dispatch.router import Offsets, QueueEnds, Routed, Segments, place, split
+from tiered.dispatch.cutter import Cut, cut, flat_offsets, offsets_covered
+from tiered.dispatch.router import (
+    Offsets,
+    QueueEnds,
+    Routed,
+    Segments,
+    place,
+    renumbered,
+    split,
+    unknown_ends,
+)
 
 Ints = npt.NDArray[np.int64]
 Compressed = tuple[Buffer, int, int]
@@ -63,61 +74,88 @@ class PlanSettings:
     inline_bytes: int
 
 
-@dataclass(slots=True)
-class _Flush:
-    """Everything known of the flush at hand, in sorted order."""
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
 
-    batch: MessageBatch
-    properties: PropertyColumns
+    ``raws``: the raw blocks, views of the gathered bytes. ``offsets``: see ``place``. ``inline``: travels inside the commit.
+    """
+
     routed: Routed
     offsets: Offsets
-    segments: Segments
     cut: Cut
     rows: npt.NDArray[np.void]
-    blocks: npt.NDArray[np.void]
-    runs: npt.NDArray[np.void]
-    stored: list[Compressed]
+    tags: tuple[bytes, ...]
+    raws: list[memoryview]
+    inline: bool
     key_position: Ints
     key_hash: npt.NDArray[np.uint64]
 
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of its records."""
+        return int(self.cut.byte_start[-1])
 
-def plan(
+
+@dataclass(slots=True)
+class _Flush:
+    """A draft and what the fold adds to it."""
+
+    draft: Draft
+    offsets: Offsets
+    segments: Segments
+    blocks: npt.NDArray[np.void]
+    runs: npt.NDArray[np.void]
+    stored: Sequence[Compressed]
+
+
+def draft(
     messages: MessageBatch,
     properties: PropertyColumns,
     routed: Routed,
-    ends: QueueEnds,
     settings: PlanSettings,
-    *,
-    compress: CompressMany,
-    commit_id: bytes,
-    new_object: Callable[[], tuple[str, bytes]],
-) -> Plan:
-    """Plan one flush. ``routed`` must hold at least one row; ``ends`` is the fold's view of its queues."""
+    gathered: BytesIO | None = None,
+) -> Draft:
+    """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
+
+    The raw blocks are views of ``gathered``, whose former content is overwritten.
+    """
     sizes = messages.headers["size"][routed.order].astype(np.int64)
     total = int(sizes.sum())
     inline = total <= settings.inline_bytes
-    offsets = place(messages, properties, routed, ends)
-    segments = split(routed, offsets, ends)
-    pieces = cut(
-        sizes,
-        segments,
-        routed,
-        ends,
-        block_bytes=settings.block_bytes,
-        object_bytes=0 if inline else settings.object_bytes,
-    )
-    gathered = memoryview(gather(messages, routed.order, sizes))
+    offsets = place(messages, properties, routed)
+    stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
+    object_bytes = 0 if inline else settings.object_bytes
+    pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
+    view = gather(messages, routed.order, sizes, BytesIO() if gathered is None else gathered)
     edges = pieces.byte_start[pieces.block_start].tolist()
-    stored = compress([gathered[a:b] for a, b in pairwise(edges)])
-    rows = _rows(messages, properties, routed, offsets)
     key_position, key_hash = _keys(properties, routed, len(messages.headers))
+    return Draft(
+        routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
+        [view[a:b] for a, b in pairwise(edges)], inline, key_position, key_hash,
+    )  # fmt: skip
+
+
+def plan(
+    made: Draft,
+    stored: Sequence[Compressed],
+    ends: QueueEnds,
+    settings: PlanSettings,
+    *,
+    commit_id: bytes,
+    new_object: Callable[[], tuple[str, bytes]],
+) -> Plan:
+    """Plan one flush. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
+    routed, pieces = made.routed, made.cut
+    offsets = renumbered(made.offsets, routed, ends)
+    segments = split(routed, offsets, ends)
     flush = _Flush(
-        messages, properties, routed, offsets, segments, pieces, rows, _blocks(pieces, rows, offsets, stored),
-        _runs(pieces, segments, routed, rows, offsets), stored, key_position, key_hash,
+        made, offsets, segments, _blocks(pieces, made.rows, offsets, stored),
+        _runs(pieces, segments, ends, routed, made.rows, offsets), stored,
     )  # fmt: skip
     objects = []
     for number in range(len(pieces.object_block) - 1):
-        path, object_id = ("", commit_id) if inline else new_object()
+        path, object_id = ("", commit_id) if made.inline else new_object()
         objects.append(PlannedObject(path, object_id, _object(flush, number, settings.archive_id, object_id)))
     last = routed.group_start[1:] - 1
     taken = offsets.queue_offset[last] + offsets.owned[last]
@@ -125,23 +163,29 @@ def plan(
     return Plan(
         objects=tuple(objects),
         edits=edits,
-        rows=len(sizes),
-        raw_bytes=total,
+        rows=len(made.rows),
+        raw_bytes=made.raw_bytes,
         queues=(routed.topics, routed.queue_ids, taken),
-        store_times=rows["store_timestamp"].astype(np.int64),
+        store_times=made.rows["store_timestamp"].astype(np.int64),
         gaps=int((segments.gap_start != segments.first_offset).sum()),
         generations=int(segments.is_new.sum()),
     )
 
 
-def gather(messages: MessageBatch, order: Ints, sizes: Ints) -> bytes:
-    """The records' bytes in sorted order: neighbours in the log are joined into one slice first."""
+def gather(messages: MessageBatch, order: Ints, sizes: Ints, into: BytesIO) -> memoryview:
+    """The records' bytes in sorted order, at the start of ``into``: neighbours in the log are joined into one slice first.
+
+    Written piece by piece: a join would keep a view per message alive at a time, which wakes the garbage collector, and
+    could not use the same memory again.
+    """
     starts = messages.headers["position"][order].astype(np.int64)
     ends = starts + sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     first = starts[np.concatenate(([0], breaks + 1))].tolist()
     last = ends[np.concatenate((breaks, [len(ends) - 1]))].tolist()
-    return b"".join(map(messages.buffer.__getitem__, map(slice, first, last)))
+    into.seek(0)
+    into.writelines(map(messages.buffer.__getitem__, map(slice, first, last)))
+    return into.getbuffer()[: into.tell()]
 
 
 def _rows(
@@ -177,7 +221,7 @@ def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -
 
 
 def _blocks(
-    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: list[Compressed]
+    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: Sequence[Compressed]
 ) -> npt.NDArray[np.void]:
     start = pieces.block_start
     blocks = np.zeros(len(start) - 1, dtype=BLOCK_DTYPE)
@@ -194,7 +238,12 @@ def _blocks(
 
 
 def _runs(
-    pieces: Cut, segments: Segments, routed: Routed, rows: npt.NDArray[np.void], offsets: Offsets
+    pieces: Cut,
+    segments: Segments,
+    ends: QueueEnds,
+    routed: Routed,
+    rows: npt.NDArray[np.void],
+    offsets: Offsets,
 ) -> npt.NDArray[np.void]:
     """The run table of the whole flush; rows and blocks still count from the flush's first."""
     start = pieces.run_start
@@ -208,7 +257,7 @@ def _runs(
     runs["generation"] = segments.generation[pieces.run_segment]
     runs["first_queue_offset"], runs["queue_offsets"] = lead, covered
     runs["rows"] = np.diff(start)
-    runs["first_flat_offset"] = pieces.first_flat_offset
+    runs["first_flat_offset"] = flat_offsets(pieces, segments, ends)
     runs["bytes"] = np.diff(pieces.byte_start[start])
     runs["min_store_time"] = _reduce(np.minimum, rows["store_timestamp"], start)
     runs["max_store_time"] = _reduce(np.maximum, rows["store_timestamp"], start)
@@ -223,23 +272,23 @@ def _runs(
 
 def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> EncodedObject:
     """Encode object ``number``: its part of every table, renumbered from zero."""
-    pieces = flush.cut
+    made, pieces = flush.draft, flush.draft.cut
     b0, b1 = pieces.object_block[number : number + 2].tolist()
     r0, r1 = np.searchsorted(pieces.run_object, (number, number + 1)).tolist()
     p0, p1 = int(pieces.block_start[b0]), int(pieces.block_start[b1])
     runs = flush.runs[r0:r1].copy()
     runs["first_row"] -= p0
     runs["first_block"] -= b0
-    names = [flush.routed.topics[g] for g in runs["topic"].tolist()]
+    names = [made.routed.topics[g] for g in runs["topic"].tolist()]
     topics = tuple(dict.fromkeys(names))
     index = {name: i for i, name in enumerate(topics)}
     runs["topic"] = np.fromiter((index[n] for n in names), np.int64, len(names))
     blocks = flush.blocks[b0:b1].copy()
     blocks["run"] -= r0
-    rows = flush.rows[p0:p1].copy()
+    rows = made.rows[p0:p1].copy()
     used, rows["tag"] = np.unique(np.append(rows["tag"], 0), return_inverse=True)[0], _renumber(rows["tag"])
-    k0, k1 = np.searchsorted(flush.key_position, (p0, p1)).tolist()
-    position = flush.key_position[k0:k1]
+    k0, k1 = np.searchsorted(made.key_position, (p0, p1)).tolist()
+    position = made.key_position[k0:k1]
     return encode_object(
         object_id=object_id,
         archive_id=archive_id,
@@ -249,8 +298,8 @@ def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> 
         blocks=blocks,
         stored=[s for s, _, _ in flush.stored[b0:b1]],
         rows=rows,
-        tags=[flush.properties.tags[t] for t in used.tolist()],
-        key_hash=flush.key_hash[k0:k1],
+        tags=[made.tags[t] for t in used.tolist()],
+        key_hash=made.key_hash[k0:k1],
         key_run=(np.searchsorted(pieces.run_start, position, side="right") - 1 - r0).astype(np.int32),
         key_queue_offset=flush.offsets.queue_offset[position],
         commit_seq=None,
@@ -278,7 +327,7 @@ def _object_edit(objects: Sequence[PlannedObject]) -> EditBatch:
 
 def _run_edits(flush: _Flush, lineage: int) -> list[EditBatch]:
     """New generations, gaps and runs, in waves: within a wave each queue occurs once, so the fold takes it as arrays."""
-    pieces, segments, routed = flush.cut, flush.segments, flush.routed
+    pieces, segments, routed = flush.draft.cut, flush.segments, flush.draft.routed
     edits: list[EditBatch] = []
     begins = pieces.run_start[:-1] == segments.start[pieces.run_segment]
     for wave in range(int(pieces.run_wave.max()) + 1):
@@ -314,19 +363,21 @@ def _new_generations(flush: _Flush, segments: Ints, lineage: int) -> EditBatch:
     return EditBatch(
         EditKind.NEW_GENERATION,
         {
-            **_queue_columns(flush.routed, flush.segments.group[segments]),
+            **_queue_columns(flush.draft.routed, flush.segments.group[segments]),
             "generation": flush.segments.generation[segments],
             "lineage": np.full(len(segments), lineage, dtype=np.int64),
             "first_queue_offset": flush.segments.first_offset[segments],
-            "physical_offset": flush.rows["physical_offset"][lead].astype(np.int64),
+            "physical_offset": flush.draft.rows["physical_offset"][lead].astype(np.int64),
         },
     )
 
 
 def _append_runs(flush: _Flush, runs: Ints) -> EditBatch:
-    pieces, table = flush.cut, flush.runs[runs]
+    pieces, table = flush.draft.cut, flush.runs[runs]
     block0 = pieces.object_block[pieces.run_object[runs]]
-    columns: dict[str, object] = _queue_columns(flush.routed, flush.segments.group[pieces.run_segment[runs]])
+    columns: dict[str, object] = _queue_columns(
+        flush.draft.routed, flush.segments.group[pieces.run_segment[runs]]
+    )
     for name in (
         "generation", "first_queue_offset", "rows", "queue_offsets", "first_flat_offset", "bytes",
         "min_store_time", "max_store_time", "block_count", "physical_start", "physical_end",

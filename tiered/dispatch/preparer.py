@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
 
 from tiered.archive.keys import Area, ObjectKey, build
-from tiered.archive.log import CommitLog, Ticket
+from tiered.archive.log import CommitLog, PlannedCommit, Ticket
 from tiered.archive.state import ArchiveState
-from tiered.codec.block import compress
-from tiered.codec.checksum import crc32c
-from tiered.codec.columns import decode_headers, property_columns
+from tiered.codec.batch import MessageBatch
+from tiered.codec.block import compress_many
+from tiered.codec.checksum import Buffer, crc32c
+from tiered.codec.columns import property_columns, verify_headers
 from tiered.codec.edits import EditBatch
-from tiered.codec.frame import Frames, Stop, verify
+from tiered.codec.frame import Frames, Stop
+from tiered.codec.sections import CODEC_NONE
 from tiered.crashpoint import CrashPoint, reach
 from tiered.dispatch.buffer import Extent
 from tiered.dispatch.committer import PreparedFlush
 from tiered.dispatch.planner import (
     Compressed,
     CompressMany,
+    Draft,
     Plan,
     PlanSettings,
+    draft,
     plan,
     progress_edit,
 )
 from tiered.dispatch.router import QueueEnds, Routed, route
+from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset, Progress
 from tiered.settings import Dispatch
 from tiered.source.base import CommitLogSource
+
+TASKS_PER_THREAD = 2
+"""Pieces a flush's blocks are compressed in, per thread: enough that a thread that started late does not hold up the flush."""
 
 
 class Changed(Exception):
@@ -55,27 +65,49 @@ class Mark:
     crc_from: PhysicalOffset
 
 
-def pooled_compression(pool: ThreadPoolExecutor, threads: int, level: int) -> CompressMany:
-    """Compress blocks in the pool, in a few tasks of about equal bytes rather than one each."""
+class PooledCompression:
+    """``CompressMany`` over a pool: a few tasks of about equal bytes rather than one each. ``begin`` does not wait for them."""
 
-    def one(raws: list[memoryview]) -> list[Compressed]:
-        return [compress(raw, level=level) for raw in raws]
+    def __init__(self, pool: ThreadPoolExecutor, threads: int, level: int) -> None:
+        self._pool = pool
+        self._tasks = threads * TASKS_PER_THREAD
+        self._level = level
 
-    def many(raws: list[memoryview]) -> list[Compressed]:
-        if len(raws) < 2:
-            return one(raws)
+    def __call__(self, raws: Sequence[memoryview]) -> list[Compressed]:
+        return self.begin(raws)()
+
+    def begin(self, raws: Sequence[memoryview]) -> Callable[[], list[Compressed]]:
+        """Start, and return what waits for the result."""
         edges = np.cumsum([len(r) for r in raws])
-        parts = min(len(raws), threads * 4)
+        parts = min(len(raws), self._tasks)
         cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1]).tolist()
         bounds = [0, *cuts, len(raws)]
-        tasks = [pool.submit(one, raws[a:b]) for a, b in pairwise(bounds) if b > a]
-        return [item for task in tasks for item in task.result()]
+        tasks = [
+            self._pool.submit(compress_many, raws[a:b], level=self._level)
+            for a, b in pairwise(bounds)
+            if b > a
+        ]
+        return lambda: [item for task in tasks for item in task.result()]
 
-    return many  # type: ignore[return-value]
+
+def pooled_compression(pool: ThreadPoolExecutor, threads: int, level: int) -> PooledCompression:
+    """Compression of blocks in ``pool``."""
+    return PooledCompression(pool, threads, level)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An extent, or half of one: its records, decoded, and its bytes."""
+
+    extent: Extent
+    batch: MessageBatch
+    copy: memoryview
 
 
 class Preparer:
-    """Turns extents into prepared flushes, against the planned fold. Used by one thread."""
+    """Turns extents into flushes. Used by one thread; what is left to do against the planned fold is done when the committer's
+    line asks for it (``PreparedFlush.settle``), so that the next extent is prepared while blocks are compressed.
+    """
 
     def __init__(
         self,
@@ -93,60 +125,84 @@ class Preparer:
         self._settings = settings
         self._compress = compress_many
         self._excluded = excluded
+        self._copy = memoryview(b"")
+        self._spare: list[BytesIO] = []
         self.lineage = lineage
         self.mark = mark
 
     def prepare(self, extent: Extent, same_broker: Callable[[], bool]) -> Iterator[PreparedFlush]:
-        """Plan the extent as one commit, or as several when its edits would be too large. ``Changed``: read it again.
+        """Make the extent one commit, or several when its edits would be too large. ``Changed``: read it again.
 
         ``same_broker`` is asked once the bytes are copied: a broker that restarted meanwhile may have rewritten them. Each
-        flush must be submitted before the next is asked for: what is planned has its place in the log.
+        flush must be submitted before the next is asked for: what is prepared has its place in the log.
         """
         if not len(extent.starts):
-            yield self._flush(extent, None, b"", self._log.ticket())
+            yield self._flush(extent, None, b"")
             return
-        copy = self._source.copy(extent.start, extent.end)
+        copy = self._read(extent)
         frames = Frames(extent.starts, extent.sizes, len(copy), Stop.END, None, "")
-        checked = verify(copy, frames, extent.start)
+        checked, batch = verify_headers(copy, frames, extent.start)
         if len(checked.starts) != len(extent.starts):
             raise Changed(checked.detail, PhysicalOffset(extent.start + checked.end))
         if not same_broker():
             raise Changed("the broker was restarted")
         reach(CrashPoint.AFTER_COPY)
-        yield from self._plan(extent, copy, frames)
+        yield from self._prepare(_Part(extent, batch, copy))
 
-    def _plan(self, extent: Extent, copy: bytearray, frames: Frames) -> Iterator[PreparedFlush]:
-        batch = decode_headers(copy, frames)
-        routed = route(batch, self._excluded)
-        ticket = self._log.ticket()
+    def _read(self, extent: Extent) -> memoryview:
+        """The one private copy, in memory that the next flush uses again: nothing may look at it once its flush is drafted."""
+        length = extent.length
+        if len(self._copy) < length:
+            self._copy = memoryview(bytearray(length + length // 4))
+        copy = self._copy[:length]
+        self._source.copy_into(extent.start, extent.end, copy)
+        return copy
+
+    def _prepare(self, part: _Part) -> Iterator[PreparedFlush]:
+        routed = route(part.batch, self._excluded)
         if not len(routed.order):
-            yield self._flush(extent, None, copy, ticket)
+            yield self._flush(part.extent, None, part.copy)
             return
-        if len(routed.topics) > self._max_queues() and len(extent.starts) > 1:
-            first, second = _halves(extent)
-            cut = first.end - first.start
-            head = Frames(first.starts, first.sizes, cut, Stop.END, None, "")
-            tail = Frames(second.starts, second.sizes, len(copy) - cut, Stop.END, None, "")
-            yield from self._plan(first, copy[:cut], head)
-            yield from self._plan(second, copy[cut:], tail)
+        if len(routed.topics) > self._max_queues() and len(part.extent.starts) > 1:
+            for half in _halves(part):
+                yield from self._prepare(half)
             return
-        planned = plan(
-            batch,
-            property_columns(batch),
-            routed,
-            queue_ends(self._log.planned(), routed, self.lineage),
-            PlanSettings(
-                self._log.reader.identity.archive_id,
-                self.lineage,
-                self._settings.block_bytes,
-                self._settings.object_bytes,
-                self._settings.inline_bytes,
-            ),
-            compress=self._compress,
-            commit_id=ticket.commit_id,
-            new_object=lambda: self._new_object(ticket.epoch),
+        gathered = self._spare.pop() if self._spare else BytesIO()
+        made = draft(part.batch, property_columns(part.batch), routed, self._plan_settings(), gathered)
+        yield self._flush(part.extent, self._finish_later(made, gathered), part.copy, len(made.rows))
+
+    def _finish_later(self, made: Draft, gathered: BytesIO) -> Callable[[Ticket], Plan]:
+        """Start compressing; what is returned waits for it and plans. It may be called again after an error."""
+        if isinstance(self._compress, PooledCompression):
+            compressed = self._compress.begin(made.raws)
+        else:
+            compressed = partial(self._compress, made.raws)
+        stored: list[Compressed] = []
+
+        def finish(ticket: Ticket) -> Plan:
+            if not stored:
+                stored.extend(map(_own, compressed()))
+                made.raws.clear()
+                self._spare.append(gathered)
+            return plan(
+                made,
+                stored,
+                queue_ends(self._log.planned(), made.routed, self.lineage),
+                self._plan_settings(),
+                commit_id=ticket.commit_id,
+                new_object=lambda: self._new_object(ticket.epoch),
+            )
+
+        return finish
+
+    def _plan_settings(self) -> PlanSettings:
+        return PlanSettings(
+            self._log.reader.identity.archive_id,
+            self.lineage,
+            self._settings.block_bytes,
+            self._settings.object_bytes,
+            self._settings.inline_bytes,
         )
-        yield self._flush(extent, planned, copy, ticket)
 
     def _max_queues(self) -> int:
         """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""
@@ -158,48 +214,73 @@ class Preparer:
         return build(ObjectKey(Area.DATA, epoch, name)), name
 
     def _flush(
-        self, extent: Extent, planned: Plan | None, copy: bytearray | bytes, ticket: Ticket
+        self,
+        extent: Extent,
+        finish: Callable[[Ticket], Plan] | None,
+        copy: Buffer,
+        messages: int = 0,
     ) -> PreparedFlush:
-        mark = self._mark_after(extent, copy)
-        edits: list[EditBatch] = list(planned.edits) if planned is not None else []
-        edits.append(progress_edit(self.lineage, [(mark.offset, mark.crc, mark.crc_from)]))
-        inline = (
-            [p for o in planned.objects if not o.path for p in o.encoded.parts] if planned is not None else []
-        )
-        commit = self._log.plan(ticket, edits, inline)
-        self.mark = mark
-        reach(CrashPoint.AFTER_PLAN)
+        mark = self.mark = self._mark_after(extent, copy)
+        progress = progress_edit(self.lineage, [(mark.offset, mark.crc, mark.crc_from)])
+
+        def settle() -> tuple[PlannedCommit, Plan | None]:
+            ticket = self._log.ticket()
+            made = finish(ticket) if finish is not None else None
+            edits: list[EditBatch] = [*made.edits, progress] if made is not None else [progress]
+            objects = made.objects if made is not None else ()
+            inline = [part for o in objects if not o.path for part in o.encoded.parts]
+            commit = self._log.plan(ticket, edits, inline)
+            reach(CrashPoint.AFTER_PLAN)
+            return commit, made
+
         return PreparedFlush(
-            planned=commit,
-            objects=planned.objects if planned is not None else (),
+            settle,
+            (),
             next_offset=extent.next_offset,
             first_seen=extent.first_seen,
-            messages=len(extent.starts),
+            messages=messages,
             raw_bytes=extent.length,
-            plan=planned,
         )
 
-    def _mark_after(self, extent: Extent, copy: bytearray | bytes) -> Mark:
+    def _mark_after(self, extent: Extent, copy: Buffer) -> Mark:
         """The mark at the end of this extent, or at the file's end with the blank record's header in it."""
         mark = self.mark
-        if mark.offset != extent.start or self._source.file_start(extent.start) == extent.start:
+        if mark.offset != extent.start:
+            raise Corrupt(
+                "a flush does not begin where the one before it ended",
+                expected=mark.offset,
+                found=extent.start,
+            )
+        if self._source.file_start(extent.start) == extent.start:
             mark = Mark(extent.start, 0, extent.start)
         crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))
         return Mark(extent.next_offset, crc, mark.crc_from)
 
 
-def _halves(extent: Extent) -> tuple[Extent, Extent]:
-    """The extent cut at a record near its middle; only the second half may end the file."""
+def _own(compressed: Compressed) -> Compressed:
+    """A block that was not worth compressing still lies in the gathered bytes, whose memory is about to be used again."""
+    stored, codec, crc = compressed
+    return (bytes(stored), codec, crc) if codec == CODEC_NONE else compressed
+
+
+def _halves(part: _Part) -> tuple[_Part, _Part]:
+    """The part cut at a record near its middle; only the second half may end the file."""
+    extent, rows = part.extent, part.batch.headers
     middle = len(extent.starts) // 2
-    cut = PhysicalOffset(extent.start + int(extent.starts[middle]))
+    at = int(extent.starts[middle])
+    cut = PhysicalOffset(extent.start + at)
     first = Extent(
         extent.start, cut, cut, extent.starts[:middle], extent.sizes[:middle], b"", extent.first_seen, False
     )
     second = Extent(
-        cut, extent.end, extent.next_offset, extent.starts[middle:] - extent.starts[middle], extent.sizes[middle:],
+        cut, extent.end, extent.next_offset, extent.starts[middle:] - at, extent.sizes[middle:],
         extent.blank_header, extent.first_seen, extent.file_finished,
     )  # fmt: skip
-    return first, second
+    buffer, topics = part.batch.buffer, part.batch.topics  # rows keep their positions in the whole copy
+    return (
+        _Part(first, MessageBatch(buffer, rows[:middle], topics), part.copy[:at]),
+        _Part(second, MessageBatch(buffer, rows[middle:], topics), part.copy[at:]),
+    )
 
 
 def queue_ends(state: ArchiveState, routed: Routed, lineage: int) -> QueueEnds:

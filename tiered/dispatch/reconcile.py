@@ -61,7 +61,7 @@ def rewind_edit(
     cuts: dict[tuple[str, int, int], _Cut] = {}
     for run in runs_behind(state, lineage, offset):
         key = (run.queue.topic, run.queue.queue_id, run.generation)
-        found = _cut_of(reader, run, offset)
+        found = _cut_of(state, reader, run, offset)
         if key not in cuts or found.max_offset < cuts[key].max_offset:
             cuts[key] = found
     ordered = sorted(cuts.items())
@@ -81,10 +81,14 @@ def rewind_edit(
     )
 
 
-def _cut_of(reader: RunReader, run: RunState, offset: int) -> _Cut:
-    """End of a run's records below ``offset``: its own start when there is none."""
+def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) -> _Cut:
+    """End of a run's records below ``offset``; when there is none, the end of the run before it: a gap between them was part of
+    the lost tail too, and if it is real the broker's next record shows it again."""
     columns = reader.columns(run, ("physical_offset", "size", "queue_offsets"))
     kept = int(np.searchsorted(columns["physical_offset"], offset))
     owned = int(columns["queue_offsets"][:kept].astype(np.int64).sum())
     size = int(columns["size"][:kept].astype(np.int64).sum())
+    if not kept:
+        before = [r.end for r in state.runs(run.queue, run.generation) if r.start < run.start]
+        return _Cut(max(before, default=run.start), run.first_flat_offset)
     return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)

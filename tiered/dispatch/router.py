@@ -93,6 +93,12 @@ class QueueEnds:
     highest_generation: Ints
 
 
+def unknown_ends(queues: int) -> QueueEnds:
+    """Ends of queues nobody asked the fold for: enough to find where the cuts are."""
+    zeros = np.zeros(queues, dtype=np.int64)
+    return QueueEnds(np.zeros(queues, dtype=bool), zeros, zeros, zeros, zeros)
+
+
 @dataclass(frozen=True, slots=True)
 class Segments:
     """Stretches of contiguous queue offsets, in sorted order.
@@ -119,22 +125,32 @@ class Offsets:
     owned: Ints
 
 
-def place(batch: MessageBatch, properties: PropertyColumns, routed: Routed, ends: QueueEnds) -> Offsets:
-    """Queue offsets in sorted order; the off-queue queue's are numbered on from its end."""
+def place(batch: MessageBatch, properties: PropertyColumns, routed: Routed) -> Offsets:
+    """Queue offsets in sorted order; the off-queue queue's are numbered from 0 until ``renumbered``."""
     offset = batch.headers["queue_offset"][routed.order].astype(np.int64)
     owned = properties.queue_offsets[routed.order].astype(np.int64)
     if routed.off_queue is not None:
         lo, hi = routed.group_start[routed.off_queue : routed.off_queue + 2].tolist()
-        start = int(ends.max_offset[routed.off_queue]) if ends.present[routed.off_queue] else 0
-        offset[lo:hi] = np.arange(start, start + hi - lo)
+        offset[lo:hi] = np.arange(hi - lo)
         owned[lo:hi] = 1
     return Offsets(offset, np.maximum(owned, 1))
+
+
+def renumbered(offsets: Offsets, routed: Routed, ends: QueueEnds) -> Offsets:
+    """``place``'s offsets with those of the off-queue queue numbered on from its end."""
+    if routed.off_queue is None or not ends.present[routed.off_queue]:
+        return offsets
+    lo, hi = routed.group_start[routed.off_queue : routed.off_queue + 2].tolist()
+    offset = offsets.queue_offset.copy()
+    offset[lo:hi] += int(ends.max_offset[routed.off_queue])
+    return Offsets(offset, offsets.owned)
 
 
 def split(routed: Routed, offsets: Offsets, ends: QueueEnds) -> Segments:
     """Cut every queue's rows where offsets do not follow each other; decide gap or new generation for each cut.
 
-    An offset above what is expected leaves a gap; one below it means that the queue began again: a new generation.
+    An offset above what is expected leaves a gap; one below it means that the queue began again: a new generation. Where the
+    cuts are depends on the rows alone (``start``, ``group``, ``first_offset``, ``ordinal``); the rest on the fold's ``ends``.
     """
     group, first = routed.group, routed.group_start[:-1]
     offset = offsets.queue_offset

@@ -175,12 +175,13 @@ class PosixProvider:
         self._make_directory(directory)
         try:
             return os.open(temporary, flags, 0o644)
-        except FileNotFoundError:
-            # Somebody removed a directory that this process knew: make it again, once.
-            with self._lock:
-                self._ready.clear()
-            self._make_directory(directory)
-            return os.open(temporary, flags, 0o644)
+        except FileNotFoundError as error:
+            raise Unavailable(
+                "a directory of the archive is gone: unmounted, or deleted under the running daemon",
+                directory=directory,
+                url=self.url,
+                hint="mount it again; nothing is written to a place that only looks like the archive",
+            ) from error
 
     def _make_directory(self, directory: str) -> None:
         """Make ``directory``; fsync every level up to the root's parent, those another process just made included."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
+from tiered.provider.resolve import put_own
 from tiered.provider.wrap import driver_key, driver_of, is_after_unknown
 
 RACERS = 32
@@ -127,7 +128,7 @@ class _Probe:
 
     def _second_put(self) -> None:
         key = self._key(0)
-        first = self._provider.put(key, [b"first"])
+        first = put_own(self._provider, key, [b"first"])
         self._clock_offset_ms = first.date_ms - self._clock.now_ms()
         problem = None
         try:
@@ -223,7 +224,7 @@ class _Probe:
     def _suffix(self) -> None:
         data = bytes(range(256)) * 4
         key = self._key(2)
-        self._provider.put(key, [data])
+        put_own(self._provider, key, [data])
         problem = None
         for asked, wanted in ((-100, data[-100:]), (-5000, data), (-1024, data)):
             found = self._provider.get(key, asked)
@@ -253,7 +254,7 @@ class _Probe:
         listed: list[str] = []
         ours = f"{self._base}{self._common}f"
         for key in keys:
-            self._provider.put(key, [b"x"])
+            put_own(self._provider, key, [b"x"])
             listed = [stored.key for stored in self._provider.list(ours)]
             if key not in listed:
                 return "a key was not listed right after it was put"

@@ -255,6 +255,13 @@ class S3Provider:
             return request()
         except _FOREIGN as error:
             self._raise(verb, key, error)
+        except RecursionError:  # botocore asks again and again where a redirect without a region leads to
+            hint = (
+                "correct store.region and store.endpoint (https, not http?): they must name the S3 API itself"
+            )
+            raise Invalid(
+                "the store redirects and does not say where to", key=key, url=self.url, hint=hint
+            ) from None
 
     def _raise(self, verb: str, key: str, error: Exception) -> NoReturn:
         secrets = (self._store.access_key_id, self._store.secret_access_key, self._store.session_token)

@@ -67,6 +67,10 @@ class CommitLogSource(Protocol):
         """A private copy of [start, end), from the held link when there is one (one file). ``NotFound`` if bytes are gone."""
         ...
 
+    def copy_into(self, start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
+        """The same into memory of the caller's, ``end - start`` bytes. After an error its content is undefined."""
+        ...
+
     def copy_local(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
         """The same from the broker's own directory, never from a held link: for comparing a broker with its archive."""
         ...
@@ -89,6 +93,10 @@ class CommitLogSource(Protocol):
 
     def release(self, up_to: PhysicalOffset) -> None:
         """Let go of links of files that lie wholly below ``up_to``."""
+        ...
+
+    def disown(self) -> None:
+        """Read no held file any more that is not the broker's own now: a new lineage leaves the former broker's log behind."""
         ...
 
     def held_bytes(self) -> int:

@@ -19,6 +19,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._table: FileTable | None = None
         self._own_identity: dict[int, tuple[int, int]] = {}
+        self._disowned: set[tuple[int, int]] = set()
 
     def table(self, *, force: bool = False) -> FileTable:
         """Every readable file; ``force`` looks at the directories whatever their change time says."""
@@ -44,16 +45,27 @@ class Catalog:
         with self._lock:
             before = self._table
             table = self.table()
-            linked = self._links.link(self._files.table.files)
-            went = self._links.enforce(changed=linked or table is not before, forget=self._forget)
-            if linked or went:
-                self._table = self._join()
+            linked = went = False
+            try:
+                linked = self._links.link(self._files.table.files)
+            finally:  # a full disk, where no link can be made, is just when something must be let go
+                went = self._links.enforce(changed=linked or table is not before, forget=self._forget)
+                if linked or went:
+                    self._table = self._join()
 
     def release(self, up_to: PhysicalOffset) -> None:
         """Let go of links of files wholly below ``up_to``."""
         with self._lock:
             if self._links.release(up_to):
                 self._table = None
+
+    def disown(self) -> None:
+        """Read no held file any more that is not the broker's own now. The links stay."""
+        with self._lock:
+            self.table(force=True)
+            own = {file.identity for file in self._files.table.files}
+            self._disowned.update(f.identity for f in self._links.files() if f.identity not in own)
+            self._table = None
 
     def held_bytes(self) -> int:
         """Bytes that only the hold keeps alive."""
@@ -76,8 +88,12 @@ class Catalog:
         present = {f.base for f in (*own.files, *growing)}
         newest = max(present, default=None)
         chosen: dict[int, LogFile] = {}
-        for file in self._links.files():
+        links = self._links.files()
+        self._disowned &= {file.identity for file in links}  # an inode that was let go may be used again
+        for file in links:
             if file.base in present or (newest is not None and file.end > newest):
+                continue
+            if file.identity in self._disowned:
                 continue
             other = chosen.get(file.base)
             if other is None or self._rank(file) > self._rank(other):

@@ -30,15 +30,19 @@ class BrokerLife:
         self._lock_fd: tuple[int, int] | None = None  # inode, descriptor
 
     def mark(self) -> BrokerMark:
-        """(inode, mtime in ns) of both files, which the broker writes anew at every start."""
+        """(inode, mtime in ns) of both files; every start writes ``lock`` anew, and makes or rewrites ``abort``."""
         return BrokerMark(self._stat("lock"), self._stat("abort"))
 
     def start_ms(self) -> int | None:
-        """When the running broker started; ``None`` if none runs, for then nothing is going to be overwritten."""
-        abort = self._stat("abort")
-        if abort is None or not self._running():
+        """When the running broker started; ``None`` if none runs, for then nothing is going to be overwritten.
+
+        A broker writes ``lock`` at every start, after recovery and before it appends. ``abort`` does not say it: 4.9 leaves
+        the one of a life that ended uncleanly as it is, and only 5.x writes it anew.
+        """
+        lock = self._stat("lock")
+        if lock is None or not self._running():
             return None
-        return abort[1] // 1_000_000
+        return lock[1] // 1_000_000
 
     def _stat(self, name: str) -> tuple[int, int] | None:
         if not self._store_dir:

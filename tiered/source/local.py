@@ -83,7 +83,9 @@ class LocalCommitLog:
         with self._walking:
             try:
                 return self._read(self._catalog.table(), start, max_bytes, max_records)
-            except NotFound:  # deleted or replaced since the scan: the next look knows, and the hold may have it
+            except (
+                NotFound
+            ):  # deleted or replaced since the scan: the next look knows, and the hold may have it
                 return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
 
     def _read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
@@ -253,21 +255,27 @@ class LocalCommitLog:
 
     def copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
         """A private copy of [start, end) from the file that ``read`` reads; see ``CommitLogSource.copy``."""
+        copy = _room(start, end)
+        self.copy_into(start, end, memoryview(copy))
+        return copy
+
+    def copy_into(self, start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
+        """The same into memory of the caller's; see ``CommitLogSource.copy_into``."""
         try:
-            return self._copy(self._catalog.table(), start, end)
+            self._copy(self._catalog.table(), start, end, target)
         except NotFound:
-            return self._copy(self._catalog.table(force=True), start, end)
+            self._copy(self._catalog.table(force=True), start, end, target)
 
     def copy_local(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
         """The same from the broker's own directory."""
+        copy = _room(start, end)
         try:
-            return self._copy(self._catalog.own(), start, end)
+            self._copy(self._catalog.own(), start, end, memoryview(copy))
         except NotFound:
-            return self._copy(self._catalog.own(force=True), start, end)
+            self._copy(self._catalog.own(force=True), start, end, memoryview(copy))
+        return copy
 
-    def _copy(self, table: FileTable, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
-        if start > end:
-            raise ValueError(f"bad range [{start}, {end})")
+    def _copy(self, table: FileTable, start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
         file = table.at(start)
         if file is None or (end > file.end):
             raise NotFound(
@@ -276,12 +284,10 @@ class LocalCommitLog:
                 end=end,
                 found="no file" if file is None else f"a file that ends at {file.end}",
             )
-        copy = bytearray(end - start)
         with self._descriptors.borrow(file) as descriptor:
-            count = read_into(descriptor, memoryview(copy), start - file.base, file.path)
-        if count < len(copy):
+            count = read_into(descriptor, target, start - file.base, file.path)
+        if count < len(target):
             raise NotFound("the commitlog file is shorter than it was", path=file.path, start=start, end=end)
-        return copy
 
     # ------------------------------------------------------------------ what is there
 
@@ -334,6 +340,10 @@ class LocalCommitLog:
         """Let go of files wholly below ``up_to``."""
         self._catalog.release(up_to)
 
+    def disown(self) -> None:
+        """Read no held file any more that is not the broker's own now; see ``CommitLogSource.disown``."""
+        self._catalog.disown()
+
     def held_bytes(self) -> int:
         """Bytes that only the hold keeps alive."""
         return self._catalog.held_bytes()
@@ -368,3 +378,9 @@ def _idle(start: PhysicalOffset, reason: str = "") -> Chunk:
 
 def _gap(start: PhysicalOffset, following: PhysicalOffset, reason: str) -> Chunk:
     return Chunk(ReadStatus.GAP, start, start, following, _NONE, _NONE, reason=reason)
+
+
+def _room(start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+    if start > end:
+        raise ValueError(f"bad range [{start}, {end})")
+    return bytearray(end - start)

@@ -1,0 +1,297 @@
+"""Every byte returned was checked (S7), and the bucket alone is enough (S9).
+
+Bits are flipped, objects cut short, swapped, replaced and removed, in random places of every kind of section. A reader then gets
+exactly what the broker wrote, or an error that names the key; ``verify --deep`` finds every single one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
+from tests.kit.faultbroker import FaultBroker
+from tests.kit.oracle import Oracle, archived_queues, compare, opened
+from tiered.archive.objects import ObjectReader
+from tiered.archive.open import ReadArchive
+from tiered.archive.verify import Verifier
+from tiered.codec.object import FOOTER_BYTES
+from tiered.codec.sections import SectionKind
+from tiered.errors import Corrupt, NotFound, Refused, TieredError
+
+ROOT = "DefaultCluster/broker-a"
+FLIPS_A_KIND = 4
+
+
+class Made:
+    """A sound archive, made once; tests work on copies."""
+
+    def __init__(self, directory: Path, oracle: Oracle) -> None:
+        self.directory = directory
+        self.oracle = oracle
+        self.url = f"file://{directory}"
+        self.model = {q: [r.data for r in records] for q, records in oracle.queues().items()}
+
+    def copy(self, to: Path) -> Made:
+        shutil.copytree(self.directory, to)
+        return Made(to, self.oracle)
+
+    def path(self, key: str) -> Path:
+        return self.directory / key
+
+    def keys(self, area: str) -> list[str]:
+        base = self.directory / ROOT / area
+        return sorted(str(p.relative_to(self.directory)) for p in base.rglob("*") if p.is_file())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Some commits with inline data, some with objects, checkpoints, two epochs."""
+    work = tmp_path_factory.mktemp("made")
+    broker = FaultBroker.started(work / "store", 150, topics=("Orders",), queues=2)
+    url = f"file://{work / 'archive'}"
+    settings = {**SMALL_FLUSHES, "dispatch.block_bytes": 4096, "archive.checkpoint_commits": 2}
+    assert Daemon(work, work / "store", url, **settings).once() == 0
+    broker.write(150)
+    objects = {**settings, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536}
+    assert Daemon(work, work / "store", url, **objects).once() == 0
+    broker.close()
+    made = Made(work / "archive", broker.oracle)
+    assert compare(made.url, made.oracle).good
+    assert len(made.keys("data")) >= 2
+    assert len(made.keys("checkpoint")) >= 2
+    return made
+
+
+def serve_nothing_wrong(archive: Made) -> TieredError | None:
+    """Read everything, queue by queue; what is served must be right. The error met, if one was."""
+    try:
+        read = opened(archive.url)
+    except TieredError as error:
+        return error
+    met: TieredError | None = None
+    try:
+        found = archived_queues(read, 1)
+    except TieredError as error:
+        found, met = {}, error
+    assert met is not None or {q: [data for _, data in r] for q, r in found.items()} == archive.model
+    return met
+
+
+def damage_found(archive: Made) -> list[tuple[str, str]]:
+    """(key, text) of each damage that ``verify --deep`` reports; an archive that cannot be opened is one, too."""
+    try:
+        report = Verifier(opened(archive.url)).run(deep=True)
+    except TieredError as error:
+        assert isinstance(error, Corrupt | Refused | NotFound), error
+        return [(str(error.fields.get("key", "")), str(error))]
+    return [(d.key, f"{d.what} {d.detail}") for d in report.damage]
+
+
+def places(archive: ReadArchive) -> dict[str, list[tuple[str, int, int]]]:
+    """Ranges [start, end) of stored bytes by kind of section: (key, start, end)."""
+    found: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    objects: ObjectReader = archive.objects
+    for item in archive.state.objects():
+        key = objects.key_of(item)
+        for number, (position, length, _) in item.sections.items():
+            if length:
+                found[f"section {SectionKind(number).name}"].append((key, position, position + length))
+        table = objects.block_table(item)
+        last = table[-1]
+        found["blocks"].append((key, 0, int(last["position"]) + int(last["stored_length"])))
+        found["object footer"].append((key, item.length - FOOTER_BYTES, item.length))
+    head = archive.state.head()
+    assert head is not None
+    for seq in range(head.seq + 1):
+        key = archive.keys.commit(seq)
+        whole = archive.reader.provider.head(key).length
+        read = archive.reader.read(seq)
+        assert read is not None
+        found["commit edits and footer"].append((key, read.inline_length, whole))
+    found["identity"].append((f"{ROOT}/archive.json", 0, archive.reader.provider.head(f"{ROOT}/archive.json").length))
+    return found
+
+
+def flip(path: Path, position: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_the_sound_archive_is_found_sound(made: Made) -> None:
+    assert serve_nothing_wrong(made) is None
+    assert damage_found(made) == []
+
+
+def test_flipped_bits_in_every_kind_of_section(made: Made, tmp_path: Path) -> None:
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(11)
+    kinds = places(opened(archive.url))
+    names = {SectionKind(n).name for item in opened(archive.url).state.objects() for n in item.sections}
+    assert {f"section {name}" for name in names} <= set(kinds)
+    assert {"blocks", "object footer", "commit edits and footer"} <= set(kinds)
+    missed: list[str] = []
+    positions = 0
+    for kind, ranges in sorted(kinds.items()):
+        for _ in range(FLIPS_A_KIND):
+            key, start, end = chance.choice(ranges)
+            position, bit = chance.randrange(start, end), chance.randrange(8)
+            path = archive.path(key)
+            sound = path.read_bytes()
+            flip(path, position, bit)
+            error = serve_nothing_wrong(archive)
+            damage = damage_found(archive)
+            path.write_bytes(sound)
+            assert damage or kind == "identity", f"{kind} {position} {key}"
+            where = f"{kind}: bit {bit} of byte {position} of {key}"
+            if not any(key in (named, *text.split()) or key in text for named, text in damage):
+                missed.append(f"{where}: verify says {damage}")
+            if error is not None and key not in str(error):
+                missed.append(f"{where}: the reader's error does not name the key: {error}")
+            if kind == "blocks":
+                assert error is not None, where
+                positions += "position=" in str(error)
+                if not any("position=" in text for _, text in damage):
+                    missed.append(f"{where}: no position in {damage}")
+    assert missed == []
+    assert positions == FLIPS_A_KIND
+
+
+def test_cut_short_at_random_places(made: Made, tmp_path: Path) -> None:
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(12)
+    for key in archive.keys("data") + archive.keys("commit"):
+        path = archive.path(key)
+        sound = path.read_bytes()
+        path.write_bytes(sound[: chance.choice([0, 1, len(sound) - 1, chance.randrange(len(sound))])])
+        serve_nothing_wrong(archive)
+        damage = damage_found(archive)
+        path.write_bytes(sound)
+        assert any(key in named + text for named, text in damage), (key, damage)
+
+
+@pytest.mark.parametrize("area", ["data", "commit"])
+def test_two_swapped(made: Made, tmp_path: Path, area: str) -> None:
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(13)
+    for _ in range(5):
+        one, two = (archive.path(key) for key in chance.sample(archive.keys(area), 2))
+        first, second = one.read_bytes(), two.read_bytes()
+        one.write_bytes(second)
+        two.write_bytes(first)
+        error = serve_nothing_wrong(archive)  # commits that a checkpoint covers and that hold no data are not read
+        damage = damage_found(archive)
+        one.write_bytes(first)
+        two.write_bytes(second)
+        assert damage, "swapped objects were not found"
+        assert error is not None or area == "commit"
+
+
+@pytest.mark.parametrize("area", ["data", "commit"])
+def test_one_removed(made: Made, tmp_path: Path, area: str) -> None:
+    """The last commit is spared: without it the archive is just younger."""
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(14)
+    for key in chance.sample(archive.keys(area)[: -1 if area == "commit" else None], 2):
+        sound = archive.path(key).read_bytes()
+        archive.path(key).unlink()
+        serve_nothing_wrong(archive)
+        damage = damage_found(archive)
+        archive.path(key).write_bytes(sound)
+        assert any(key in named + text for named, text in damage), (key, damage)
+
+
+def test_an_object_of_another_archive(made: Made, tmp_path: Path) -> None:
+    """The same broker's data, of another archive: nothing fits by accident."""
+    archive = made.copy(tmp_path / "archive")
+    broker = FaultBroker.started(tmp_path / "store", 500)
+    other = Daemon(tmp_path, tmp_path / "store", f"file://{tmp_path / 'other'}", **SMALL_FLUSHES)
+    assert other.once() == 0
+    broker.close()
+    foreign = tmp_path / "other" / archive.keys("commit")[1]
+    archive.path(archive.keys("commit")[1]).write_bytes(foreign.read_bytes())
+    serve_nothing_wrong(archive)
+    assert damage_found(archive)
+
+
+def test_damaged_checkpoints_count_as_absent(made: Made, tmp_path: Path) -> None:
+    """A fold is rebuilt from what verifies: the reader never notices, at worst it reads more commits."""
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(15)
+    for key in archive.keys("checkpoint") + archive.keys("shard"):
+        path = archive.path(key)
+        sound = path.read_bytes()
+        for cut in (True, False):
+            if cut:
+                path.write_bytes(sound[: chance.randrange(len(sound))])
+            else:
+                flip(path, chance.randrange(len(sound)), chance.randrange(8))
+            assert serve_nothing_wrong(archive) is None
+            assert any(key in named + text for named, text in damage_found(archive)), key
+            path.write_bytes(sound)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*TIERED, *words], capture_output=True, check=False)
+
+
+def test_the_commands_tell_and_never_serve(made: Made, tmp_path: Path) -> None:
+    archive, chance = made.copy(tmp_path / "archive"), random.Random(16)
+    (topic, queue), wanted = next(iter(archive.model.items()))
+    words = ("--topic", topic, "--queue", str(queue), "--count", "0", "--format", "raw")
+    assert run("read", "--archive", archive.url, *words).stdout == b"".join(wanted)
+    fine = run("verify", "--deep", "--archive", archive.url, "--json")
+    assert fine.returncode == 0
+    assert json.loads(fine.stdout)["messages"] == 300
+    read = opened(archive.url)
+    item = next(o for o in read.state.objects() if o.path)
+    key = read.objects.key_of(item)
+    row = chance.choice(read.objects.block_table(item))
+    flip(archive.path(key), int(row["position"]) + chance.randrange(int(row["stored_length"])), 3)
+    told = run("verify", "--deep", "--archive", archive.url, "--json")
+    assert told.returncode == 1
+    answer = json.loads(told.stdout)
+    assert answer["verdict"] == "DAMAGED"
+    assert [d["key"] for d in answer["damage"]] == [key]
+    assert f"position={int(row['position'])}" in answer["damage"][0]["detail"]
+    failed = 0
+    for (topic, queue), wanted in archive.model.items():
+        words = ("--topic", topic, "--queue", str(queue), "--count", "0", "--format", "raw")
+        got = run("read", "--archive", archive.url, *words)
+        assert b"".join(wanted).startswith(got.stdout)
+        assert (got.returncode == 0) == (got.stdout == b"".join(wanted))
+        if got.returncode:
+            failed += 1
+            assert got.returncode == Corrupt.exit_code
+            assert key.encode() in got.stderr.replace(b"\n", b"")
+            assert b"Traceback" not in got.stderr
+    assert failed == 1
+
+
+@pytest.fixture
+def alone(made: Made, tmp_path: Path) -> Iterator[Made]:
+    """A copy with nothing local beside it."""
+    yield made.copy(tmp_path / "archive")
+
+
+@pytest.mark.parametrize("gone", [(), ("checkpoint",), ("shard",), ("checkpoint", "shard")])
+def test_the_bucket_alone_is_enough(alone: Made, tmp_path: Path, gone: tuple[str, ...]) -> None:
+    """No local file, no checkpoints: every message is there, and a daemon goes on from it."""
+    for area in gone:
+        shutil.rmtree(alone.directory / ROOT / area)
+    assert serve_nothing_wrong(alone) is None
+    left = {key for key, _ in damage_found(alone)}
+    assert left == (set(alone.keys("checkpoint")) if gone == ("shard",) else set())
+    shutil.copytree(alone.oracle.store, tmp_path / "store")
+    broker = FaultBroker(tmp_path / "store", topics=("Orders",), queues=2)
+    broker.open()
+    broker.write(100)
+    daemon = Daemon(tmp_path, tmp_path / "store", alone.url, **SMALL_FLUSHES)
+    assert daemon.once() == 0, daemon.output()
+    verdict = compare(alone.url, broker.oracle)
+    assert verdict.good, verdict
+    assert verdict.readable == 400
+    broker.close()

@@ -1,0 +1,328 @@
+"""The composition root: what it waits for, what it refuses, what it tells while it opens, and how ``--once`` ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.assemble import KEYS, assemble, memory, open_log
+from tests.kit.command import tiered
+from tests.kit.pipeline import Crafted
+from tiered import crashpoint
+from tiered.archive.log import Claim
+from tiered.clock import ManualClock, SystemClock
+from tiered.crashpoint import CrashPoint
+from tiered.daemon import app
+from tiered.daemon.app import Daemon
+from tiered.daemon.config import load
+from tiered.daemon.notify import Notifier
+from tiered.daemon.once import TORN_SECONDS, PresentEnd
+from tiered.daemon.parts import Choices
+from tiered.errors import Corrupt, Fenced, Refused, TieredError, Unavailable
+from tiered.metrics import Metrics
+from tiered.model import MessageQueue, PhysicalOffset
+from tiered.provider.memory import MemoryProvider, named_objects
+from tiered.settings import Hold, Source
+from tiered.source.local import LocalCommitLog
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Crafted:
+    made = Crafted(tmp_path / "store", file_bytes=1 << 16)
+    for number in range(20):
+        made.send(queue_id=number % 2)
+    return made
+
+
+def daemon(
+    broker: Crafted, url: str, *, clock: Any = None, once: bool = True, sets: dict[str, object] | None = None
+) -> Daemon:
+    given: dict[str, object] = {
+        "source.store_dir": str(broker.store), "archive.url": url, "web.port": -1, "hold.max_disk_percent": 99, **(sets or {}),
+    }  # fmt: skip
+    return Daemon(
+        load(None, {}, given),
+        Choices(once=once),
+        clock or SystemClock(),
+        Metrics(),
+        threading.Event(),
+        Notifier(None),
+    )
+
+
+def store_of(name: str) -> MemoryProvider:
+    return MemoryProvider(name, SystemClock(), named_objects(name))
+
+
+def test_once_in_this_process(broker: Crafted) -> None:
+    one = daemon(broker, "memory://app-once")
+    assert one._is_ready() == (False, "starting")
+    assert one._live() == (True, "live")
+    with ExitStack() as stack:
+        assert one.run(stack) == 0
+        text = one._expose().decode()
+        status = one._status()
+    assert one._is_ready() == (True, "ready")
+    log = open_log(store_of("app-once"), ManualClock())
+    assert sum(q.messages for q in log.proven().queues()) == 20
+    assert one._metrics.value("tiered_ready") == 1
+    assert f"proven_bytes {float(broker.position)}" in text
+    assert (status["ready"], status["problem"], status["messages"]) == (True, None, 20)
+
+
+def test_the_probe_runs_once_per_address(broker: Crafted) -> None:
+    state = Path(f"{broker.store}.tiered")
+    for _ in range(2):
+        with ExitStack() as stack:
+            assert daemon(broker, "memory://app-probe").run(stack) == 0
+    assert (state / "probed").read_text().startswith("memory://app-probe ")
+    with ExitStack() as stack:
+        assert daemon(broker, "memory://app-probe-2").run(stack) == 0
+    assert (state / "probed").read_text().startswith("memory://app-probe-2 ")
+
+
+def test_a_fence_is_recorded_where_a_restart_finds_it(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        assert daemon(broker, "memory://app-fence").run(stack) == 0
+    broker.send()
+    one = daemon(broker, "memory://app-fence")
+    rival_clock = ManualClock()
+
+    def rival(*_: object) -> None:
+        log = open_log(store_of("app-fence"), rival_clock, writer=b"R" * 16)
+        log.claim(Claim(lineage=1, host="rival"), 0, before_try=lambda head: None)
+
+    monkeypatch.setattr(one, "_ready", rival)  # right after our epoch was claimed
+    with pytest.raises(Fenced), ExitStack() as stack:
+        one.run(stack)
+    assert (Path(f"{broker.store}.tiered") / "fenced").read_text().startswith("another writer took")
+    assert one._metrics.value("tiered_fenced_total") == 1
+    with pytest.raises(Refused, match="--take-over"), ExitStack() as stack:
+        daemon(broker, "memory://app-fence").run(stack)
+
+
+def test_an_error_is_what_readyz_says(broker: Crafted) -> None:
+    log = open_log(store_of("app-foreign"), ManualClock())
+    log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
+    store = store_of("app-foreign")
+    store.put(
+        KEYS.identity, [store.get(KEYS.identity).data.replace(b"broker-a", b"broker-z")], create_only=False
+    )
+    one = daemon(broker, "memory://app-foreign")
+    with pytest.raises(TieredError, match="foreign"), ExitStack() as stack:
+        one.run(stack)
+
+
+# ---- a store that is away
+
+
+def opening(one: Daemon, failures: int) -> tuple[list[int], Any]:
+    tries: list[int] = []
+
+    def make(stack: ExitStack) -> Any:
+        tries.append(1)
+        if len(tries) <= failures:
+            raise Unavailable("away")
+        return "parts"
+
+    with ExitStack() as stack:
+        return tries, one._open(stack, make)
+
+
+def test_an_archive_that_was_open_here_before_is_waited_for(broker: Crafted) -> None:
+    (Path(f"{broker.store}.tiered") / "metadata").mkdir(parents=True)
+    clock = ManualClock()
+    one = daemon(broker, "memory://", clock=clock, once=False)
+    tries, parts = opening(one, 7)
+    assert (len(tries), parts) == (8, "parts")
+    assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 30 + 30
+    assert one._is_ready() == (False, "away")
+
+
+def test_an_address_that_was_never_right_is_told_at_once(broker: Crafted) -> None:
+    clock = ManualClock()
+    with pytest.raises(Unavailable, match="away"):
+        opening(daemon(broker, "memory://", clock=clock, once=False), 1)
+    (Path(f"{broker.store}.tiered") / "metadata").mkdir(parents=True)
+    with pytest.raises(Unavailable, match="away"):
+        opening(daemon(broker, "memory://", clock=clock, once=True), 1)
+    assert clock.monotonic() == 0
+
+
+def test_a_stop_ends_the_waiting(broker: Crafted) -> None:
+    (Path(f"{broker.store}.tiered") / "metadata").mkdir(parents=True)
+
+    class Stops(ManualClock):
+        def wait(self, seconds: float, event: threading.Event | None = None) -> bool:
+            assert event is not None
+            event.set()
+            return super().wait(seconds, event)
+
+    tries, parts = opening(daemon(broker, "memory://", clock=Stops(), once=False), 100)
+    assert (len(tries), parts) == (1, None)
+
+
+# ---- pages
+
+
+def test_pages_of_a_daemon(broker: Crafted, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = daemon(broker, "memory://app-pages", sets={"web.port": 0})
+    seen: dict[str, tuple[int, bytes]] = {}
+    ready = one._ready
+
+    def ask() -> None:
+        port = int((Path(f"{broker.store}.tiered") / app.WEB_PORT_FILE).read_text())
+        for moment in ("before", "after"):
+            for page in ("healthz", "readyz", "metrics", "status", "nope"):
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10) as answer:
+                        seen[f"{moment} {page}"] = answer.status, answer.read()
+                except urllib.error.HTTPError as error:
+                    seen[f"{moment} {page}"] = error.code, error.read()
+                    error.close()
+            if moment == "before":
+                ready()
+
+    monkeypatch.setattr(one, "_ready", ask)
+    with ExitStack() as stack:
+        assert one.run(stack) == 0
+    assert seen["before healthz"][0] == seen["after healthz"][0] == 200
+    assert (seen["before readyz"][0], seen["after readyz"][0]) == (503, 200)
+    assert b"starting" in seen["before readyz"][1]
+    assert seen["before nope"][0] == 404
+    status = json.loads(seen["after status"][1])
+    assert status["ready"] is True
+    assert status["local_end"] == broker.position
+    assert b"lag_bytes" in seen["after metrics"][1]
+    assert not (Path(f"{broker.store}.tiered") / app.WEB_PORT_FILE).exists()
+
+
+# ---- crash points
+
+
+def test_a_crash_point_counts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(app.os, "_exit", ended.append)
+    try:
+        app._install_crash(None)
+        crashpoint.reach(CrashPoint.AFTER_COMMIT)
+        app._install_crash(f"{int(CrashPoint.AFTER_COMMIT)}:3")
+        for point in (CrashPoint.AFTER_COMMIT, CrashPoint.BEFORE_COMMIT, CrashPoint.AFTER_COMMIT):
+            crashpoint.reach(point)
+        assert ended == []
+        crashpoint.reach(CrashPoint.AFTER_COMMIT)
+        assert ended == [137]
+        app._install_crash(str(int(CrashPoint.BEFORE_COMMIT)))
+        crashpoint.reach(CrashPoint.BEFORE_COMMIT)
+        assert ended == [137, 137]
+    finally:
+        crashpoint.install(None)
+
+
+# ---- the end of --once
+
+
+class TestPresentEnd:
+    """What lies behind the last record."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def end(self, broker: Crafted, clock: ManualClock) -> Any:
+        source = LocalCommitLog(Source(store_dir=str(broker.store)), Hold(max_disk_percent=99), clock)
+        yield PresentEnd(source, clock)
+        source.close()
+
+    def test_zeros_are_an_end(self, end: PresentEnd) -> None:
+        assert end.reached(PhysicalOffset(500), "")
+        assert end.reached(PhysicalOffset(500), "records of a former run of the broker lie here; waiting")
+
+    def test_a_record_that_is_being_written_is_waited_for(self, end: PresentEnd, clock: ManualClock) -> None:
+        assert not end.reached(PhysicalOffset(500), "unreadable: half of it")
+        clock.advance(TORN_SECONDS - 0.1)
+        assert not end.reached(PhysicalOffset(500), "unreadable: half of it")
+        assert not end.reached(PhysicalOffset(700), "unreadable: half of the next"), (
+            "another place, another wait"
+        )
+        clock.advance(TORN_SECONDS - 0.1)
+        assert not end.reached(PhysicalOffset(700), "unreadable: half of the next")
+
+    def test_leftovers_are_named_and_passed(
+        self, end: PresentEnd, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        end.reached(PhysicalOffset(500), "unreadable: unknown magic")
+        clock.advance(TORN_SECONDS)
+        with caplog.at_level(logging.WARNING, "tiered.daemon"):
+            assert end.reached(PhysicalOffset(500), "unreadable: unknown magic")
+        assert [r.found for r in caplog.records] == ["unknown magic"]  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        ("position", "reason"),
+        [(0, "unreadable: unknown magic"), (500, "unreadable: record of 90 bytes, 5 bytes are left")],
+    )
+    def test_what_no_broker_leaves_is_damage(
+        self, end: PresentEnd, clock: ManualClock, position: int, reason: str
+    ) -> None:
+        end.reached(PhysicalOffset(position), reason)
+        clock.advance(TORN_SECONDS)
+        with pytest.raises(Corrupt) as caught:
+            end.reached(PhysicalOffset(position), reason)
+        assert caught.value.fields["position"] == position
+        assert caught.value.fields["found"] == reason.removeprefix("unreadable: ")
+
+
+def test_exclusions_say_what_a_restore_loses(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tiered.daemon"), ExitStack() as stack:
+        one = daemon(broker, "memory://app-excluded", sets={"source.exclude_topics": ["Orders"]})
+        assert one.run(stack) == 0
+    assert any("restore lacks their messages" in r.getMessage() for r in caplog.records)
+    log = open_log(store_of("app-excluded"), ManualClock())
+    assert list(log.proven().queues()) == []
+
+
+def test_metadata_that_is_lost_is_rebuilt(broker: Crafted) -> None:
+    for kind in ("rocksdb", "json", "memory"):
+        broker.send()
+        with ExitStack() as stack:
+            assert daemon(broker, "memory://app-meta", sets={"state.metadata": kind}).run(stack) == 0
+    clock = ManualClock()
+    fold = open_log(store_of("app-meta"), clock).proven()
+    assert fold.queue(MessageQueue("Orders", 0)).messages == 13  # type: ignore[union-attr]
+
+
+def test_run_says_where_a_setting_is_missing() -> None:
+    done = tiered("run", "--store", "/nowhere/store", "--state", "/nowhere/state")
+    assert (done.code, done.out) == (2, b"")
+    assert "archive.url is not set" in done.err
+
+
+def test_an_archive_kept_by_the_kit_equals_the_daemons(broker: Crafted) -> None:
+    """The in-process assembly of the tests and the real composition root archive the same."""
+    with ExitStack() as stack:
+        assert daemon(broker, "memory://app-same").run(stack) == 0
+    clock = ManualClock(broker.time_ms + 1000)
+    kit = assemble(broker.store, memory(clock), clock)
+    kit.settle()
+    real = open_log(store_of("app-same"), ManualClock())
+    for queue in (MessageQueue("Orders", 0), MessageQueue("Orders", 1)):
+        ours, theirs = kit.state.queue(queue), real.proven().queue(queue)
+        assert ours is not None
+        assert theirs is not None
+        assert (ours.max_offset, ours.bytes, ours.flat_end) == (
+            theirs.max_offset,
+            theirs.bytes,
+            theirs.flat_end,
+        )
+    kit.close()

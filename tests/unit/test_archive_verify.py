@@ -1,0 +1,267 @@
+"""Every byte counts: damage anywhere in an object or in the log is found, named, and never read as data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
+from tests.kit.pipeline import PREPARED, Crafted
+from tiered.archive.objects import ObjectReader
+from tiered.archive.open import ReadArchive
+from tiered.archive.state import ArchiveState
+from tiered.archive.verify import Report, Verifier
+from tiered.clock import ManualClock
+from tiered.errors import Corrupt, NotFound, TieredError
+from tiered.model import MessageQueue
+
+ORDERS = MessageQueue("Orders", 0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_060_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Counting:
+    return memory(clock)
+
+
+@pytest.fixture(params=["in objects", "inside commits"])
+def daemon(
+    request: pytest.FixtureRequest, tmp_path: Path, store: Counting, clock: ManualClock
+) -> Iterator[Assembly]:
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 20)
+    inline = {"inline_bytes": 0} if request.param == "in objects" else {}
+    made = assemble(
+        broker.store, store, clock, dispatch={"block_bytes": 4096, "object_bytes": 65_536, **inline}
+    )
+    for flush in range(3):
+        for number in range(40):
+            broker.send(
+                queue_id=number % 3, body=b"%d-%d" % (flush, number) * 20,
+                properties={"KEYS": f"k{number}", "TAGS": "t"}, sys_flag=PREPARED if number % 10 == 9 else 0,
+            )  # fmt: skip
+        made.settle()
+    cut = broker.sent[-8][0].physical_offset
+    broker.crash(cut)
+    broker.send(body=b"after")
+    made.close()
+    again = assemble(broker.store, store, clock, seed=2, dispatch={"block_bytes": 4096, **inline})
+    again.settle()
+    yield again
+    again.close()
+
+
+def opened(daemon: Assembly, store: Counting) -> ReadArchive:
+    identity = daemon.log.reader.identity
+    objects = ObjectReader(store, KEYS, identity.archive_id, cache_bytes=1 << 20)
+    return ReadArchive(identity, KEYS, daemon.state, objects, daemon.log.reader)
+
+
+def verify(daemon: Assembly, store: Counting, *, deep: bool = True, limit: int = 1000) -> Report:
+    return Verifier(opened(daemon, store)).run(deep=deep, limit=limit)
+
+
+def data_keys(daemon: Assembly, store: Counting) -> list[str]:
+    objects = opened(daemon, store).objects
+    return [objects.key_of(item) for item in daemon.state.objects()]
+
+
+def overwrite(store: Counting, key: str, data: bytes | bytearray) -> None:
+    store.put(key, [data], create_only=False)
+
+
+def test_a_sound_archive(daemon: Assembly, store: Counting) -> None:
+    steps: list[int] = []
+    report = Verifier(opened(daemon, store), steps.append).run(deep=True)
+    assert report.damage == []
+    assert report.sound
+    state = daemon.state
+    head = state.head()
+    assert head is not None
+    assert report.commits == head.seq + 1
+    assert report.objects == len(list(state.objects())) == steps[-1]
+    assert report.runs == len(list(state.runs_all())) + len(list(state.closed_parts()))
+    assert list(state.closed_parts()), "closed parts are verified too"
+    assert report.messages == 121, "what was cut by the rewind included"
+    assert report.bytes > 121 * 100
+    assert report.blocks >= report.objects
+    shallow = verify(daemon, store, deep=False)
+    assert (shallow.sound, shallow.blocks, shallow.messages) == (True, 0, 0)
+
+
+def test_a_flipped_bit_anywhere_is_found(daemon: Assembly, store: Counting) -> None:
+    key = data_keys(daemon, store)[0]
+    whole = store.get(key).data
+    chance = random.Random(7)
+    places = sorted({0, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(25))})
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(8)
+        overwrite(store, key, damaged)
+        report = verify(daemon, store)
+        assert not report.sound, f"byte {place} of {len(whole)}"
+        assert {d.key for d in report.damage} <= {key, str(ORDERS)}, place
+        assert all(d.what for d in report.damage)
+    overwrite(store, key, whole)
+    assert verify(daemon, store).sound
+
+
+def test_damage_is_never_read_as_data(daemon: Assembly, store: Counting) -> None:
+    """Whatever bit flips, a reader gets the right bytes or Corrupt."""
+    good = daemon.rows()
+    key = data_keys(daemon, store)[0]
+    whole = store.get(key).data
+    chance = random.Random(8)
+    outcomes = set()
+    for _ in range(25):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        overwrite(store, key, damaged)
+        objects = ObjectReader(store, KEYS, daemon.log.reader.identity.archive_id, cache_bytes=1 << 20)
+        try:
+            assert live_rows(daemon.state, objects) == good
+            outcomes.add("unharmed")
+        except Corrupt as error:
+            outcomes.add(f"corrupt {error.fields['key']}")
+    assert f"corrupt {key}" in outcomes
+    assert outcomes <= {f"corrupt {key}", "unharmed"}
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, -1])
+def test_a_truncated_object(daemon: Assembly, store: Counting, length: int) -> None:
+    key = data_keys(daemon, store)[0]
+    overwrite(store, key, store.get(key).data[:length])
+    report = verify(daemon, store, deep=False)
+    assert not report.sound
+    assert {d.key for d in report.damage} == {key}
+
+
+def test_a_missing_object_and_a_limit(daemon: Assembly, store: Counting) -> None:
+    keys = data_keys(daemon, store)
+    for key in keys:
+        store.delete(key)
+    report = verify(daemon, store)
+    assert {d.key for d in report.damage} >= set(keys)
+    assert len(verify(daemon, store, limit=2).damage) == 2
+
+
+def test_two_objects_swapped(daemon: Assembly, store: Counting) -> None:
+    first, second, *_ = data_keys(daemon, store)
+    overwrite(store, first, store.get(second).data)
+    report = verify(daemon, store, deep=False)
+    assert not report.sound
+    assert first in {d.key for d in report.damage}
+
+
+def test_a_commit_missing_from_the_log(daemon: Assembly, store: Counting) -> None:
+    head = daemon.state.head()
+    assert head is not None
+    store.delete(KEYS.commit(0))
+    report = verify(daemon, store)
+    assert [(d.what, d.key) for d in report.damage] == [("a commit is missing from the log", KEYS.commit(0))]
+
+
+def test_a_commit_replaced_in_the_log(daemon: Assembly, store: Counting) -> None:
+    other = store.get(KEYS.commit(1)).data
+    overwrite(store, KEYS.commit(2), other)
+    assert KEYS.commit(2) in {d.key for d in verify(daemon, store, deep=False).damage}
+
+
+def test_a_fold_that_lacks_a_run_is_not_contiguous(daemon: Assembly, store: Counting) -> None:
+    """What verify is for: a fold that does not add up."""
+    from tiered.archive.statekeys import RUN
+
+    run = next(key for key, _ in daemon.log.store.iterate(RUN))
+    daemon.log.store.put_many([], [run])
+    report = verify(daemon, store, deep=False)
+    assert "queue offsets are not contiguous" in {d.what for d in report.damage}
+    for key, _ in list(daemon.log.store.iterate(RUN)):
+        daemon.log.store.put_many([], [key])
+    assert "a queue ends elsewhere than its runs" in {
+        d.what for d in verify(daemon, store, deep=False).damage
+    }
+
+
+def test_a_reader_of_an_object_that_the_fold_lost(daemon: Assembly, store: Counting) -> None:
+    from tiered.archive.index import find_physical, query_key
+    from tiered.archive.statekeys import OBJECT
+
+    for key, _ in list(daemon.log.store.iterate(OBJECT)):
+        daemon.log.store.put_many([], [key])
+    with pytest.raises(Corrupt, match="does not know"):
+        daemon.rows()
+    assert list(query_key(daemon.state, daemon.objects, "Orders", "k1", unique=False)) == []
+    with pytest.raises(NotFound):
+        find_physical(daemon.state, daemon.objects, 0, 1)  # type: ignore[arg-type]
+
+
+def test_tables_are_cached_within_the_bound(daemon: Assembly, store: Counting) -> None:
+    identity = daemon.log.reader.identity
+    for cache_bytes, again in ((1 << 20, 0), (1, 1)):
+        objects = ObjectReader(store, KEYS, identity.archive_id, cache_bytes=cache_bytes)
+        item = next(daemon.state.objects())
+        for _ in range(2):
+            store.calls.clear()
+            objects.block_table(item)
+            objects.directory(item)
+            objects.key_filter(item)
+        assert len(store.calls) == 3 * again
+
+
+def test_blocks_are_asked_for_within_their_run(daemon: Assembly) -> None:
+    run = next(daemon.state.runs_all())
+    item = daemon.state.object(run.object)
+    assert item is not None
+    with pytest.raises(Corrupt, match="outside its run"):
+        daemon.objects.blocks(item, run, run.first_block, run.block_count + 1)
+    from dataclasses import replace
+
+    longer = replace(run, block_count=10_000)
+    with pytest.raises(Corrupt, match="too short"):
+        daemon.objects.blocks(item, longer, run.first_block, 10_000)
+
+
+def test_neighbouring_blocks_come_in_one_request(
+    daemon: Assembly, store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tiered.archive import objects as objects_module
+
+    run = max(daemon.state.runs_all(), key=lambda r: r.block_count)
+    item = daemon.state.object(run.object)
+    assert item is not None
+    assert run.block_count >= 1
+    daemon.objects.block_table(item)
+    store.calls.clear()
+    together = daemon.objects.blocks(item, run, run.first_block, run.block_count)
+    assert len(store.calls) == 1
+    monkeypatch.setattr(objects_module, "COALESCE_BYTES", 1)
+    store.calls.clear()
+    alone = daemon.objects.blocks(item, run, run.first_block, run.block_count)
+    assert len(store.calls) == run.block_count
+    assert alone == together
+
+
+def test_errors_of_the_store_are_not_damage(daemon: Assembly, store: Counting) -> None:
+    class Away(TieredError):
+        pass
+
+    archive = opened(daemon, store)
+    store.say(Away("away"))
+    with pytest.raises(Away):
+        Verifier(archive).run(deep=True)
+
+
+def test_an_empty_log(clock: ManualClock) -> None:
+    from tests.kit.assemble import open_log
+
+    store = memory(clock)
+    log = open_log(store, clock)
+    objects = ObjectReader(store, KEYS, log.reader.identity.archive_id, cache_bytes=1000)
+    archive = ReadArchive(log.reader.identity, KEYS, ArchiveState(log.store), objects, log.reader)
+    assert Verifier(archive).run(deep=True) == Report()

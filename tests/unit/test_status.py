@@ -1,0 +1,260 @@
+"""What the daemon says of itself: lag, status, counters, log lines, and when it saves the fold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
+from tests.kit.pipeline import Crafted
+from tiered.archive.checkpoint import Manifest, newest_checkpoint
+from tiered.clock import ManualClock
+from tiered.daemon.checkpointer import Checkpointer
+from tiered.daemon.observer import Observer
+from tiered.daemon.status import Reporter
+from tiered.errors import Unavailable
+from tiered.metrics import Metrics
+from tiered.model import ByteRange, PhysicalOffset
+from tiered.settings import Archive
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Crafted:
+    return Crafted(tmp_path / "store", file_bytes=1 << 20)
+
+
+@pytest.fixture
+def clock(broker: Crafted) -> ManualClock:
+    return ManualClock(broker.time_ms + 60_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Counting:
+    return memory(clock)
+
+
+@pytest.fixture
+def daemon(broker: Crafted, store: Counting, clock: ManualClock) -> Iterator[Assembly]:
+    for _ in range(10):
+        broker.send()
+    made = assemble(broker.store, store, clock)
+    yield made
+    made.close()
+
+
+def reporter(daemon: Assembly) -> Reporter:
+    made = Reporter(
+        daemon.log, daemon.source, daemon.clock, cluster="c", broker="b", archive_url=daemon.provider.url
+    )
+    made.start = daemon.opened.position
+    made.dispatcher, made.committer = daemon.dispatcher, daemon.committer
+    return made
+
+
+def test_lag_is_the_local_end_minus_what_is_proven(
+    daemon: Assembly, broker: Crafted, clock: ManualClock
+) -> None:
+    says = reporter(daemon)
+    daemon.committer._on_proven = says.proven
+    lag = says.lag()
+    assert lag.bytes == broker.position
+    assert lag.messages == 1, "nothing read yet: estimated at 1 KiB each"
+    assert lag.seconds == 60.0, "age of the oldest record that is not proven"
+    daemon.dispatcher.step()
+    assert says.lag().messages >= 9, "read, so counted"
+    assert says.lag().bytes == broker.position, "and still not proven"
+    daemon.settle()
+    assert (says.lag().bytes, says.lag().messages, says.lag().seconds) == (0, 0, 0.0)
+    broker.send(body=bytes(100))
+    at = clock.now_ms()
+    assert says.lag().bytes == len(broker.sent[-1][1])
+    assert says.lag().messages == 2, "by the mean of what was archived so far, rounded up"
+    assert says.lag().seconds == (at - broker.time_ms) / 1000
+
+
+def test_a_stuck_committer_shows_as_lag(daemon: Assembly, broker: Crafted, store: Counting) -> None:
+    """No worker's own idea of its progress takes part."""
+    says = reporter(daemon)
+    while not daemon.committer.pending()[0]:
+        daemon.clock.advance(max(daemon.dispatcher.step(), 0.1))
+    assert daemon.dispatcher.position == daemon.dispatcher.position
+    assert says.lag().bytes == broker.position
+    status = says.status()
+    assert status["dispatch_offset"] == daemon.dispatcher.position
+    assert status["proven_offset"] == 0
+    assert status["in_flight_bytes"] == daemon.committer.pending()[1] > 0
+
+
+def test_store_times_of_ipv6_records(tmp_path: Path, store: Counting, clock: ManualClock) -> None:
+    broker = Crafted(tmp_path / "v6", file_bytes=1 << 20)
+    broker.send(born_host="[::1]:7", store_timestamp=clock.now_ms() - 5000)
+    made = assemble(broker.store, store, clock)
+    assert reporter(made).lag().seconds == 5.0
+    made.close()
+
+
+def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
+    says = reporter(daemon)
+    daemon.committer._on_proven = says.proven
+    daemon.settle()
+    head = daemon.state.head()
+    assert head is not None
+    status = says.status()
+    assert status["messages"] == 10
+    assert status["since_start"] == {
+        "messages": 10, "bytes": broker.position, "commits": 1, "last_commit_ms": status["since_start"]["last_commit_ms"],  # type: ignore[index]
+    }  # fmt: skip
+    assert status["lag"] == {"bytes": 0, "messages": 0, "seconds": 0.0}
+    assert (status["seq"], status["epoch"], status["lineage"]) == (head.seq, 1, 1)
+    assert status["local_end"] == status["proven_offset"] == status["dispatch_offset"] == broker.position
+    assert status["buffer"] == {"bytes": 0, "messages": 0}
+    broker.send()
+    daemon.settle()
+    assert says.status()["messages"] == 11, "counted on without another walk over all queues"
+
+
+def test_a_reporter_of_a_daemon_that_is_still_opening(daemon: Assembly) -> None:
+    says = Reporter(daemon.log, daemon.source, daemon.clock, cluster="c", broker="b", archive_url="memory://")
+    status = says.status()
+    assert status["dispatch_offset"] is None
+    assert status["buffer"] == {"bytes": 0, "messages": 0}
+
+
+def test_gauges(daemon: Assembly, broker: Crafted) -> None:
+    metrics = Metrics()
+    says = reporter(daemon)
+    daemon.dispatcher.step()
+    says.set_gauges(metrics)
+    text = metrics.expose().decode()
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    by_suffix = {name: float(value) for name, value in values.items()}
+    assert float(broker.position) in by_suffix.values()
+    assert any("lag_bytes" in name and value == broker.position for name, value in by_suffix.items())
+    assert any("buffer_messages" in name and value == 9 for name, value in by_suffix.items())
+
+
+def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    logger = logging.getLogger("tiered.test.observer")
+    logger.setLevel(logging.DEBUG)
+    observer = Observer(metrics, logger)
+    says = reporter(daemon)
+    with caplog.at_level(logging.DEBUG, "tiered.test.observer"):
+        observer.say("compared", {"relation": "same"})
+        observer.say("rewound", {"offset": 5})
+        observer.let_go(ByteRange(0, 10))
+        observer.resend(Unavailable("away"))
+        observer.gap(PhysicalOffset(5), PhysicalOffset(25), "deleted")
+        observer.changed("rewritten")
+        daemon.committer._on_proven = observer.proven_by(says, daemon.clock)
+        daemon.settle()
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert ("INFO", "compared") in lines
+    assert ("WARNING", "the broker lost its tail: rewound") in lines
+    assert any(level == "ERROR" and "over its budget" in text for level, text in lines)
+    assert any(level == "ERROR" and "recorded as a gap" in text for level, text in lines)
+    assert ("DEBUG", "commit proven") in lines
+    values = {
+        line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
+        for line in metrics.expose().decode().splitlines()
+        if not line.startswith("#")
+    }
+
+    def value(part: str) -> float:
+        return next(v for name, v in values.items() if part in name and "created" not in name)
+
+    assert value("rewinds_total") == 1
+    assert value("resends_total") == 1
+    assert value("gap_bytes_total") == 20
+    assert value("messages_total") == 10
+    assert value("commits_total") == 1
+    assert says.totals.messages == 10
+
+
+# ---- checkpoints
+
+
+def checkpointer(
+    daemon: Assembly, written: list[Manifest], *, commits: int, seconds: int = 3600
+) -> Checkpointer:
+    ids = iter(range(1, 10_000))
+    return Checkpointer(
+        daemon.log,
+        Archive(checkpoint_commits=commits, checkpoint_interval_ms=seconds * 1000),
+        daemon.clock,
+        lambda n: next(ids).to_bytes(n, "big"),
+        written=written.append,
+    )
+
+
+def saved(saves: Checkpointer) -> bool:
+    """One more commit, and whether a checkpoint came of it."""
+    saves.count()
+    return saves.step()
+
+
+def flush(daemon: Assembly, broker: Crafted) -> None:
+    broker.send()
+    before = len(daemon.proven)
+    while len(daemon.proven) == before:
+        daemon.clock.advance(max(daemon.step(), 0.05))
+
+
+def test_a_checkpoint_every_so_many_commits(daemon: Assembly, broker: Crafted) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=3)
+    outcomes = []
+    for _ in range(7):
+        flush(daemon, broker)
+        outcomes.append(saved(saves))
+    assert outcomes == [False, False, True, False, False, True, False]
+    newest = newest_checkpoint(daemon.provider, KEYS)
+    assert newest == written[-1]
+    assert [m.seq for m in written] == sorted({m.seq for m in written})
+
+
+def test_a_checkpoint_after_some_time_with_commits(daemon: Assembly, broker: Crafted) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=1000, seconds=60)
+    flush(daemon, broker)
+    assert saved(saves) is False
+    daemon.clock.advance(61)
+    assert saves.step() is True, "the commit waited long enough, and needs no other"
+    daemon.clock.advance(61)
+    assert saves.step() is False, "never without commits"
+    flush(daemon, broker)
+    assert saved(saves) is True
+    assert len(written) == 2
+
+
+def test_a_checkpoint_that_somebody_else_damaged_is_left_alone(daemon: Assembly, broker: Crafted) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=1)
+    flush(daemon, broker)
+    head = daemon.state.head()
+    assert head is not None
+    theirs = b'{"not": "ours"}'
+    daemon.provider.put(KEYS.checkpoint(head.seq), [theirs])
+    assert saved(saves) is False
+    assert daemon.provider.get(KEYS.checkpoint(head.seq)).data == theirs
+    flush(daemon, broker)
+    assert saved(saves) is True, "and the next one is written"
+
+
+def test_a_checkpoint_that_the_store_refuses_is_tried_at_the_next_commits(
+    daemon: Assembly, broker: Crafted, store: Counting
+) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=1)
+    flush(daemon, broker)
+    store.say("ok", Unavailable("away"))
+    with pytest.raises(Unavailable):
+        saved(saves)
+    assert written == []
+    store._script.clear()
+    flush(daemon, broker)
+    assert saved(saves) is True
+    assert len(written) == 1
