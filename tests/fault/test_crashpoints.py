@@ -74,7 +74,9 @@ def test_kill_restart_compare(tmp_path: Path, point: P, times: int) -> None:
         starts = broker.starts()
         broker.lose_tail(starts[-200], zero=False)
         broker.write(250)
-    assert daemon.once(crash=point, times=times) == CRASHED, f"the daemon never reached {point.name} {times} times"
+    assert daemon.once(crash=point, times=times) == CRASHED, (
+        f"the daemon never reached {point.name} {times} times"
+    )
     broker.write(300)
     broker.expire(1)
     assert daemon.once() == 0, daemon.output()

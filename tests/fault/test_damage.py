@@ -116,7 +116,9 @@ def places(archive: ReadArchive) -> dict[str, list[tuple[str, int, int]]]:
         read = archive.reader.read(seq)
         assert read is not None
         found["commit edits and footer"].append((key, read.inline_length, whole))
-    found["identity"].append((f"{ROOT}/archive.json", 0, archive.reader.provider.head(f"{ROOT}/archive.json").length))
+    found["identity"].append(
+        (f"{ROOT}/archive.json", 0, archive.reader.provider.head(f"{ROOT}/archive.json").length)
+    )
     return found
 
 
@@ -184,7 +186,9 @@ def test_two_swapped(made: Made, tmp_path: Path, area: str) -> None:
         first, second = one.read_bytes(), two.read_bytes()
         one.write_bytes(second)
         two.write_bytes(first)
-        error = serve_nothing_wrong(archive)  # commits that a checkpoint covers and that hold no data are not read
+        error = serve_nothing_wrong(
+            archive
+        )  # commits that a checkpoint covers and that hold no data are not read
         damage = damage_found(archive)
         one.write_bytes(first)
         two.write_bytes(second)

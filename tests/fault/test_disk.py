@@ -15,7 +15,9 @@ from tiered.archive.verify import Verifier
 INVALID = 2
 
 
-def make(work: Path, disk: SmallDisk, archive: Path, *, state: Path | None = None, **settings: object) -> Daemon:
+def make(
+    work: Path, disk: SmallDisk, archive: Path, *, state: Path | None = None, **settings: object
+) -> Daemon:
     return Daemon(
         work,
         work / "store",
@@ -93,7 +95,9 @@ def test_state_disk_full_under_rocksdb(tmp_path: Path) -> None:
             daemon.wait_archived(broker.physical_offset)
             disk.fill()
             broker.write(1500)
-            wait_for(lambda: not daemon.alive or daemon.status().get("lag", {}).get("bytes") == 0, "dead or done")
+            wait_for(
+                lambda: not daemon.alive or daemon.status().get("lag", {}).get("bytes") == 0, "dead or done"
+            )
         assert "Traceback" not in daemon.output(), daemon.output()
         disk.free()
         assert daemon.once() == 0, daemon.output()
@@ -143,7 +147,9 @@ def test_hold_over_budget_while_the_store_is_down_is_a_recorded_gap(tmp_path: Pa
                 alone = [path.stat() for path in (tmp_path / "daemon-hold").iterdir()]
                 most = max(most, sum(found.st_size for found in alone if found.st_nlink == 1))
             assert budget / 2 <= most <= budget + 2 * broker.options.file_bytes
-            daemon.wait_until(lambda: (daemon.metric("tiered_hold_bytes") or 0) <= budget, "within the budget")
+            daemon.wait_until(
+                lambda: (daemon.metric("tiered_hold_bytes") or 0) <= budget, "within the budget"
+            )
             assert daemon.said("the hold is over its budget")
             disk.free()
             daemon.wait_archived(broker.physical_offset)

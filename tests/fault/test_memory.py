@@ -65,7 +65,10 @@ def test_the_largest_message(tmp_path: Path) -> None:
     """4 MiB bodies, the broker's limit, among small ones."""
     broker = FaultBroker.started(tmp_path / "store", 50, file_bytes=16 * MIB)
     daemon = Daemon(
-        tmp_path, tmp_path / "store", f"file://{tmp_path / 'archive'}", **{"dispatch.group_commit_bytes": 4 * MIB}
+        tmp_path,
+        tmp_path / "store",
+        f"file://{tmp_path / 'archive'}",
+        **{"dispatch.group_commit_bytes": 4 * MIB},
     )
     with daemon.running():
         base = idle_rss(daemon, broker)

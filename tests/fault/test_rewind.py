@@ -91,9 +91,7 @@ def lose_the_last_file(scene: Scene) -> None:
 def lose_the_last_file_and_the_blank(scene: Scene) -> None:
     """The last file and only the blank record before it are gone: small records now follow in the file before."""
     last = scene.broker.log.base_of(scene.broker.physical_offset - 1)
-    blank = max(
-        at + len(record.data) for at, (_, record) in scene.broker.oracle.records.items() if at < last
-    )
+    blank = max(at + len(record.data) for at, (_, record) in scene.broker.oracle.records.items() if at < last)
     assert blank < last
     scene.lose(blank)
     scene.broker.write(1, body_bytes=10)

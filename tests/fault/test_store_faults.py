@@ -130,7 +130,9 @@ def test_store_gone_and_back(tmp_path: Path, s3: FaultyS3) -> None:
     broker.close()
 
 
-def test_a_daemon_started_while_the_store_is_away_waits_and_is_not_ready(tmp_path: Path, s3: FaultyS3) -> None:
+def test_a_daemon_started_while_the_store_is_away_waits_and_is_not_ready(
+    tmp_path: Path, s3: FaultyS3
+) -> None:
     broker = FaultBroker.started(tmp_path / "store", 100)
     daemon = s3.daemon(tmp_path, tmp_path / "store")
     assert daemon.once() == 0, daemon.output()
@@ -142,7 +144,9 @@ def test_a_daemon_started_while_the_store_is_away_waits_and_is_not_ready(tmp_pat
         # The hold works all the same: the broker may roll and delete files while the daemon waits.
         held = set((tmp_path / "daemon-hold").iterdir())
         broker.write(900)
-        daemon.wait_until(lambda: len(set((tmp_path / "daemon-hold").iterdir()) - held) >= 2, "new files are held")
+        daemon.wait_until(
+            lambda: len(set((tmp_path / "daemon-hold").iterdir()) - held) >= 2, "new files are held"
+        )
         broker.expire(4)
         s3.proxy.up()
         daemon.wait_archived(broker.physical_offset)

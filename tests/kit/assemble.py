@@ -282,6 +282,7 @@ def assemble(
         position=opened.position,
         broker_mark=opened.broker,
         reconcile=archiver.reconcile,
+        healed=archiver.gap_was_rewritten,
         beat_seconds=archive_settings.takeover_wait_ms / 3000 if archive_settings.standby_beat else None,
         hooks=Hooks(
             gap=lambda start, end, reason: gaps.append((start, end, reason)),

@@ -77,7 +77,9 @@ class Daemon:
 
     # ---- process
 
-    def start(self, *flags: str, crash: CrashPoint | None = None, times: int = 1, ready: bool = True) -> Daemon:
+    def start(
+        self, *flags: str, crash: CrashPoint | None = None, times: int = 1, ready: bool = True
+    ) -> Daemon:
         """Start it; ``ready`` waits until ``/readyz`` says so. ``crash``: end like ``kill -9`` at that point."""
         self.port_file.unlink(missing_ok=True)
         self._child = self._spawn(flags, crash, times)
@@ -192,7 +194,9 @@ class Daemon:
 
     def wait_archived(self, end: int, seconds: float = START_SECONDS) -> None:
         """Wait until everything below the physical offset ``end`` is proven."""
-        self.wait_until(lambda: (self.status().get("proven_offset") or 0) >= end, f"archived up to {end}", seconds)
+        self.wait_until(
+            lambda: (self.status().get("proven_offset") or 0) >= end, f"archived up to {end}", seconds
+        )
 
     def rss_bytes(self) -> int:
         """Resident memory of the process now."""

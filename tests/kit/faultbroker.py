@@ -68,6 +68,7 @@ class FaultBroker(StoreGenerator):
     def restart(self) -> None:
         """Stop uncleanly and start again; nothing is lost."""
         self.crash()
+        self.clock.wait(0.02)
         self.open()
 
     def lose_tail(self, to: int, *, zero: bool = True) -> None:
@@ -84,6 +85,7 @@ class FaultBroker(StoreGenerator):
                 os.pwrite(descriptor, bytes(8), to % self.options.file_bytes)
             finally:
                 os.close(descriptor)
+        self.clock.wait(0.02)  # no broker starts in less, and times of files are that coarse
         self.open()
         assert self.physical_offset == to
         self.oracle.look(to)

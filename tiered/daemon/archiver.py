@@ -16,7 +16,7 @@ from tiered.archive.state import Head
 from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
-from tiered.dispatch.lineage import Outcome, Relation, compare
+from tiered.dispatch.lineage import Outcome, Relation, compare, rewritten
 from tiered.dispatch.planner import progress_edit
 from tiered.dispatch.preparer import Mark, mark_of
 from tiered.dispatch.reconcile import archived_from, rewind_edit
@@ -130,6 +130,12 @@ class Archiver:
             first_local_ms=self._first_local_ms,
             accept_new_lineage=self._archive.new_lineage,
         )
+        healed = self._rewritten_gap(lineage)
+        if healed is not None and healed < outcome.offset and outcome.relation in (Relation.SAME, Relation.REWIND):
+            matched = outcome.matched
+            if matched is not None and matched.physical_offset > healed:
+                matched = None
+            outcome = Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
         self._say(
             "compared the broker with its archive",
             {
@@ -140,6 +146,15 @@ class Archiver:
             },
         )
         return outcome
+
+    def gap_was_rewritten(self) -> bool:
+        """Whether the broker has written over bytes that were recorded as a gap: asked while running, every now and then."""
+        head = self._log.tip
+        return head is not None and self._rewritten_gap(head.lineage) is not None
+
+    def _rewritten_gap(self, lineage: int) -> PhysicalOffset | None:
+        starts = (PhysicalOffset(gap.start) for gap in self._log.proven().phys_gaps(lineage))
+        return rewritten(self._source, starts, self._source_settings.max_record_bytes)
 
     def _settle(self, lineage: int, outcome: Outcome) -> Opened:
         """Turn an outcome into a position, with the commits it needs."""

@@ -201,6 +201,7 @@ class Archiving:
             position=opened.position,
             broker_mark=opened.broker,
             reconcile=self._archiver.reconcile,
+            healed=self._archiver.gap_was_rewritten,
             beat_seconds=settings.archive.takeover_wait_ms / 3000 if settings.archive.standby_beat else None,
             hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed, alive=self.touch),
         )

@@ -48,6 +48,7 @@ class Dispatcher:
         position: PhysicalOffset,
         broker_mark: BrokerMark,
         reconcile: Callable[[], tuple[PhysicalOffset, Mark]],
+        healed: Callable[[], bool] = lambda: False,
         beat_seconds: float | None = None,
         hooks: Hooks | None = None,
     ) -> None:
@@ -59,6 +60,7 @@ class Dispatcher:
         self._poll_seconds = source_settings.poll_interval_ms / 1000
         self._restart_seconds = source_settings.restart_check_ms / 1000
         self._reconcile = reconcile
+        self._healed = healed
         self._beat_seconds = beat_seconds
         self._last_submit = clock.monotonic()
         self._hooks = hooks or Hooks()
@@ -201,7 +203,7 @@ class Dispatcher:
             return
         self._next_broker_look = now + self._restart_seconds
         mark = self._source.broker_mark()
-        if mark != self._broker:
+        if mark != self._broker or self._healed():
             self._drop_and_reconcile()
 
     def _same_broker(self) -> bool:

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import groupby
 
 from tiered.codec.checksum import crc32c
-from tiered.codec.frame import Stop, scan
+from tiered.codec.frame import Stop, scan, verify
 from tiered.errors import NotFound, Refused
 from tiered.model import PhysicalOffset, Progress
 from tiered.source.base import CommitLogSource
@@ -98,6 +98,29 @@ def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: Physica
     return value
 
 
+def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset], max_record_bytes: int) -> PhysicalOffset | None:
+    """The first of these starts of recorded gaps where the broker has a whole record now.
+
+    A broker that meets damage when it starts cuts its log there and writes on over it: what the archive has from behind the
+    gap is then a lost tail, though its bytes may still lie in the file.
+    """
+    local_min = source.min_offset()
+    for start in gaps:
+        if local_min is None or start < local_min:
+            continue
+        try:
+            size = int.from_bytes(source.copy_local(start, PhysicalOffset(start + 4)), "big")
+            if not 0 < size <= max_record_bytes:
+                continue
+            record = source.copy_local(start, PhysicalOffset(start + size))
+        except NotFound:
+            continue
+        frames = scan(record, base=start, max_record_bytes=max_record_bytes)
+        if len(verify(record, frames, start)) == 1:
+            return start
+    return None
+
+
 def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:
     """Walk marks back from the end: the newest that matches, and whether any mark was refuted on the way.
 
@@ -105,12 +128,12 @@ def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Pr
     """
     refuted = False
     for _, group in groupby(marks, key=lambda mark: mark.crc_from):
-        newest = next(group)
+        newest, *older = group
         verdict = check_mark(source, newest)
         if verdict is Verdict.MATCH:
             return newest, refuted
         refuted = refuted or verdict is Verdict.MISMATCH
-        found, differs = _match_in_file(source, list(group))
+        found, differs = _match_in_file(source, older)
         refuted = refuted or differs
         if found is not None:
             return found, refuted

@@ -1,0 +1,155 @@
+"""What the randomised campaign writes with: a generated broker store that can lose its tail, or a real broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tests.kit import cache
+from tests.kit.broker import Broker, NameServer
+from tests.kit.client import Running
+from tests.kit.faultbroker import KIB, FaultBroker
+from tests.kit.oracle import Oracle, scan_log
+
+BODIES = (10, 400, 1000, 1000, 5000, 60_000)
+CHUNK_MESSAGES = 400
+
+
+class SoakSource(Protocol):
+    """A broker under fire. ``oracle`` is true after ``settle``."""
+
+    store: Path
+    oracle: Oracle
+    messages: int
+    """Written in all, those that were lost again included."""
+
+    def write(self, chance: random.Random) -> None:
+        """Let some messages be written."""
+        ...
+
+    def restart(self) -> None:
+        """kill -9 and start."""
+        ...
+
+    def lose_tail(self, chance: random.Random) -> int:
+        """Lose power: records that were lost; 0 if this broker cannot."""
+        ...
+
+    def expire(self, proven: int, held: set[tuple[int, int]]) -> int:
+        """Delete old files that are archived or held (device, inode); how many."""
+        ...
+
+    def settle(self) -> int:
+        """Stop writing; the log's end."""
+        ...
+
+
+class GeneratedSource:
+    """A ``FaultBroker``."""
+
+    def __init__(self, work: Path, seed: int) -> None:
+        self.store = work / "store"
+        self._broker = FaultBroker(
+            self.store, topics=("Orders", "Audits", "Noise"), queues=4, seed=seed, file_bytes=256 * KIB
+        )
+        self._broker.open()
+        self.oracle = self._broker.oracle
+        self.messages = 0
+
+    def write(self, chance: random.Random) -> None:
+        count = chance.randrange(1, 150)
+        body = chance.choice(BODIES)
+        if body > 10_000:
+            count = 1 + count // 50
+        self._broker.write(count, body_bytes=body)
+        self.messages += count
+
+    def restart(self) -> None:
+        self._broker.restart()
+
+    def lose_tail(self, chance: random.Random) -> int:
+        starts = self._broker.starts()
+        if len(starts) < 50:
+            return 0
+        lost = min(len(starts) - 1, chance.choice([1, 5, 40, 200]) + chance.randrange(10))
+        self._broker.lose_tail(starts[-lost], zero=chance.random() < 0.4)
+        return lost
+
+    def expire(self, proven: int, held: set[tuple[int, int]]) -> int:
+        done = 0
+        while len(self._broker.bases()) > 4:
+            base = self._broker.bases()[0]
+            found = self._broker.log.path(base).stat()
+            archived = base + self._broker.options.file_bytes <= proven
+            if not archived and (found.st_dev, found.st_ino) not in held:
+                break
+            self._broker.expire()
+            done += 1
+        return done
+
+    def settle(self) -> int:
+        return self._broker.physical_offset
+
+    def close(self) -> None:
+        """Stop it."""
+        self._broker.close()
+
+
+class RealSource:
+    """A RocketMQ broker from the published jars and its Java client, which sends until told to stop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.store = Path(broker.store_dir)
+        self.oracle = Oracle(self.store)
+        self.messages = 0
+        self._load: Running | None = None
+        broker.create_topic("Orders", 8)
+
+    def write(self, chance: random.Random) -> None:
+        if self._load is not None and self._load.child.running:
+            return
+        self._load = self._broker.client().start(
+            "produce", topic="Orders", n=CHUNK_MESSAGES, rate=chance.choice([200, 500, 2000]), queues=8,
+            min=10, max=4000, first=self.messages, threads=2, retry_seconds=120, timeout_ms=3000,
+        )  # fmt: skip
+        self.messages += CHUNK_MESSAGES
+
+    def restart(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+
+    def lose_tail(self, chance: random.Random) -> int:
+        return 0
+
+    def expire(self, proven: int, held: set[tuple[int, int]]) -> int:
+        return 0
+
+    def settle(self) -> int:
+        if self._load is not None:
+            self._load.wait(180)
+        self.oracle.look()
+        return max(r.physical_offset + len(r.data) for _, r in scan_log(self.store / "commitlog"))
+
+
+@contextmanager
+def generated(work: Path, seed: int) -> Iterator[GeneratedSource]:
+    """A generated store for the block."""
+    source = GeneratedSource(work, seed)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+@contextmanager
+def real(work: Path) -> Iterator[RealSource]:
+    """A real broker for the block."""
+    with (
+        NameServer(cache.ROCKETMQ_5, work / "namesrv") as names,
+        Broker(cache.ROCKETMQ_5, work / "broker", names) as broker,
+    ):
+        yield RealSource(broker)
