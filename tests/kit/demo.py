@@ -46,14 +46,14 @@ class Demo:
         self.kills: list[int] = []
         self.port = 0
         self.environment = dict(os.environ)
-        self.limit_seconds = 55.0
+        self.limit_seconds = 150.0
 
     # ---- processes
 
     def start_generator(self) -> None:
         """Write messages at a steady rate, as a broker would."""
         command = [
-            *TIERED, "gen", "--store", str(self.store), "--messages", str(self.messages), "--queues", "8",
+            *TIERED, "gen", "--store", str(self.store), "--messages", str(self.messages), "--queues", "4",
             "--topics", "2", "--body-bytes", "1024", "--rate", str(self.rate), "--file-bytes", str(64 << 20),
         ]  # fmt: skip
         self.generator = subprocess.Popen(
@@ -177,6 +177,7 @@ class Demo:
                 f"{topic}/{queue_id}", f"{len(records):,}", f"{len(got):,}",
                 hashlib.sha256(got).hexdigest()[:16], "[green]identical[/]" if same else "[red]DIFFERENT[/]",
             )  # fmt: skip
+        self.console.print()
         self.console.print(table)
         wrong = self.missing(expected)
         if wrong:

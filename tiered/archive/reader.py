@@ -151,9 +151,9 @@ def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
     """Put the changes of consecutive commits as one atomic batch."""
     if not changes:
         return
-    merged: dict[bytes, bytes | None] = {}
-    for c in changes:
-        merged.update(c.values)
-    puts = [(k, v) for k, v in merged.items() if v is not None]
-    deletes = [k for k, v in merged.items() if v is None]
+    values = dict(changes[0].values)
+    for c in changes[1:]:
+        values.update(c.values)
+    deletes = [k for k, v in values.items() if v is None]
+    puts = ((k, v) for k, v in values.items() if v is not None)
     store.put_many(puts, deletes, applied=changes[-1].head.position())

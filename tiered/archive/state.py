@@ -338,8 +338,8 @@ class ArchiveState:
 
 def dispatch_pairs(
     topics: Sequence[str], queue_ids: npt.NDArray[np.integer], offsets: npt.NDArray[np.integer]
-) -> list[tuple[bytes, bytes]]:
+) -> Iterator[tuple[bytes, bytes]]:
     """Pairs for ``MetadataStore.put_many`` that keep dispatch offsets. They are no part of the fold or its
     checkpoints."""
     keys = prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids)))
-    return list(zip(keys, packed(np.asarray(offsets).astype("<i8")), strict=True))
+    return zip(keys, packed(np.asarray(offsets).astype("<i8")), strict=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from tiered.codec.sections import (
     unwrap,
     wrap,
 )
-from tiered.codec.zstd import Buffer, deflate_many, inflate
+from tiered.codec.zstd import Buffer, deflate, deflate_pieces, inflate
 from tiered.errors import Corrupt, Invalid, Refused
 
 MAX_BLOCK_BYTES = 256 * 1024 * 1024
@@ -47,33 +49,102 @@ _MIN_SAVING = 0.9  # compressed only if it shrinks to this part or less
 BlockTable = npt.NDArray[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBlocks:
+    """Blocks as they are stored, back to back in ``parts``, of which no block crosses two; one entry per block in the arrays:
+    stored length in bytes, codec, CRC32C of the stored bytes.
+
+    ``part_ends``: number of blocks in this part and those before it.
+    """
+
+    parts: tuple[Buffer, ...]
+    part_ends: tuple[int, ...]
+    lengths: npt.NDArray[np.int64]
+    codecs: npt.NDArray[np.int64]
+    crcs: npt.NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[Buffer, int, int]]) -> StoredBlocks:
+        """From what ``compress`` returned for each."""
+        count = len(blocks)
+        return cls(
+            tuple(stored for stored, _, _ in blocks),
+            tuple(range(1, count + 1)),
+            np.fromiter((len(stored) for stored, _, _ in blocks), np.int64, count),
+            np.fromiter((codec for _, codec, _ in blocks), np.int64, count),
+            np.fromiter((crc for _, _, crc in blocks), np.uint32, count),
+        )
+
+    @classmethod
+    def joined(cls, groups: Sequence[StoredBlocks]) -> StoredBlocks:
+        """Blocks of at least one group, one group after the other."""
+        before = np.cumsum([0, *(len(g) for g in groups)]).tolist()
+        return cls(
+            tuple(part for g in groups for part in g.parts),
+            tuple(start + end for start, g in zip(before, groups, strict=False) for end in g.part_ends),
+            np.concatenate([g.lengths for g in groups]),
+            np.concatenate([g.codecs for g in groups]),
+            np.concatenate([g.crcs for g in groups]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def between(self, first: int, end: int) -> list[Buffer]:
+        """The bytes of blocks [first, end), in as few pieces as there are parts; not copied."""
+        pieces: list[Buffer] = []
+        begin = 0
+        for part, part_end in zip(self.parts, self.part_ends, strict=True):
+            low, high = max(first, begin), min(end, part_end)
+            if low < high:
+                start = int(self.lengths[begin:low].sum())
+                pieces.append(memoryview(part)[start : start + int(self.lengths[low:high].sum())])
+            begin = part_end
+        return pieces
+
+
 def compress(raw: Buffer, *, level: int) -> tuple[Buffer, int, int]:
     """Stored bytes, codec and CRC32C of the stored bytes. Pure, thread-safe, lets go of the interpreter lock.
 
     ``level``: zstd's, 0 for none. Compressed only if that saves 10 %; otherwise the stored bytes are ``raw``
     itself, not a copy. ``Invalid`` if ``raw`` is empty or more than ``MAX_BLOCK_BYTES``.
     """
-    return compress_many([raw], level=level)[0]
-
-
-def compress_many(raws: Sequence[Buffer], *, level: int) -> list[tuple[Buffer, int, int]]:
-    """``compress`` of each block, in order; cheaper than one by one while other threads are busy."""
-    for raw in raws:
-        if not 1 <= len(raw) <= MAX_BLOCK_BYTES:
-            raise Invalid(
-                "a block of this size cannot be read again",
-                expected=f"1 to {MAX_BLOCK_BYTES} bytes",
-                found=len(raw),
-            )
-    if not level:
-        return [(raw, CODEC_NONE, crc32c(raw)) for raw in raws]
-    made: list[tuple[Buffer, int, int]] = []
-    for raw, packed in zip(raws, deflate_many(raws, level=level), strict=True):
+    _check_raw_lengths(np.array([len(raw)]))
+    if level:
+        packed = deflate(raw, level=level)
         if len(packed) <= _MIN_SAVING * len(raw):
-            made.append((packed, CODEC_ZSTD, crc32c(packed)))
-        else:
-            made.append((raw, CODEC_NONE, crc32c(raw)))
-    return made
+            return packed, CODEC_ZSTD, crc32c(packed)
+    return raw, CODEC_NONE, crc32c(raw)
+
+
+def compress_pieces(raw: Buffer, edges: npt.NDArray[np.int64], *, level: int) -> StoredBlocks:
+    """``compress`` of every ``raw[edges[i]:edges[i + 1]]``, without an object per block; always a copy. At least one."""
+    raw_lengths = np.diff(edges)
+    _check_raw_lengths(raw_lengths)
+    view = memoryview(raw)
+    blocks: list[Buffer]
+    if level:
+        blocks = deflate_pieces(raw, edges, level=level)
+        lengths = np.fromiter(map(len, blocks), np.int64, len(blocks))
+        codecs = np.where(lengths <= _MIN_SAVING * raw_lengths, CODEC_ZSTD, CODEC_NONE)
+        for number in np.flatnonzero(codecs == CODEC_NONE).tolist():
+            blocks[number] = view[edges[number] : edges[number + 1]]
+        lengths = np.where(codecs == CODEC_NONE, raw_lengths, lengths)
+    else:
+        blocks = [view[a:b] for a, b in pairwise(edges.tolist())]
+        lengths, codecs = raw_lengths, np.full(len(raw_lengths), CODEC_NONE)
+    crcs = np.fromiter(map(crc32c, blocks), np.uint32, len(blocks))
+    return StoredBlocks((b"".join(blocks),), (len(blocks),), lengths, codecs, crcs)
+
+
+def _check_raw_lengths(lengths: npt.NDArray[np.int64]) -> None:
+    low, high = int(lengths.min()), int(lengths.max())
+    if not 1 <= low <= high <= MAX_BLOCK_BYTES:
+        raise Invalid(
+            "a block of this size cannot be read again",
+            expected=f"1 to {MAX_BLOCK_BYTES} bytes",
+            found=low if low < 1 else high,
+        )
 
 
 def decompress(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key: str, position: int) -> bytes:

@@ -159,7 +159,8 @@ def encode_object(
     """Encode an object of at least one run. Same input, same bytes (for one version of the zstd library).
 
     ``runs`` (``RUN_DTYPE``) in the order of their blocks and rows; ``blocks`` (``BLOCK_DTYPE``,
-    ``position`` ignored) describe ``stored``; ``rows`` (``ROW_DTYPE``) in record order; ``tags[0]`` is
+    ``position`` ignored) describe ``stored``, their bytes back to back in any number of pieces; ``rows``
+    (``ROW_DTYPE``) in record order; ``tags[0]`` is
     empty. ``Invalid`` if the tables contradict each other: such an object could not be read.
     """
     fault = _input_fault(topics, runs, blocks, stored, rows, tags, key_hash, key_run, key_queue_offset)
@@ -302,10 +303,7 @@ def _input_fault(
     )
     if fault is not None:
         return fault
-    if (
-        len(stored) != len(blocks)
-        or (np.fromiter(map(len, stored), np.int64) != blocks["stored_length"]).any()
-    ):
+    if sum(map(len, stored)) != int(blocks["stored_length"].sum(dtype=np.int64)):
         return "stored bytes and block table"
     if rows["tag"].min() < 0 or rows["tag"].max() >= len(tags):
         return "tag numbers"

@@ -98,7 +98,9 @@ def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: Physica
     return value
 
 
-def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset], max_record_bytes: int) -> PhysicalOffset | None:
+def rewritten(
+    source: CommitLogSource, gaps: Iterable[PhysicalOffset], max_record_bytes: int
+) -> PhysicalOffset | None:
     """The first of these starts of recorded gaps where the broker has a whole record now.
 
     A broker that meets damage when it starts cuts its log there and writes on over it: what the archive has from behind the

@@ -1,38 +1,28 @@
-"""One flush, planned: a private validated copy becomes objects, edits and the bytes of one commit.
+"""One flush, planned: a draft becomes objects, edits and the bytes of one commit.
 
-Nothing here talks to the store. Two stages: ``draft`` does what can be known without the fold (so that it can run while
-earlier flushes are still on their way), ``plan`` the rest, against the fold *as it will be* after the commit before.
+Nothing here talks to the store. The plan for commit n + 1 is made against the fold *as it will be* after commit n; what does
+not depend on the fold was done before (``drafter``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.columns import MessageBatch, PropertyColumns
+from tiered.codec.block import StoredBlocks
 from tiered.codec.edits import EditBatch, EditKind, batch
-from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.object import BLOCK_DTYPE, RUN_DTYPE, EncodedObject, encode_object
 from tiered.codec.zstd import Buffer
-from tiered.dispatch.cutter import Cut, cut, flat_offsets, offsets_covered
-from tiered.dispatch.router import (
-    Offsets,
-    QueueEnds,
-    Routed,
-    Segments,
-    place,
-    renumbered,
-    split,
-    unknown_ends,
-)
+from tiered.dispatch.cutter import Cut, flat_offsets, offsets_covered
+from tiered.dispatch.drafter import Draft, PlanSettings
+from tiered.dispatch.router import Offsets, QueueEnds, Routed, Segments, renumbered, split
 
 Ints = npt.NDArray[np.int64]
 Compressed = tuple[Buffer, int, int]
-CompressMany = Callable[[Sequence[memoryview]], list[Compressed]]
+CompressMany = Callable[[Sequence[memoryview]], Sequence[Compressed]]
 """Stored bytes, codec and CRC32C of each raw block, in order."""
 
 
@@ -63,40 +53,6 @@ class Plan:
     generations: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSettings:
-    """Sizes and identities a plan needs. Sizes are in raw bytes."""
-
-    archive_id: bytes
-    lineage: int
-    block_bytes: int
-    object_bytes: int
-    inline_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
-
-    ``raws``: the raw blocks, views of the gathered bytes. ``offsets``: see ``place``. ``inline``: travels inside the commit.
-    """
-
-    routed: Routed
-    offsets: Offsets
-    cut: Cut
-    rows: npt.NDArray[np.void]
-    tags: tuple[bytes, ...]
-    raws: list[memoryview]
-    inline: bool
-    key_position: Ints
-    key_hash: npt.NDArray[np.uint64]
-
-    @property
-    def raw_bytes(self) -> int:
-        """Bytes of its records."""
-        return int(self.cut.byte_start[-1])
-
-
 @dataclass(slots=True)
 class _Flush:
     """A draft and what the fold adds to it."""
@@ -106,39 +62,12 @@ class _Flush:
     segments: Segments
     blocks: npt.NDArray[np.void]
     runs: npt.NDArray[np.void]
-    stored: Sequence[Compressed]
-
-
-def draft(
-    messages: MessageBatch,
-    properties: PropertyColumns,
-    routed: Routed,
-    settings: PlanSettings,
-    gathered: BytesIO | None = None,
-) -> Draft:
-    """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
-
-    The raw blocks are views of ``gathered``, whose former content is overwritten.
-    """
-    sizes = messages.headers["size"][routed.order].astype(np.int64)
-    total = int(sizes.sum())
-    inline = total <= settings.inline_bytes
-    offsets = place(messages, properties, routed)
-    stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
-    object_bytes = 0 if inline else settings.object_bytes
-    pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
-    view = gather(messages, routed.order, sizes, BytesIO() if gathered is None else gathered)
-    edges = pieces.byte_start[pieces.block_start].tolist()
-    key_position, key_hash = _keys(properties, routed, len(messages.headers))
-    return Draft(
-        routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
-        [view[a:b] for a, b in pairwise(edges)], inline, key_position, key_hash,
-    )  # fmt: skip
+    stored: StoredBlocks
 
 
 def plan(
     made: Draft,
-    stored: Sequence[Compressed],
+    stored: StoredBlocks,
     ends: QueueEnds,
     settings: PlanSettings,
     *,
@@ -172,48 +101,6 @@ def plan(
     )
 
 
-def gather(messages: MessageBatch, order: Ints, sizes: Ints, into: BytesIO) -> memoryview:
-    """The records' bytes in sorted order, at the start of ``into``: neighbours in the log are joined into one slice first.
-
-    Written piece by piece: a join would keep a view per message alive at a time, which wakes the garbage collector, and
-    could not use the same memory again.
-    """
-    starts = messages.headers["position"][order].astype(np.int64)
-    ends = starts + sizes
-    breaks = np.flatnonzero(starts[1:] != ends[:-1])
-    first = starts[np.concatenate(([0], breaks + 1))].tolist()
-    last = ends[np.concatenate((breaks, [len(ends) - 1]))].tolist()
-    into.seek(0)
-    into.writelines(map(messages.buffer.__getitem__, map(slice, first, last)))
-    return into.getbuffer()[: into.tell()]
-
-
-def _rows(
-    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: Offsets
-) -> npt.NDArray[np.void]:
-    order = routed.order
-    headers = messages.headers[order]
-    rows = np.zeros(len(order), dtype=ROW_DTYPE)
-    for name in (
-        "size", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "body_crc", "body_length",
-    ):  # fmt: skip
-        rows[name] = headers[name]
-    rows["tags_code"] = properties.tags_code[order]
-    rows["tag"] = properties.tag[order]
-    rows["queue_offsets"] = offsets.owned
-    return rows
-
-
-def _keys(properties: PropertyColumns, routed: Routed, count: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
-    position_of = np.full(count, -1, dtype=np.int64)
-    position_of[routed.order] = np.arange(len(routed.order))
-    position = position_of[properties.key_row]
-    kept = np.flatnonzero(position >= 0)
-    by_position = kept[np.argsort(position[kept], kind="stable")]
-    return position[by_position], properties.key_hash[by_position].astype(np.uint64)
-
-
 def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -> Ints:
     """``function`` over [starts[i], starts[i + 1])."""
     result: Ints = function.reduceat(values, starts[:-1])
@@ -221,7 +108,7 @@ def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -
 
 
 def _blocks(
-    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: Sequence[Compressed]
+    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: StoredBlocks
 ) -> npt.NDArray[np.void]:
     start = pieces.block_start
     blocks = np.zeros(len(start) - 1, dtype=BLOCK_DTYPE)
@@ -229,9 +116,9 @@ def _blocks(
     blocks["first_queue_offset"] = offsets.queue_offset[start[:-1]]
     blocks["rows"] = np.diff(start)
     blocks["raw_length"] = np.diff(pieces.byte_start[start])
-    blocks["stored_length"] = np.fromiter((len(s) for s, _, _ in stored), np.int64, len(stored))
-    blocks["codec"] = np.fromiter((c for _, c, _ in stored), np.int64, len(stored))
-    blocks["crc32c"] = np.fromiter((c for _, _, c in stored), np.uint32, len(stored))
+    blocks["stored_length"] = stored.lengths
+    blocks["codec"] = stored.codecs
+    blocks["crc32c"] = stored.crcs
     blocks["min_store_time"] = _reduce(np.minimum, rows["store_timestamp"], start)
     blocks["max_store_time"] = _reduce(np.maximum, rows["store_timestamp"], start)
     return blocks
@@ -296,7 +183,7 @@ def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> 
         topics=topics,
         runs=runs,
         blocks=blocks,
-        stored=[s for s, _, _ in flush.stored[b0:b1]],
+        stored=flush.stored.between(b0, b1),
         rows=rows,
         tags=[made.tags[t] for t in used.tolist()],
         key_hash=made.key_hash[k0:k1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,30 +11,22 @@ from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.log import CommitLog, PlannedCommit, Ticket
 from tiered.archive.state import ArchiveState
 from tiered.codec.batch import MessageBatch
-from tiered.codec.block import compress_many
+from tiered.codec.block import StoredBlocks, compress_pieces
 from tiered.codec.checksum import Buffer, crc32c
 from tiered.codec.columns import property_columns, verify_headers
 from tiered.codec.edits import EditBatch
 from tiered.codec.frame import Frames, Stop
-from tiered.codec.sections import CODEC_NONE
 from tiered.crashpoint import CrashPoint, reach
 from tiered.dispatch.buffer import Extent
 from tiered.dispatch.committer import PreparedFlush
-from tiered.dispatch.planner import (
-    Compressed,
-    CompressMany,
-    Draft,
-    Plan,
-    PlanSettings,
-    draft,
-    plan,
-    progress_edit,
-)
+from tiered.dispatch.drafter import Draft, PlanSettings, draft
+from tiered.dispatch.planner import CompressMany, Plan, plan, progress_edit
 from tiered.dispatch.router import QueueEnds, Routed, route
 from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset, Progress
@@ -66,28 +58,23 @@ class Mark:
 
 
 class PooledCompression:
-    """``CompressMany`` over a pool: a few tasks of about equal bytes rather than one each. ``begin`` does not wait for them."""
+    """Compression in a pool: a few tasks of about equal bytes rather than one per block."""
 
     def __init__(self, pool: ThreadPoolExecutor, threads: int, level: int) -> None:
         self._pool = pool
         self._tasks = threads * TASKS_PER_THREAD
         self._level = level
 
-    def __call__(self, raws: Sequence[memoryview]) -> list[Compressed]:
-        return self.begin(raws)()
-
-    def begin(self, raws: Sequence[memoryview]) -> Callable[[], list[Compressed]]:
-        """Start, and return what waits for the result."""
-        edges = np.cumsum([len(r) for r in raws])
-        parts = min(len(raws), self._tasks)
-        cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1]).tolist()
-        bounds = [0, *cuts, len(raws)]
+    def begin(self, raw: memoryview, edges: npt.NDArray[np.int64]) -> Callable[[], StoredBlocks]:
+        """Start on ``raw[edges[i]:edges[i + 1]]``, and return what waits for the result."""
+        parts = min(len(edges) - 1, self._tasks)
+        cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1])
+        bounds = sorted({0, *cuts.tolist(), len(edges) - 1})
         tasks = [
-            self._pool.submit(compress_many, raws[a:b], level=self._level)
+            self._pool.submit(compress_pieces, raw, edges[a : b + 1], level=self._level)
             for a, b in pairwise(bounds)
-            if b > a
         ]
-        return lambda: [item for task in tasks for item in task.result()]
+        return lambda: StoredBlocks.joined([task.result() for task in tasks])
 
 
 def pooled_compression(pool: ThreadPoolExecutor, threads: int, level: int) -> PooledCompression:
@@ -115,7 +102,7 @@ class Preparer:
         log: CommitLog,
         settings: Dispatch,
         *,
-        compress_many: CompressMany,
+        compress_many: CompressMany | PooledCompression,
         excluded: Callable[[str], bool],
         lineage: int,
         mark: Mark,
@@ -174,15 +161,16 @@ class Preparer:
     def _finish_later(self, made: Draft, gathered: BytesIO) -> Callable[[Ticket], Plan]:
         """Start compressing; what is returned waits for it and plans. It may be called again after an error."""
         if isinstance(self._compress, PooledCompression):
-            compressed = self._compress.begin(made.raws)
+            compressed = self._compress.begin(made.gathered, made.edges)
         else:
-            compressed = partial(self._compress, made.raws)
-        stored: list[Compressed] = []
+            compressed = partial(_one_by_one, self._compress, made)
+        stored: StoredBlocks | None = None
 
         def finish(ticket: Ticket) -> Plan:
-            if not stored:
-                stored.extend(map(_own, compressed()))
-                made.raws.clear()
+            nonlocal stored
+            if stored is None:
+                stored = compressed()
+                made.gathered.release()
                 self._spare.append(gathered)
             return plan(
                 made,
@@ -257,10 +245,11 @@ class Preparer:
         return Mark(extent.next_offset, crc, mark.crc_from)
 
 
-def _own(compressed: Compressed) -> Compressed:
-    """A block that was not worth compressing still lies in the gathered bytes, whose memory is about to be used again."""
-    stored, codec, crc = compressed
-    return (bytes(stored), codec, crc) if codec == CODEC_NONE else compressed
+def _one_by_one(compress: CompressMany, made: Draft) -> StoredBlocks:
+    """Compressed where it stands. A block that was not worth it still lies in the gathered bytes, whose memory is about to be
+    used again: it is copied."""
+    raws = [made.gathered[a:b] for a, b in pairwise(made.edges.tolist())]
+    return StoredBlocks.of([(bytes(stored), codec, crc) for stored, codec, crc in compress(raws)])
 
 
 def _halves(part: _Part) -> tuple[_Part, _Part]:

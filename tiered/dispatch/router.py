@@ -7,7 +7,7 @@ queue exist only when offsets jump inside the flush.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,17 +42,18 @@ class Routed:
 
 
 def route(batch: MessageBatch, excluded: Callable[[str], bool]) -> Routed:
-    """Sort the rows by (topic, queue id), keeping log order inside a queue.
+    """Sort the rows by (topic, queue id), keeping log order inside a queue; topics by name, as the fold's map is ordered.
 
     ``excluded`` is asked once per distinct topic. Prepared and rollback records (by sysFlag) go to the off-queue queue.
     """
     headers = batch.headers
-    topic = headers["topic_index"].astype(np.int64)
+    ranks = _ranks(batch.topics)
+    topic = ranks[headers["topic_index"]]
     queue_id = headers["queue_id"].astype(np.int64)
     kind = headers["sys_flag"] & TRANSACTION_MASK
     off = (kind == PREPARED) | (kind == ROLLBACK)
-    names = [*batch.topics, OFF_QUEUE_TOPIC]
-    left_out = np.fromiter((excluded(name) for name in batch.topics), dtype=bool, count=len(batch.topics))
+    names = [*sorted(batch.topics), OFF_QUEUE_TOPIC]
+    left_out = np.fromiter(map(excluded, names[:-1]), dtype=bool, count=len(batch.topics))
     kept = np.flatnonzero(~left_out[topic]) if left_out.any() else None
     topic = np.where(off, len(batch.topics), topic)
     queue_id = np.where(off, 0, queue_id)
@@ -76,6 +77,13 @@ def route(batch: MessageBatch, excluded: Callable[[str], bool]) -> Routed:
         off_queue=off_queue,
         excluded=len(headers) - len(order),
     )
+
+
+def _ranks(topics: Sequence[str]) -> Ints:
+    """Place of each topic among all of them, by name."""
+    ranks = np.empty(len(topics), dtype=np.int64)
+    ranks[sorted(range(len(topics)), key=topics.__getitem__)] = np.arange(len(topics))
+    return ranks
 
 
 @dataclass(frozen=True, slots=True)

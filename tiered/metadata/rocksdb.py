@@ -42,6 +42,7 @@ class RocksDbStore:
         self._db: rocksdict.Rdict | None = None
         self._sync = rocksdict.WriteOptions()
         self._sync.sync = True
+        self._unsynced = rocksdict.WriteOptions()
         self.cleared: str | None = None
 
     def open(self) -> None:
@@ -113,7 +114,7 @@ class RocksDbStore:
         *,
         applied: bytes | None = None,
     ) -> None:
-        """See ``MetadataStore``."""
+        """See ``MetadataStore``. The log is synced by a second call: ``write`` would keep the interpreter lock meanwhile."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
@@ -122,7 +123,8 @@ class RocksDbStore:
             put(key, value)
         if applied is not None:
             put(_APPLIED, applied)
-        self._call(lambda db: db.write(batch, self._sync))
+        self._call(lambda db: db.write(batch, self._unsynced))
+        self._call(lambda db: db.flush_wal(True))
 
     def snapshot(self) -> RocksDbSnapshot:
         """A frozen view of now. It keeps old versions on disk, and the store's lock, until it is garbage."""

@@ -1,0 +1,123 @@
+"""A flush before the fold is asked: sorted by queue, cut into blocks, gathered, its columns and keys made.
+
+All this is known from the records alone, so that it can be done while earlier flushes are still on their way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.columns import MessageBatch, PropertyColumns
+from tiered.codec.object import ROW_DTYPE
+from tiered.dispatch.cutter import Cut, cut
+from tiered.dispatch.router import Offsets, Routed, place, split, unknown_ends
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Sizes and identities a plan needs. Sizes are in raw bytes."""
+
+    archive_id: bytes
+    lineage: int
+    block_bytes: int
+    object_bytes: int
+    inline_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
+
+    ``gathered``: the records' bytes; ``edges``: where each block begins in them, one more entry at the end. ``offsets``: see
+    ``place``. ``inline``: travels inside the commit.
+    """
+
+    routed: Routed
+    offsets: Offsets
+    cut: Cut
+    rows: npt.NDArray[np.void]
+    tags: tuple[bytes, ...]
+    gathered: memoryview
+    edges: Ints
+    inline: bool
+    key_position: Ints
+    key_hash: npt.NDArray[np.uint64]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of its records."""
+        return int(self.cut.byte_start[-1])
+
+
+def draft(
+    messages: MessageBatch,
+    properties: PropertyColumns,
+    routed: Routed,
+    settings: PlanSettings,
+    gathered: BytesIO | None = None,
+) -> Draft:
+    """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
+
+    Its records are gathered at the start of ``gathered``, over whatever was there.
+    """
+    sizes = messages.headers["size"][routed.order].astype(np.int64)
+    total = int(sizes.sum())
+    inline = total <= settings.inline_bytes
+    offsets = place(messages, properties, routed)
+    stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
+    object_bytes = 0 if inline else settings.object_bytes
+    pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
+    view = gather(messages, routed.order, sizes, BytesIO() if gathered is None else gathered)
+    key_position, key_hash = _keys(properties, routed, len(messages.headers))
+    return Draft(
+        routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
+        view, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
+    )  # fmt: skip
+
+
+def gather(messages: MessageBatch, order: Ints, sizes: Ints, into: BytesIO) -> memoryview:
+    """The records' bytes in sorted order, at the start of ``into``: neighbours in the log are joined into one slice first.
+
+    Written piece by piece: a join would keep a view per message alive at a time, which wakes the garbage collector, and
+    could not use the same memory again.
+    """
+    starts = messages.headers["position"][order].astype(np.int64)
+    ends = starts + sizes
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    first = starts[np.concatenate(([0], breaks + 1))].tolist()
+    last = ends[np.concatenate((breaks, [len(ends) - 1]))].tolist()
+    into.seek(0)
+    into.writelines(map(messages.buffer.__getitem__, map(slice, first, last)))
+    return into.getbuffer()[: into.tell()]
+
+
+def _rows(
+    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: Offsets
+) -> npt.NDArray[np.void]:
+    order = routed.order
+    headers = messages.headers[order]
+    rows = np.zeros(len(order), dtype=ROW_DTYPE)
+    for name in (
+        "size", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "body_crc", "body_length",
+    ):  # fmt: skip
+        rows[name] = headers[name]
+    rows["tags_code"] = properties.tags_code[order]
+    rows["tag"] = properties.tag[order]
+    rows["queue_offsets"] = offsets.owned
+    return rows
+
+
+def _keys(properties: PropertyColumns, routed: Routed, count: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
+    position_of = np.full(count, -1, dtype=np.int64)
+    position_of[routed.order] = np.arange(len(routed.order))
+    position = position_of[properties.key_row]
+    kept = np.flatnonzero(position >= 0)
+    by_position = kept[np.argsort(position[kept], kind="stable")]
+    return position[by_position], properties.key_hash[by_position].astype(np.uint64)
