@@ -1,4 +1,4 @@
-"""A broker loses its tail, is reinstalled, or deletes files behind the daemon's back: the archive follows, asks, or says so (S3)."""
+"""A broker loses its tail, is reinstalled, or deletes files behind the daemon's back: the archive follows or asks (S3)."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_tail_of_excluded_topics_lost(tmp_path: Path, running: bool) -> None:
 
 @pytest.mark.parametrize("count", [0, 100, 3000])
 def test_reinstalled_broker_is_refused_until_told(tmp_path: Path, count: int) -> None:
-    """An empty disk, a shorter and a longer log of another broker under an old archive. The old one's last file is still held."""
+    """An empty disk, a shorter and a longer log of another broker under an old archive, whose last file is still held."""
     scene = Scene(tmp_path)
     archive_all(scene)
     old = scene.broker.oracle

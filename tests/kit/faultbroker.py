@@ -47,8 +47,9 @@ class FaultBroker(StoreGenerator):
         """Append ``count`` messages, of another body size if wanted; returns the log's end."""
         if body_bytes is not None:
             self.options = replace(self.options, body_bytes=body_bytes)
+        begin = self.physical_offset
         end = self.append(count)
-        self.oracle.look(end)
+        self.oracle.extend(begin, end)
         return end
 
     def starts(self) -> list[int]:

@@ -1,7 +1,7 @@
 """Small disks that run full or turn read-only: a tmpfs of its own where mounting is allowed, else a daemon that is lied to.
 
-``python -m tests.kit.fulldisk run …`` is ``tiered run …`` for which every directory with a file ``.full`` beside it has no space
-left.
+``python -m tests.kit.fulldisk run …`` is ``tiered run …`` for which every directory with a file ``.full`` beside it has no
+space left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SmallDisk:
                     while True:
                         file.write(b"x" * piece)
                 except OSError as error:
-                    assert error.errno == errno.ENOSPC
+                    if error.errno != errno.ENOSPC:
+                        raise
 
     def free(self) -> None:
         """Give the space back."""

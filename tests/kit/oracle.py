@@ -55,10 +55,12 @@ def parse(data: bytes, at: int) -> tuple[Queue, Record]:
     return queue, Record(queue_offset, physical, data[at : at + size])
 
 
-def scan_log(commitlog: Path) -> Iterator[tuple[Queue, Record]]:
-    """Every record of a commitlog directory in log order; a plain loop."""
+def scan_log(commitlog: Path, first: int = 0) -> Iterator[tuple[Queue, Record]]:
+    """Every record of a commitlog directory in log order, from the record start ``first`` on; a plain loop."""
     for path in sorted(commitlog.iterdir()):
-        data, at = path.read_bytes(), 0
+        if int(path.name) + path.stat().st_size <= first:
+            continue
+        data, at = path.read_bytes(), max(0, first - int(path.name))
         while at + 8 <= len(data):
             size, magic = struct.unpack_from(">iI", data, at)
             if size <= 0 or magic == BLANK or at + size > len(data):
@@ -95,6 +97,13 @@ class Oracle:
         self.records = {at: item for at, item in self.records.items() if at < first}
         for queue, record in scan_log(self.store / "commitlog"):
             if end is None or record.physical_offset < end:
+                self.records[record.physical_offset] = queue, record
+        return self
+
+    def extend(self, begin: int, end: int) -> Oracle:
+        """Take in only what was appended between two ends of the log: for stores that are written in many steps."""
+        for queue, record in scan_log(self.store / "commitlog", begin):
+            if record.physical_offset < end:
                 self.records[record.physical_offset] = queue, record
         return self
 

@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,9 @@ from tests.kit import cache
 from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
 from tests.kit.faultproxy import Action, Rule
 from tests.kit.oracle import Verdict, compare, opened
-from tests.kit.s3archive import IMPATIENT, FaultyS3, faulty_s3
-from tests.kit.s3server import versitygw
-from tests.kit.soaksources import SoakSource, generated, real
+from tests.kit.soaksources import Place, SoakSource, generated, place_of, real
 from tiered.archive.verify import Verifier
 from tiered.crashpoint import CrashPoint
-from tiered.settings import Store
 
 UNAVAILABLE, FENCED, KILLED = 4, 7, -9
 FAULTS: tuple[tuple[Rule, ...], ...] = (
@@ -58,18 +55,6 @@ VARIANTS: tuple[dict[str, object], ...] = (
 
 class SoakError(Exception):
     """The campaign met something that must not happen."""
-
-
-@dataclass(slots=True)
-class Place:
-    """Where the archive lies: a directory, or a bucket behind a proxy."""
-
-    url: str
-    direct_url: str
-    settings: dict[str, object]
-    environment: dict[str, str]
-    store: Store
-    s3: FaultyS3 | None = None
 
 
 @dataclass(slots=True)
@@ -171,7 +156,7 @@ class Campaign:
         self.wait_archived(end)
         if (code := self._owner.stop(60)) != 0:
             raise SoakError(f"the daemon ended with {code} at the end:\n{self._owner.output()[-2000:]}")
-        archive = opened(self.place.direct_url, self.place.store)
+        archive = opened(self.place.direct_url)
         head = archive.state.head()
         assert head is not None
         self.outcome.written = self.source.messages
@@ -331,17 +316,6 @@ class Campaign:
         self.outcome.kills += 1
         self.rest(self.chance.random())
         self.place.s3.server.start()
-
-
-@contextmanager
-def place_of(work: Path, seed: int, *, s3: bool) -> Iterator[Place]:
-    """A directory, or a bucket of a new S3 server."""
-    if not s3:
-        url = f"file://{work / 'archive'}"
-        yield Place(url, url, {}, {}, Store())
-        return
-    with versitygw(work / "s3") as server, faulty_s3(server, seed=seed) as made:
-        yield Place(made.url, made.direct_url, dict(IMPATIENT), server.environment(), made.store, made)
 
 
 def soak(

@@ -1,10 +1,11 @@
-"""What the randomised campaign writes with: a generated broker store that can lose its tail, or a real broker."""
+"""What the randomised campaign writes with, a generated broker store that can lose its tail or a real broker, and where to."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.client import Running
 from tests.kit.faultbroker import KIB, FaultBroker
 from tests.kit.oracle import Oracle, scan_log
+from tests.kit.s3archive import IMPATIENT, FaultyS3, faulty_s3
+from tests.kit.s3server import versitygw
 
 BODIES = (10, 400, 1000, 1000, 5000, 60_000)
 CHUNK_MESSAGES = 400
@@ -133,6 +136,30 @@ class RealSource:
             self._load.wait(180)
         self.oracle.look()
         return max(r.physical_offset + len(r.data) for _, r in scan_log(self.store / "commitlog"))
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the archive lies: a directory, or a bucket behind a proxy."""
+
+    url: str
+    direct_url: str
+    settings: dict[str, object]
+    environment: dict[str, str]
+    s3: FaultyS3 | None = None
+
+
+@contextmanager
+def place_of(work: Path, seed: int, *, s3: bool) -> Iterator[Place]:
+    """A directory, or a bucket of a new S3 server."""
+    if not s3:
+        url = f"file://{work / 'archive'}"
+        yield Place(url, url, {}, {})
+        return
+    with versitygw(work / "s3") as server, faulty_s3(server, seed=seed) as made:
+        # The server keeps objects as files: reading those takes a tenth of the time.
+        files = f"file://{server.data / made.bucket / 'archive'}"
+        yield Place(made.url, files, dict(IMPATIENT), server.environment(), made)
 
 
 @contextmanager

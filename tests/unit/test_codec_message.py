@@ -306,7 +306,13 @@ def test_decode_headers_refuses_what_verify_would_cut() -> None:
 )
 def test_numbers_that_no_broker_writes_are_no_record(change: dict[str, int]) -> None:
     """The body's CRC does not cover the header: a record with such numbers must never reach the fold."""
-    fields: dict[str, Any] = {"topic": "T", "queue_id": 0, "queue_offset": 0, "physical_offset": 0, "body": b"x"}
+    fields: dict[str, Any] = {
+        "topic": "T",
+        "queue_id": 0,
+        "queue_offset": 0,
+        "physical_offset": 0,
+        "body": b"x",
+    }
     good = encode_message(Message(**fields))
     bad = encode_message(Message(**{**fields, **change}))
     assert len(verify(good, scan(good, base=0, max_record_bytes=1000), 0)) == 1

@@ -131,11 +131,17 @@ class Archiver:
             accept_new_lineage=self._archive.new_lineage,
         )
         healed = self._rewritten_gap(lineage)
-        if healed is not None and healed < outcome.offset and outcome.relation in (Relation.SAME, Relation.REWIND):
+        if (
+            healed is not None
+            and healed < outcome.offset
+            and outcome.relation in (Relation.SAME, Relation.REWIND)
+        ):
             matched = outcome.matched
             if matched is not None and matched.physical_offset > healed:
                 matched = None
-            outcome = Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
+            outcome = Outcome(
+                Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it"
+            )
         self._say(
             "compared the broker with its archive",
             {

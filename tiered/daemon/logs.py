@@ -110,4 +110,6 @@ def configure(settings: Log, secrets: Iterable[str] = (), stream: TextIO | None 
     logging.getLogger(ROOT).setLevel(settings.level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Its only warnings: more requests at once than pooled connections, as the probe's race makes on purpose.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return handler

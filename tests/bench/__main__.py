@@ -1,0 +1,65 @@
+"""``make bench``: run benchmarks by name and print one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.backlog import backlog, to_s3
+from tests.bench.live import idle, latency, objects, restart
+from tests.bench.run import Row
+
+MESSAGES, QUICK_MESSAGES = 2_000_000, 60_000
+
+
+def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
+    """Benchmarks by name, at full or smoke-test size."""
+    messages = QUICK_MESSAGES if quick else MESSAGES
+    return {
+        "backlog": lambda work: backlog(work, messages, 500 if quick else 10_000),
+        "s3": lambda work: to_s3(work, messages // 2),
+        "latency": lambda work: latency(work, 4 if quick else 20),
+        "objects": lambda work: objects(work, 4 if quick else 15),
+        "idle": lambda work: idle(work, 2 if quick else 10),
+        "restart": lambda work: restart(work, 2_000 if quick else 100_000),
+    }
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Names and size."""
+    names = sorted(cases(True))
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="smoke-test sizes: the figures mean nothing")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.names) - set(names))
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(names)}")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Run, print, 0."""
+    options = parse(arguments)
+    console = Console(width=150)
+    table = Table(title="ratios to a baseline run beside them; machines differ, ratios less")
+    for heading in ("what", "ours", "baseline", "ratio", "must reach"):
+        table.add_column(heading)
+    wanted = options.names or list(cases(options.quick))
+    for name in wanted:
+        console.print(f"running {name} …")
+        with tempfile.TemporaryDirectory(prefix=f"tiered-bench-{name}-") as work:
+            for row in cases(options.quick)[name](Path(work)):
+                table.add_row(row.what, row.ours, row.baseline, row.ratio, row.target)
+    console.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""Running one thing and measuring it from outside: wall time, CPU, peak memory of a child process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiered.clock import SystemClock
+from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
+
+TIERED = (sys.executable, "-m", "tiered.cli.main")
+QUIET = ("--set", "web.port=-1", "--set", "log.level=warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One child process: wall and CPU seconds, peak resident bytes."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table. ``ratio`` is ours over the baseline, as the target speaks of it."""
+
+    what: str
+    ours: str
+    baseline: str
+    ratio: str
+    target: str
+
+
+def measure(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Measured:
+    """Run a command to its end; SystemExit when it fails."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    seconds = time.monotonic() - started
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def generate(store: Path, messages: int, queues: int, *, body_bytes: int = 1024, topics: int = 1) -> int:
+    """A stored backlog of compressible messages; its bytes of records."""
+    options = GeneratorOptions(
+        store_dir=store,
+        messages=messages,
+        topics=topic_names(topics, "Bench"),
+        queues=queues,
+        body_bytes=body_bytes,
+        file_bytes=1 << 30,
+        queue_file_units=max(64, messages // (queues * topics) + 64),
+    )
+    with StoreGenerator(options, SystemClock()) as generator:
+        generator.append(messages)
+        return generator.physical_offset
+
+
+def once(
+    store: Path, archive: str, state: Path, *sets: str, environment: Mapping[str, str] | None = None
+) -> Measured:
+    """``tiered run --once`` from an empty state."""
+    shutil.rmtree(state, ignore_errors=True)
+    flags = [part for pair in sets for part in ("--set", pair)]
+    command = (
+        *TIERED,
+        "run",
+        "--once",
+        "--store",
+        str(store),
+        "--archive",
+        archive,
+        "--state",
+        str(state),
+        *QUIET,
+        *flags,
+    )
+    return measure(command, environment)
+
+
+def idle_run(work: Path) -> Measured:
+    """The same process with nothing to do: what start-up alone costs in time and memory."""
+    generate(work / "tiny", 10, 1)
+    return once(work / "tiny", f"file://{work / 'tiny-archive'}", work / "tiny-state")
