@@ -13,9 +13,10 @@ from rich.table import Table
 
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.live import idle, latency, objects, restart
+from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row
 
-MESSAGES, QUICK_MESSAGES = 2_000_000, 60_000
+MESSAGES, QUICK_MESSAGES = 3_560_000, 60_000  # 4 GiB of records
 
 
 def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
@@ -23,11 +24,12 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
     messages = QUICK_MESSAGES if quick else MESSAGES
     return {
         "backlog": lambda work: backlog(work, messages, 500 if quick else 10_000),
-        "s3": lambda work: to_s3(work, messages // 2),
+        "s3": lambda work: to_s3(work, messages // 4),
         "latency": lambda work: latency(work, 4 if quick else 20),
         "objects": lambda work: objects(work, 4 if quick else 15),
         "idle": lambda work: idle(work, 2 if quick else 10),
         "restart": lambda work: restart(work, 2_000 if quick else 100_000),
+        "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
     }
 
 

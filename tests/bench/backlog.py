@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tests.bench.run import Row, generate, idle_run, once
+from tests.bench.run import Measured, Row, generate, idle_run, measure, once
 from tests.kit.s3server import versitygw
 
 CHUNK = 8 << 20
+MIB = 1 << 20
+ROUNDS = 2
+LIBRARY = """
+import pathlib, sys, zstandard
+for name in sys.argv[2:]:
+    source = pathlib.Path(name)
+    with source.open("rb") as raw, open(f"{sys.argv[1]}/{source.name}", "wb") as out:
+        zstandard.ZstdCompressor(level=1, threads=2).copy_stream(raw, out)
+"""
 
 
 def copied(store: Path, end: int, target: Path) -> float:
@@ -37,87 +48,74 @@ def _log(store: Path, end: int) -> Iterator[bytes]:
                 yield chunk
 
 
-def compressed(store: Path, end: int, target: Path) -> tuple[float, str]:
-    """Seconds that ``zstd -1 -T2`` takes for the same bytes into a synced file, and which program it was."""
+def compressed(store: Path, end: int, target: Path) -> tuple[Measured, str]:
+    """``zstd -1 -T2`` of the same files, as a program of its own, and its output synced; which program it was."""
+    files = sorted((store / "commitlog").iterdir())
+    files = [path for path in files if int(path.name) < end]
+    target.mkdir()
     if shutil.which("zstd"):
-        started = time.monotonic()
-        process = subprocess.Popen(
-            ["zstd", "-1", "-T2", "-q", "-f", "-o", str(target)], stdin=subprocess.PIPE
-        )
-        assert process.stdin is not None
-        for chunk in _log(store, end):
-            process.stdin.write(chunk)
-        process.stdin.close()
-        process.wait()
-        with target.open("rb") as made:
-            os.fsync(made.fileno())
-        return time.monotonic() - started, "zstd -1 -T2"
-    import zstandard
-
+        command = ["zstd", "-1", "-T2", "-q", "-f", *map(str, files), "--output-dir-flat", str(target)]
+        name = "zstd -1 -T2"
+    else:
+        command = [sys.executable, "-c", LIBRARY, str(target), *map(str, files)]
+        name = "python-zstandard, level 1, 2 threads"
+    measured = measure(command)
     started = time.monotonic()
-    with target.open("wb") as out:
-        with zstandard.ZstdCompressor(level=1, threads=2).stream_writer(out, closefd=False) as writer:
-            for chunk in _log(store, end):
-                writer.write(chunk)
-        os.fsync(out.fileno())
-    return time.monotonic() - started, "zstandard level 1, 2 threads"
+    for path in target.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    return replace(measured, seconds=measured.seconds + time.monotonic() - started), name
 
 
 def backlog(work: Path, messages: int, many: int) -> list[Row]:
-    """64 queues and ``many`` queues, with memory."""
+    """64 queues and ``many`` queues, with memory.
+
+    Best of ``ROUNDS`` each, baseline and program in turn: other work on the machine comes and goes.
+    """
     idle = idle_run(work)
-    rows: list[Row] = []
     end = generate(work / "q64", messages, 64)
-    plain = copied(work / "q64", end, work / "copy")
-    (work / "copy").unlink()
-    squeezed, name = compressed(work / "q64", end, work / "zst")
-    (work / "zst").unlink()
-    ours = once(work / "q64", f"file://{work / 'a64'}", work / "s64")
-    net = ours.seconds - idle.seconds
-    shutil.rmtree(work / "a64")
-    rate, whole = messages / net, end / net / 1e6
-    rows.append(
-        Row(
-            f"backlog of {end / 1e9:.1f} GB, 64 queues, to POSIX",
-            f"{whole:.0f} MB/s",
-            f"{end / squeezed / 1e6:.0f} MB/s ({name})",
-            f"{squeezed / net:.2f}", "≥ 0.6",
-        )
-    )  # fmt: skip
-    rows.append(
-        Row(
-            "the same beside cp with fsync",
-            f"{whole:.0f} MB/s",
-            f"{end / plain / 1e6:.0f} MB/s",
-            f"{plain / net:.2f}",
-            "-",
-        )
+    last = generate(work / "many", messages // 2, many)
+    plain: list[float] = []
+    squeezed: list[Measured] = []
+    ours: list[Measured] = []
+    spread: list[Measured] = []
+    name = ""
+    for number in range(ROUNDS):
+        plain.append(copied(work / "q64", end, work / "copy"))
+        (work / "copy").unlink()
+        made, name = compressed(work / "q64", end, work / "zst")
+        shutil.rmtree(work / "zst")
+        squeezed.append(made)
+        for store, taken in (("q64", ours), ("many", spread)):
+            archive = work / f"archive-{store}-{number}"
+            taken.append(once(work / store, f"file://{archive}", work / f"state-{store}"))
+            shutil.rmtree(archive)
+    seconds, many_seconds = (min(m.seconds for m in x) - idle.seconds for x in (ours, spread))
+    cpu, many_cpu = (min(m.cpu_seconds for m in x) - idle.cpu_seconds for x in (ours, spread))
+    zstd_seconds, zstd_cpu = min(m.seconds for m in squeezed), min(m.cpu_seconds for m in squeezed)
+    rate, many_rate = messages / seconds, messages // 2 / many_seconds
+    whole, size, over = (
+        end / seconds / 1e6,
+        f"{end / 1e9:.1f} GB",
+        max(m.peak_bytes for m in ours) - idle.peak_bytes,
     )
-    rows.append(Row("messages a second, 64 queues", f"{rate:,.0f}/s", "-", "-", "≥ 300,000/s"))
-    over = (ours.peak_bytes - idle.peak_bytes) / (1 << 20)
-    rows.append(
-        Row(
-            "peak memory over the idle process",
-            f"{over:.0f} MiB",
-            f"{idle.peak_bytes >> 20} MiB",
-            "-",
-            "≤ 400 MiB",
-        )
-    )
-    end = generate(work / "many", messages, many)
-    spread = once(work / "many", f"file://{work / 'amany'}", work / "smany")
-    shutil.rmtree(work / "amany")
-    many_rate = messages / (spread.seconds - idle.seconds)
-    rows.append(
-        Row(
-            f"the same with {many:,} queues",
-            f"{many_rate:,.0f}/s",
-            f"{rate:,.0f}/s",
-            f"{many_rate / rate:.2f}",
-            "≥ 0.7",
-        )
-    )
-    return rows
+    each, zstd_each, many_each = cpu / end * 1e9, zstd_cpu / end * 1e9, many_cpu / last * 1e9
+    per_zstd, per_cp = end / zstd_seconds / 1e6, end / min(plain) / 1e6
+    return [
+        Row(f"backlog of {size}, 64 queues, to POSIX", f"{whole:.0f} MB/s", f"{per_zstd:.0f} MB/s ({name}, fsync)",
+            f"{whole / per_zstd:.2f}", "≥ 0.6"),
+        Row("the same beside cp with fsync", f"{whole:.0f} MB/s", f"{per_cp:.0f} MB/s", f"{whole / per_cp:.2f}", "-"),
+        Row("the same in CPU time", f"{each:.2f} s/GB", f"{zstd_each:.2f} s/GB ({name})", f"{zstd_each / each:.2f}", "-"),
+        Row("messages a second, 64 queues", f"{rate:,.0f}/s", "-", "-", "≥ 300,000/s"),
+        Row("messages a second if two cores were all its own", f"{2 * messages / cpu:,.0f}/s", "-", "-", "-"),
+        Row(f"peak memory over the idle process, {size}", f"{over / MIB:.0f} MiB", f"{idle.peak_bytes / MIB:.0f} MiB (idle)",
+            "-", "≤ 400 MiB"),
+        Row(f"the same with {many:,} queues, {last / 1e9:.1f} GB", f"{many_rate:,.0f}/s", f"{rate:,.0f}/s (64 queues)",
+            f"{many_rate / rate:.2f}", "≥ 0.7"),
+        Row(f"the same with {many:,} queues in CPU time", f"{many_each:.2f} s/GB", f"{each:.2f} s/GB (64 queues)",
+            f"{each / many_each:.2f}", "-"),
+    ]  # fmt: skip
 
 
 def to_s3(work: Path, messages: int) -> list[Row]:
@@ -127,28 +125,29 @@ def to_s3(work: Path, messages: int) -> list[Row]:
     with versitygw(work / "server") as server:
         bucket, environment = server.bucket(), server.environment()
         client = server.client()
-        bodies = list(_log(work / "s3", end))
-        started = time.monotonic()
-        with ThreadPoolExecutor(4) as pool:
-            list(
-                pool.map(
-                    lambda p: client.put_object(Bucket=bucket, Key=f"raw/{p[0]}", Body=p[1]),
-                    enumerate(bodies),
-                )
-            )
-        raw = time.monotonic() - started
-        del bodies
-        ours = once(
-            work / "s3",
-            server.url(bucket, "archive"),
-            work / "ss3",
-            "dispatch.compression=none",
-            environment=environment,
-        )
-    net = ours.seconds - idle.seconds
+        raw, ours = [], []
+        for number in range(ROUNDS):
+            raw.append(_raw_puts(client, bucket, f"raw-{number}", list(_log(work / "s3", end))))
+            archive, state = server.url(bucket, f"archive-{number}"), work / "state-s3"
+            made = once(work / "s3", archive, state, "dispatch.compression=none", environment=environment)
+            ours.append(made.seconds - idle.seconds)
+    net, best = min(ours), min(raw)
     return [
         Row(
             f"{end / 1e9:.1f} GB uncompressed to versitygw", f"{end / net / 1e6:.0f} MB/s",
-            f"{end / raw / 1e6:.0f} MB/s (boto3, 4 threads, 8 MiB)", f"{raw / net:.2f}", "≥ 0.7",
+            f"{end / best / 1e6:.0f} MB/s (boto3, 4 threads, 8 MiB)", f"{best / net:.2f}", "≥ 0.7",
         )
     ]  # fmt: skip
+
+
+def _raw_puts(client: Any, bucket: str, prefix: str, bodies: list[bytes]) -> float:
+    """Seconds to put bodies that are in memory already, four at a time."""
+    started = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        puts = [
+            pool.submit(client.put_object, Bucket=bucket, Key=f"{prefix}/{n}", Body=b)
+            for n, b in enumerate(bodies)
+        ]
+        for put in puts:
+            put.result()
+    return time.monotonic() - started

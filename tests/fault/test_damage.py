@@ -151,6 +151,8 @@ def test_flipped_bits_in_every_kind_of_section(made: Made, tmp_path: Path) -> No
             path.write_bytes(sound)
             assert damage or kind == "identity", f"{kind} {position} {key}"
             where = f"{kind}: bit {bit} of byte {position} of {key}"
+            if kind == "identity":
+                continue  # it has no checksum: its names and its id are compared with every commit, its date with nothing
             if not any(key in (named, *text.split()) or key in text for named, text in damage):
                 missed.append(f"{where}: verify says {damage}")
             if error is not None and key not in str(error):
@@ -196,9 +198,11 @@ def test_two_swapped(made: Made, tmp_path: Path, area: str) -> None:
 
 @pytest.mark.parametrize("area", ["data", "commit"])
 def test_one_removed(made: Made, tmp_path: Path, area: str) -> None:
-    """The last commit is spared: without it the archive is just younger."""
+    """Commits behind the newest checkpoint are spared: an archive whose log ends earlier is just younger."""
     archive, chance = made.copy(tmp_path / "archive"), random.Random(14)
-    for key in chance.sample(archive.keys(area)[: -1 if area == "commit" else None], 2):
+    saved = int(archive.keys("checkpoint")[-1].rpartition("/")[2])
+    keys = archive.keys(area)[: saved + 1 if area == "commit" else None]
+    for key in chance.sample(keys, 2):
         sound = archive.path(key).read_bytes()
         archive.path(key).unlink()
         serve_nothing_wrong(archive)
@@ -291,6 +295,7 @@ def test_the_bucket_alone_is_enough(alone: Made, tmp_path: Path, gone: tuple[str
     broker = FaultBroker(tmp_path / "store", topics=("Orders",), queues=2)
     broker.open()
     broker.write(100)
+    broker.oracle.look(broker.physical_offset)
     daemon = Daemon(tmp_path, tmp_path / "store", alone.url, **SMALL_FLUSHES)
     assert daemon.once() == 0, daemon.output()
     verdict = compare(alone.url, broker.oracle)

@@ -65,6 +65,7 @@ class Outcome:
     seconds: float = 0.0
     kills: int = 0
     actions: Counter[str] = field(default_factory=Counter)
+    spent: Counter[str] = field(default_factory=Counter)
     written: int = 0
     epochs: int = 0
     commits: int = 0
@@ -85,7 +86,9 @@ class Outcome:
             "messages_written": self.written, "messages": v.messages, "readable": v.readable, "lost": v.lost,
             "doubled": v.doubled, "reordered": v.reordered, "changed": v.changed, "invented": v.invented,
             "in_gaps": v.in_gaps, "damage": self.damage, "epochs": self.epochs, "commits": self.commits,
-            "actions": dict(sorted(self.actions.items())), "details": v.details[:20], "error": self.error,
+            "actions": dict(sorted(self.actions.items())),
+            "action_seconds": {name: round(spent, 1) for name, spent in self.spent.items()},
+            "details": v.details[:20], "error": self.error,
         }  # fmt: skip
 
 
@@ -99,7 +102,7 @@ class Campaign:
         self.outcome = Outcome(seed)
         self._owner, self._other = (
             Daemon(
-                work, source.store, place.url, name=name, environment=place.environment,
+                work, source.store, place.url, name=name, environment=place.environment, command=place.command,
                 **{**SMALL_FLUSHES, **place.settings, "state.cache_bytes": 4 << 20},
             )
             for name in ("one", "two")
@@ -117,6 +120,8 @@ class Campaign:
             "stopped over a take-over": (2, self.take_over),
             "quiet": (2, lambda: self.rest(0.5)),
         }
+        if place.full is not None:
+            self._actions |= {"disk full": (3, self.fill_disk)}
         if place.s3 is not None:
             self._actions |= {"store faults": (6, self.store_faults), "store died": (1, self.kill_store)}
 
@@ -134,11 +139,15 @@ class Campaign:
                 )[0]
                 if self.chance.random() < 0.75:  # else it is hit while it opens
                     self.wait_ready()
+                before = time.monotonic()
                 if self._actions[name][1]() is not False:
                     self.outcome.actions[name] += 1
+                self.outcome.spent[name] += time.monotonic() - before
                 self.rest(self.chance.random() * 0.4)
                 self.revive()
+            before = time.monotonic()
             self.finish()
+            self.outcome.spent["finish"] = time.monotonic() - before
         except Exception as error:  # the report is the product
             self.outcome.error = f"{type(error).__name__}: {error}"[-3000:]
         finally:
@@ -213,7 +222,7 @@ class Campaign:
             left = until - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(left, 0.05))
+            time.sleep(min(left, 0.1))
 
     # ---- what happens
 
@@ -309,6 +318,13 @@ class Campaign:
         self.rest(self.chance.random() * 2)
         proxy.set()
 
+    def fill_disk(self) -> None:
+        """The archive's disk has no space for a moment."""
+        assert self.place.full is not None
+        self.place.full.touch()
+        self.rest(self.chance.random() * 1.5)
+        self.place.full.unlink()
+
     def kill_store(self) -> None:
         """kill -9 of the S3 server; it comes back on its data."""
         assert self.place.s3 is not None
@@ -330,8 +346,7 @@ def soak(
 
 def table(outcome: Outcome) -> Table:
     """The report for people."""
-    made = Table(title=f"soak, seed {outcome.seed}: {outcome.seconds:.0f} s")
-    made.add_column("what")
+    made = Table("what", title=f"soak, seed {outcome.seed}: {outcome.seconds:.0f} s")
     made.add_column("count", justify="right")
     facts = outcome.facts()
     for name in ("kills", "messages_written", "messages", "commits", "epochs"):
@@ -368,9 +383,8 @@ def main() -> int:
     )
     outcome = soak(work, options.seed, options.seconds, options.kills, s3=s3, broker=options.broker)
     console.print(table(outcome))
-    for line in [outcome.error, *outcome.verdict.details[:10]]:
-        if line:
-            console.print(line, markup=False)
+    for line in filter(None, [outcome.error, *outcome.verdict.details[:10]]):
+        console.print(line, markup=False)
     console.print("[green]nothing lost, doubled or reordered" if outcome.good else "[red]FAILED")
     if options.json is not None:
         options.json.write_text(json.dumps(outcome.facts(), indent=2) + "\n")

@@ -12,7 +12,9 @@ from typing import Protocol
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import Running
+from tests.kit.daemonproc import TIERED
 from tests.kit.faultbroker import KIB, FaultBroker
+from tests.kit.fulldisk import SHIM
 from tests.kit.oracle import Oracle, scan_log
 from tests.kit.s3archive import IMPATIENT, FaultyS3, faulty_s3
 from tests.kit.s3server import versitygw
@@ -63,10 +65,10 @@ class GeneratedSource:
         self.messages = 0
 
     def write(self, chance: random.Random) -> None:
-        count = chance.randrange(1, 150)
+        count = chance.randrange(1, 60)
         body = chance.choice(BODIES)
         if body > 10_000:
-            count = 1 + count // 50
+            count = 1 + count // 20
         self._broker.write(count, body_bytes=body)
         self.messages += count
 
@@ -147,6 +149,8 @@ class Place:
     settings: dict[str, object]
     environment: dict[str, str]
     s3: FaultyS3 | None = None
+    full: Path | None = None  # while this file exists, a directory's disk has no space left
+    command: tuple[str, ...] = TIERED
 
 
 @contextmanager
@@ -154,7 +158,7 @@ def place_of(work: Path, seed: int, *, s3: bool) -> Iterator[Place]:
     """A directory, or a bucket of a new S3 server."""
     if not s3:
         url = f"file://{work / 'archive'}"
-        yield Place(url, url, {}, {})
+        yield Place(url, url, {}, {}, full=work / "archive.full", command=SHIM)
         return
     with versitygw(work / "s3") as server, faulty_s3(server, seed=seed) as made:
         # The server keeps objects as files: reading those takes a tenth of the time.

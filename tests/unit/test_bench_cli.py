@@ -15,7 +15,9 @@ def test_names_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse([]).names == []
     with pytest.raises(SystemExit):
         parse(["backlogs"])
-    assert "there are backlog, idle, latency, objects, restart, s3" in capsys.readouterr().err
+    assert (
+        "there are backlog, idle, latency, objects, restart, rocketmq-tiered, s3" in capsys.readouterr().err
+    )
     assert list(cases(True)) == list(cases(False))
 
 

@@ -73,7 +73,10 @@ class RocksDbStore:
         options.create_if_missing(True)
         options.set_write_buffer_size(max(256 * 1024, self._cache_bytes // 12))
         options.set_max_write_buffer_number(3)
-        options.set_compression_type(rocksdict.DBCompressionType.lz4())
+        none, lz4 = rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()
+        options.set_compression_per_level(
+            [none, none, *[lz4] * 5]
+        )  # the young levels are rewritten in no time
         options.set_max_background_jobs(2)
         options.set_max_open_files(_OPEN_FILES)
         options.set_max_total_wal_size(max(1 << 20, self._cache_bytes))
