@@ -4,21 +4,25 @@ A test that needs a real counterpart carries its marker: ``broker`` (RocketMQ ja
 the counterpart is not installed, the tier is *not run*: its tests are deselected and the end of the report names it
 with the command that installs it. It is never a silent skip, and in CI (``CI`` set, or ``TIERED_REQUIRE_ALL=1``) it
 is not allowed: there the counterpart is installed on the spot, and when that fails every test of the tier fails.
+``readonly`` needs something of the machine that nothing installs; for the rest it is a tier like the others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from tests.kit import cache
+from tests.kit import cache, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 
-TIERS = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
+INSTALLED = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
+GIVEN: Mapping[str, Callable[[], str | None]] = {"readonly": readonly.missing}
+"""Tiers that the machine has or has not: why it has not."""
+TIERS = (*INSTALLED, *GIVEN)
 _NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
 _FAILED = pytest.StashKey[dict[str, str]]()
 
@@ -43,7 +47,13 @@ def _tiers(item: pytest.Item) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Look at the tiers of what is left after ``-m`` and ``-k``: install, or take out and remember."""
     missing: dict[str, str] = {}
-    for tier in TIERS:
+    for tier, why_absent in GIVEN.items():
+        why = why_absent() if any(tier in _tiers(item) for item in items) else None
+        if why is not None and _all_required():
+            config.stash[_FAILED][tier] = f"cannot be had: {why}"
+        elif why is not None:
+            missing[tier] = why
+    for tier in INSTALLED:
         absent = [
             c.name for c in cache.COUNTERPARTS.values() if c.tier == tier and not cache.installed(c.name)
         ]
@@ -54,9 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 for name in absent:
                     install(name)
             except InstallError as error:
-                config.stash[_FAILED][tier] = str(error)
+                config.stash[_FAILED][tier] = f"could not be installed: {error}"
         else:
-            missing[tier] = f"{', '.join(absent)} not installed in {cache.root()}"
+            missing[tier] = f"{', '.join(absent)} not installed in {cache.root()} → make test-install"
     if not missing:
         return
     out = [item for item in items if any(tier in missing for tier in _tiers(item))]
@@ -67,10 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A tier that had to be there and could not be installed fails, test by test."""
+    """A tier that had to be there and is not, nor could be installed, fails, test by test."""
     for tier in _tiers(item):
         if why := item.config.stash[_FAILED].get(tier):
-            pytest.fail(f"tier {tier!r} is required here and could not be installed: {why}", pytrace=False)
+            pytest.fail(f"tier {tier!r} is required here and {why}", pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -85,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Name each tier that was not run, how many tests that was, and the way out."""
     for tier, (count, why) in config.stash[_NOT_RUN].items():
-        line = f"NOT RUN: tier {tier!r} ({count} tests): {why} → make test-install"
+        line = f"NOT RUN: tier {tier!r} ({count} tests): {why}"
         terminalreporter.write_line(line, yellow=True, bold=True)
 
 

@@ -15,6 +15,8 @@ that fixes it. ``str(error)`` is one paragraph fit for an operator. Never put a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class TieredError(Exception):
     """Root of the tree.
@@ -65,9 +67,39 @@ class Fenced(Conflict):
 
 
 class Corrupt(TieredError):
-    """Bytes are not what their checksum, length or format says. Carries key, position, expected, found."""
+    """Bytes are not what their checksum, length or format says. Carries key, position, expected, found.
+
+    Decoders know what is wrong and not what to do: without a ``hint`` of its own the error takes one from where the bytes lie,
+    an object of the archive (``key``), a commit that does not fit the fold (``commit``), or neither.
+    """
 
     exit_code = 8
+
+    def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
+        super().__init__(message, hint=hint or _damage_hint(fields), **fields)
+
+
+def _damage_hint(fields: Mapping[str, object]) -> str:
+    """What to do about damage: the command that shows how far it goes, and where sound bytes may come from."""
+    if "key" not in fields and "commit" not in fields:
+        return (
+            "tiered verify --deep tells whether the archive is damaged; if it is sound, the broker's files at "
+            "source.store_dir are: start the broker on them, it repairs its log, or restore them"
+        )
+    if "key" not in fields:
+        return (
+            "tiered verify shows how far the damage goes; restore this commit from the bucket's versions or a copy, or, "
+            "if verify finds nothing, delete the metadata directory under state.directory: it is rebuilt from the bucket"
+        )
+    parts = str(fields["key"]).split("/")
+    if "checkpoint" in parts or "shard" in parts:
+        return "tiered verify lists every damaged checkpoint; readers take an older one, or the log from its beginning"
+    if "commit" in parts or "archive.json" in parts:
+        return "restore this key from the bucket's versions or a copy; tiered verify shows whether more is damaged"
+    return (
+        "tiered verify --deep lists every damaged object; restore this key from the bucket's versions or a copy, "
+        "all other objects stay readable"
+    )
 
 
 class Invalid(TieredError):

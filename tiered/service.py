@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from tiered.clock import Clock
 from tiered.errors import TieredError, Unavailable
@@ -88,6 +89,7 @@ class Service:
         self.last_unavailable: Unavailable | None = None
         self.failures_in_a_row = 0
         self.on_failure: Callable[[Service], None] | None = None
+        self.on_end: Callable[[], None] | None = None
         self._step = step
         self._clock = clock
         self._finish = finish
@@ -144,6 +146,8 @@ class Service:
             self._count(error)
             if self.on_failure is not None:
                 self.on_failure(self)
+        if self.on_end is not None:
+            self.on_end()
 
     def start(self) -> None:
         """Start the thread; a second call does nothing."""
@@ -245,6 +249,11 @@ class Supervisor:
         for service in self._services:
             service.on_failure = self._halt
 
+    def _ended(self, stop: threading.Event) -> None:
+        """Called by a service that ends: with the last one there is nothing left to watch."""
+        if all(s.state is State.STOPPED for s in self._services):
+            stop.set()
+
     def check(self) -> Health:
         """One look at every service; the first fatal error sticks."""
         stuck: list[str] = []
@@ -281,6 +290,7 @@ class Supervisor:
     def run(self, stop: threading.Event) -> int:
         """Start all, watch until ``stop`` is set, all are done or one is fatal; returns the exit code."""
         for service in self._services:
+            service.on_end = partial(self._ended, stop)
             service.start()
         while not stop.is_set():
             health = self.check()

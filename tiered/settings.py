@@ -104,7 +104,7 @@ class Source(Section):
     )
     commitlog_dirs: str = option(
         "",
-        "comma-separated commitlog directories, when not <store_dir>/commitlog",
+        "comma-separated commitlog directories, when not <store_dir>/commitlog; without store_dir no restart is seen",
         rocketmq="storePathCommitLog",
     )
     cluster: str = option("DefaultCluster", "cluster name, part of every key", rocketmq="brokerClusterName")
@@ -188,7 +188,7 @@ class Dispatch(Section):
         rocketmq="tieredStoreGroupCommitCount",
     )
     pipeline_flushes: int = option(
-        2,
+        3,
         "flushes prepared or uploading at once; more hides latency, each costs twice group_commit_bytes",
         low=1,
         high=8,

@@ -24,7 +24,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
     messages = QUICK_MESSAGES if quick else MESSAGES
     return {
         "backlog": lambda work: backlog(work, messages, 500 if quick else 10_000),
-        "s3": lambda work: to_s3(work, messages // 4),
+        "s3": lambda work: to_s3(work, messages // 2),
         "latency": lambda work: latency(work, 4 if quick else 20),
         "objects": lambda work: objects(work, 4 if quick else 15),
         "idle": lambda work: idle(work, 2 if quick else 10),

@@ -121,9 +121,10 @@ def backlog(work: Path, messages: int, many: int) -> list[Row]:
 def to_s3(work: Path, messages: int) -> list[Row]:
     """To the real S3 server, uncompressed so that as many bytes travel, beside raw parallel PUTs of them."""
     end = generate(work / "s3", messages, 64)
-    idle = idle_run(work)
     with versitygw(work / "server") as server:
         bucket, environment = server.bucket(), server.environment()
+        generate(work / "tiny", 10, 1)
+        idle = once(work / "tiny", server.url(bucket, "tiny"), work / "state-tiny", environment=environment)
         client = server.client()
         raw, ours = [], []
         for number in range(ROUNDS):

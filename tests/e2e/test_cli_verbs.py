@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.kit.command import archive_once, tiered, tiered_process
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
+from tiered.archive.identity import decode_identity
 from tiered.codec.message import Message, encode_message_id
 
 V6_HOST = "[2001:db8::1]:10911"
@@ -328,6 +329,7 @@ def test_doctor(small: Small, tmp_path: Path) -> None:
     assert done.code == 0, rows
     assert {
         "broker's store",
+        "broker's restarts",
         "hard links",
         "disk budget",
         "state directory",
@@ -363,7 +365,7 @@ def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     foreign = f"file://{tmp_path}/foreign"
     archive_once(tmp_path / "store", foreign)
     data = tmp_path / "foreign/DefaultCluster/broker-a/archive.json"
-    data.write_text(data.read_text().replace("broker-a", "broker-z"))
+    data.write_bytes(replace(decode_identity(data.read_bytes(), "k"), broker="broker-z").encode())
     done = tiered(
         "doctor",
         "--store",
@@ -377,6 +379,30 @@ def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     (row,) = [r for r in done.json if r["result"] == "BAD"]
     assert row["check"] == "archive"
     assert "broker-z" in row["found"]
+
+
+def test_a_commitlog_without_its_store_is_warned_of(small: Small, tmp_path: Path) -> None:
+    """Restarts of the broker are seen by files of the store directory: without it they are not, and three verbs say so."""
+    sets = (
+        "--set", f"source.commitlog_dirs={small.broker.directory}", "--set", "hold.max_disk_percent=99",
+        "--set", f"hold.directory={tmp_path}/hold", "--set", f"state.directory={tmp_path}/state",
+        "--archive", f"file://{tmp_path}/new",
+    )  # fmt: skip
+    named = ("source.commitlog_dirs is set without source.store_dir", "restart", "set source.store_dir")
+    done = tiered("doctor", *sets, "--json")
+    assert done.code == 1
+    (row,) = [row for row in done.json if row["result"] != "good"]
+    assert (row["check"], row["result"]) == ("broker's restarts", "WEAK")
+    (checked,) = tiered("config", "check", *sets, "--json").json["warnings"]
+    ran = tiered("run", "--once", *sets, "--set", "web.port=-1", "--set", "log.level=warning")
+    assert ran.code == 0, ran.err
+    for text in (f"{row['found']}; {row['fix']}", checked, ran.err):
+        assert all(words in text for words in named), text
+    both = (*sets, "--store", small.broker.store)
+    assert tiered("config", "check", *both, "--json").json["warnings"] == []
+    assert tiered("doctor", *both).code == 0
+    quiet = tiered("run", "--once", *both, "--set", "web.port=-1", "--set", "log.level=warning")
+    assert (quiet.code, quiet.err) == (0, "")
 
 
 def test_config(tmp_path: Path) -> None:

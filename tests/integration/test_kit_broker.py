@@ -172,3 +172,12 @@ def test_every_kind_of_message_of_4_9(tmp_path: Path) -> None:
         Broker(version, tmp_path / "broker", name_server) as broker,
     ):
         check_all_kinds(broker, "Kinds", normal=300)
+
+
+def test_what_a_jvm_unpacks_goes_with_it(rocketmq: str, tmp_path: Path) -> None:
+    """RocksDB's library and Netty's keys, tens of MiB a start, lie beside the server's files and not in /tmp."""
+    with NameServer(rocketmq, tmp_path / "ns") as server:
+        assert any((tmp_path / "ns" / "tmp").iterdir())
+        server.restart()
+        assert any((tmp_path / "ns" / "tmp").iterdir())
+    assert not (tmp_path / "ns" / "tmp").exists()

@@ -27,7 +27,7 @@ from tiered.codec.block import compress
 from tiered.daemon.archiver import Archiver, Opened
 from tiered.dispatch.committer import Committer, Proven
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
-from tiered.dispatch.preparer import Preparer
+from tiered.dispatch.preparer import CompressionInPlace, Preparer
 from tiered.errors import TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
@@ -251,7 +251,7 @@ def assemble(
         opened_source,
         log,
         dispatch_settings,
-        compress_many=compress_all,
+        compression=CompressionInPlace(compress_all),
         excluded=policy.is_excluded,
         lineage=opened.lineage,
         mark=opened.mark,

@@ -23,7 +23,7 @@ from typing import Self
 from tests.kit import cache, remoting
 from tests.kit.client import JavaClient
 from tests.kit.ports import free_block
-from tests.kit.process import Child, ChildError
+from tests.kit.process import Child, ChildError, Scratch
 
 READY_SECONDS = 90.0
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref", "java.lang", "java.util")
@@ -38,12 +38,19 @@ _LOGBACK = """<configuration>
 """
 
 
-def java_command(version: str, home: Path, heap_mib: int, main: str, *arguments: str) -> list[str]:
-    """A command line that runs a class of RocketMQ ``version`` on Java 11 and newer with ``home`` as its home."""
+def java_command(
+    version: str, home: Path, heap_mib: int, main: str, *arguments: str, scratch: Scratch | None = None
+) -> list[str]:
+    """A command line that runs a class of RocketMQ ``version`` on Java 11 and newer with ``home`` as its home.
+
+    Temporary files of the JVM go to ``scratch``, by default ``home``/tmp.
+    """
+    scratch = scratch or Scratch(home / "tmp")
+    scratch.make()
     flags = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     flags += [f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in _EXPORTED]
     flags += [f"-Xmx{heap_mib}m", "-Xms64m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"]
-    flags += [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+    flags += [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", scratch.java_option]
     jars = cache.rocketmq_directory(version) / "lib"
     if not jars.is_dir():
         raise FileNotFoundError(f"{jars} is missing: run python tests/kit/install.py rocketmq-{version}")
@@ -58,6 +65,7 @@ class _Server:
         self.directory = Path(directory).resolve()
         self.port = 0
         self._child: Child | None = None
+        self._scratch = Scratch(self.directory / "tmp")
 
     @property
     def address(self) -> str:
@@ -87,12 +95,14 @@ class _Server:
         if self._child is not None:
             self._child.stop()
             self._child = None
+        self._scratch.remove()
 
     def kill(self) -> None:
         """kill -9: the page cache survives, so nothing acknowledged is lost, but the ``abort`` file stays."""
         if self._child is not None:
             self._child.kill()
             self._child = None
+        self._scratch.remove()
 
     def restart(self) -> None:
         """Start again on the same ports and files; stops cleanly first if it still runs."""
@@ -123,7 +133,7 @@ class _Server:
         (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log"))
         path = home / f"{name}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
-        command = java_command(self.version, home, heap_mib, main, "-c", str(path))
+        command = java_command(self.version, home, heap_mib, main, "-c", str(path), scratch=self._scratch)
         self._child = Child(f"{name} {self.version}", command, home / f"{name}.out")
         return self._child
 

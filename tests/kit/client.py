@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit import cache
-from tests.kit.process import Child, ChildError
+from tests.kit.process import Child, ChildError, Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,18 @@ class Outcome:
 class Running:
     """A command that runs beside the test."""
 
-    def __init__(self, command: str, child: Child, path: Path) -> None:
+    def __init__(self, command: str, child: Child, path: Path, scratch: Scratch) -> None:
         self.child = child
+        self._scratch = scratch
         self.path = path
         self._command = command
 
     def wait(self, seconds: float = 120.0) -> Outcome:
         """Wait for its end; ChildError when it failed."""
-        code = self.child.wait(seconds)
+        try:
+            code = self.child.wait(seconds)
+        finally:
+            self._scratch.remove()
         output = self.child.output(last_bytes=1 << 24)
         if code != 0:
             raise ChildError(f"client command {self._command} ended with {code}:\n{output[-4000:]}")
@@ -73,7 +77,9 @@ class JavaClient:
         java = ["java", f"-Xmx{heap_mib}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         java += ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
         java += [f"-Duser.home={self.directory}", "-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN"]
-        java += ["-Drocketmq.client.rebalance.waitInterval=1000"]
+        scratch = Scratch(self.directory / f"{name}-tmp")
+        scratch.make()
+        java += ["-Drocketmq.client.rebalance.waitInterval=1000", scratch.java_option]
         arguments = [f"{key}={value}" for key, value in chosen.items()]
         child = Child(
             f"client {command} {self.version}",
@@ -81,7 +87,7 @@ class JavaClient:
             self.directory / f"{name}.out",
             {"LC_ALL": "C.UTF-8"},
         )
-        return Running(command, child, path)
+        return Running(command, child, path, scratch)
 
     def _unused(self, command: str) -> str:
         names = (f"{command}-{number}" for number in itertools.count(1))

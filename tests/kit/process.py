@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _alive: set[subprocess.Popen[bytes]] = set()
+_scratch: set[Path] = set()
+
+
+class Scratch:
+    """A directory for what a JVM leaves behind: it unpacks libraries and keys into ``java.io.tmpdir`` and never cleans up."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> Path:
+        """The directory, empty or as it was left."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _scratch.add(self.path)
+        return self.path
+
+    def remove(self) -> None:
+        """Remove it with everything in it, once the child is gone."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        _scratch.discard(self.path)
+
+    @property
+    def java_option(self) -> str:
+        """What tells a JVM to use it."""
+        return f"-Djava.io.tmpdir={self.path}"
 
 
 class ChildError(Exception):
@@ -98,3 +123,5 @@ def _end_all() -> None:
         if process.poll() is None:
             process.kill()
             process.wait()
+    for path in list(_scratch):
+        shutil.rmtree(path, ignore_errors=True)

@@ -26,7 +26,7 @@ from tiered.archive.verify import Verifier
 from tiered.clock import ManualClock
 from tiered.codec.message import Message, encode_message
 from tiered.dispatch.committer import Committer
-from tiered.dispatch.preparer import Mark, Preparer
+from tiered.dispatch.preparer import CompressionInPlace, Mark, Preparer
 from tiered.errors import NotFound
 from tiered.model import OFF_QUEUE_TOPIC, PhysicalOffset
 from tiered.settings import MIB
@@ -120,7 +120,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]
     source, writer = Bytes(), Writer()
     preparer = Preparer(
         source, log, cut,
-        compress_many=compress_all, excluded=lambda topic: topic == "secret", lineage=1,
+        compression=CompressionInPlace(compress_all), excluded=lambda topic: topic == "secret", lineage=1,
         mark=Mark(PhysicalOffset(0), 0, PhysicalOffset(0)),
     )  # type: ignore[arg-type]  # fmt: skip
     committer = Committer(

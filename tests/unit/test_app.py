@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.kit.assemble import KEYS, assemble, memory, open_log
 from tests.kit.command import tiered
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
+from tiered.archive.identity import decode_identity
 from tiered.archive.log import Claim
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
@@ -26,7 +28,7 @@ from tiered.daemon.config import load
 from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
-from tiered.errors import Corrupt, Fenced, Refused, TieredError, Unavailable
+from tiered.errors import Corrupt, Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
@@ -115,9 +117,8 @@ def test_an_error_is_what_readyz_says(broker: Crafted) -> None:
     log = open_log(store_of("app-foreign"), ManualClock())
     log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
     store = store_of("app-foreign")
-    store.put(
-        KEYS.identity, [store.get(KEYS.identity).data.replace(b"broker-a", b"broker-z")], create_only=False
-    )
+    foreign = replace(decode_identity(store.get(KEYS.identity).data, "k"), broker="broker-z")
+    store.put(KEYS.identity, [foreign.encode()], create_only=False)
     one = daemon(broker, "memory://app-foreign")
     with pytest.raises(TieredError, match="foreign"), ExitStack() as stack:
         one.run(stack)
@@ -242,7 +243,7 @@ class TestPresentEnd:
     @pytest.fixture
     def end(self, broker: Crafted, clock: ManualClock) -> Any:
         source = LocalCommitLog(Source(store_dir=str(broker.store)), Hold(max_disk_percent=99), clock)
-        yield PresentEnd(source, clock)
+        yield PresentEnd(source, clock, source.max_offset())
         source.close()
 
     def test_zeros_are_an_end(self, end: PresentEnd) -> None:
@@ -259,28 +260,88 @@ class TestPresentEnd:
         clock.advance(TORN_SECONDS - 0.1)
         assert not end.reached(PhysicalOffset(700), "unreadable: half of the next")
 
-    def test_leftovers_are_named_and_passed(
-        self, end: PresentEnd, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    def test_leftovers_are_named_once_and_passed(
+        self, broker: Crafted, end: PresentEnd, clock: ManualClock, caplog: pytest.LogCaptureFixture
     ) -> None:
-        end.reached(PhysicalOffset(500), "unreadable: unknown magic")
+        last = PhysicalOffset(broker.position)
+        end.reached(last, "unreadable: unknown magic")
         clock.advance(TORN_SECONDS)
         with caplog.at_level(logging.WARNING, "tiered.daemon"):
-            assert end.reached(PhysicalOffset(500), "unreadable: unknown magic")
+            assert end.reached(last, "unreadable: unknown magic")
+            assert end.reached(last, "unreadable: unknown magic")
         assert [r.found for r in caplog.records] == ["unknown magic"]  # type: ignore[attr-defined]
 
+    def test_bytes_with_records_behind_them_are_no_end(self, end: PresentEnd, clock: ManualClock) -> None:
+        for _ in range(3):
+            assert not end.reached(PhysicalOffset(500), "unreadable: unknown magic")
+            clock.advance(TORN_SECONDS)
+
     @pytest.mark.parametrize(
-        ("position", "reason"),
-        [(0, "unreadable: unknown magic"), (500, "unreadable: record of 90 bytes, 5 bytes are left")],
+        ("at_start", "reason"),
+        [(True, "unreadable: unknown magic"), (False, "unreadable: record of 90 bytes, 5 bytes are left")],
     )
     def test_what_no_broker_leaves_is_damage(
-        self, end: PresentEnd, clock: ManualClock, position: int, reason: str
+        self, broker: Crafted, end: PresentEnd, clock: ManualClock, at_start: bool, reason: str
     ) -> None:
-        end.reached(PhysicalOffset(position), reason)
+        position = PhysicalOffset(0 if at_start else broker.position)
+        with broker.path(0).open("r+b") as file:
+            file.write(bytes(broker.position))
+        end.reached(position, reason)
         clock.advance(TORN_SECONDS)
         with pytest.raises(Corrupt) as caught:
-            end.reached(PhysicalOffset(position), reason)
+            end.reached(position, reason)
         assert caught.value.fields["position"] == position
         assert caught.value.fields["found"] == reason.removeprefix("unreadable: ")
+
+    def test_it_is_the_end_of_the_start_and_does_not_run_away(self, broker: Crafted, end: PresentEnd) -> None:
+        then = PhysicalOffset(broker.position)
+        assert not end.done(PhysicalOffset(then - 1), None)
+        for _ in range(100):
+            broker.send()
+        assert not end.done(PhysicalOffset(then - 1), "the last record is not confirmed yet")
+        assert not end.done(then, None), "what lies there was not looked at"
+        assert end.done(then, "")
+        assert end.done(PhysicalOffset(then + 1), None)
+
+    def test_a_log_that_was_cut_below_the_end_of_the_start_has_an_end(
+        self, broker: Crafted, end: PresentEnd
+    ) -> None:
+        broker.crash(broker.sent[10][0].physical_offset)
+        broker.mark_started(broker.time_ms)
+        broker.write(broker.position, bytes(broker.file_bytes - broker.position))
+        assert end.done(PhysicalOffset(broker.position), "")
+
+    def test_damage_moves_it_behind_what_a_look_from_before_the_damage_saw(
+        self, broker: Crafted, end: PresentEnd
+    ) -> None:
+        last = PhysicalOffset(broker.position)
+        start, stop = (broker.sent[n][0].physical_offset for n in (4, 5))
+        early = PresentEnd(end._source, end._clock, PhysicalOffset(start))
+        assert early.verdict() is None
+        early.gap(PhysicalOffset(0), PhysicalOffset(5), "deleted before it could be archived")
+        assert early.verdict() is None
+        early.gap(PhysicalOffset(start), PhysicalOffset(stop), "corrupt: unknown magic")
+        assert not early.done(PhysicalOffset(stop), None)
+        assert not early.done(PhysicalOffset(stop), "the last record is not confirmed yet")
+        assert not early.done(PhysicalOffset(stop + 100), None)
+        assert early.done(last, "")
+        verdict = early.verdict()
+        assert isinstance(verdict, Corrupt)
+        assert verdict.fields == {
+            "file": str(broker.path(0)),
+            "position": start,
+            "length": stop - start,
+            "expected": "whole records",
+            "found": "unknown magic",
+        }
+
+    def test_a_broker_that_went_back_below_the_damage_is_asked_anew(
+        self, broker: Crafted, end: PresentEnd
+    ) -> None:
+        start, stop = (broker.sent[n][0].physical_offset for n in (4, 5))
+        end.gap(PhysicalOffset(start), PhysicalOffset(stop), "corrupt: unknown magic")
+        assert not end.done(PhysicalOffset(start), None)
+        assert end.done(PhysicalOffset(broker.position), "")
 
 
 def test_exclusions_say_what_a_restore_loses(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
@@ -326,3 +387,31 @@ def test_an_archive_kept_by_the_kit_equals_the_daemons(broker: Crafted) -> None:
             theirs.flat_end,
         )
     kit.close()
+
+
+def test_once_over_a_store_that_goes_away_archives_what_is_held_and_says_so(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = daemon(broker, "memory://app-away")
+    elsewhere = broker.store.with_name("elsewhere")
+    monkeypatch.setattr(one, "_ready", lambda: broker.store.rename(elsewhere))  # nothing is archived yet
+    with pytest.raises(NotFound, match="went away") as caught, ExitStack() as stack:
+        one.run(stack)
+    assert caught.value.fields["path"] == str(broker.directory)
+    assert "source.store_dir" in str(caught.value.hint)
+    log = open_log(store_of("app-away"), ManualClock())
+    assert sum(q.messages for q in log.proven().queues()) == 20
+    elsewhere.rename(broker.store)
+    with ExitStack() as stack:
+        assert daemon(broker, "memory://app-away").run(stack) == 0
+
+
+def test_a_store_that_is_away_is_no_ready_daemon(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
+    one = daemon(broker, "memory://")
+    one._problem = None
+    gone = NotFound("the commitlog directory is not there", path="/store/commitlog")
+    with caplog.at_level(logging.WARNING, "tiered.daemon"):
+        for away in (None, gone, gone, None, None):
+            one._notice(away)
+            assert one._is_ready() == ((True, "ready") if away is None else (False, str(gone)))
+    assert [r.levelname for r in caplog.records] == ["ERROR", "WARNING"]

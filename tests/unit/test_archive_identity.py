@@ -82,6 +82,42 @@ def test_a_newer_format_is_refused() -> None:
     assert caught.value.fields["found"] == 99
 
 
+MADE = ArchiveIdentity(bytes(range(16)), "DefaultCluster", 'bröker "crc32c": "00000000"', 1_700_000_000_123)
+
+
+def test_its_bytes() -> None:
+    """They are promised for ever (FORMAT.md)."""
+    data = ArchiveIdentity(bytes(range(16)), "DefaultCluster", "broker-a", 1_700_000_000_123).encode()
+    assert data == (
+        b'{"archive_id": "000102030405060708090a0b0c0d0e0f", "broker": "broker-a", "cluster": "DefaultCluster", '
+        b'"crc32c": "b5bf2680", "created_ms": 1700000000123, "format": 1}\n'
+    )
+
+
+def test_every_flipped_bit_and_every_cut_is_damage() -> None:
+    """created_ms included, which nothing else could check."""
+    data = MADE.encode()
+    assert decode_identity(data, "k") == MADE
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(Corrupt):
+                decode_identity(bytes(flipped), "k")
+        with pytest.raises(Corrupt):
+            decode_identity(data[:position], "k")
+
+
+def test_archives_from_before_the_checksum_are_read() -> None:
+    old = {
+        "format": 1, "archive_id": MADE.archive_id.hex(), "cluster": MADE.cluster, "broker": MADE.broker,
+        "created_ms": MADE.created_ms,
+    }  # fmt: skip
+    assert decode_identity(json.dumps(old, sort_keys=True).encode() + b"\n", "k") == MADE
+    with pytest.raises(Corrupt, match="unknown fields"):
+        decode_identity(json.dumps({**old, "crc33c": "00000000"}).encode(), "k")
+
+
 def test_what_archives_lie_under_a_root() -> None:
     store = memory()
     assert list_archives(store) == []

@@ -99,7 +99,7 @@ def test_errors_for_people() -> None:
 
 
 def test_errors_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    Machine().error(Corrupt("bad sum", key="a/b", position=5))
+    Machine().error(Corrupt("bad sum", hint="look there", key="a/b", position=5))
     captured = capsys.readouterr()
     assert captured.out == ""
     told = json.loads(captured.err)["error"]
@@ -107,7 +107,7 @@ def test_errors_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         "kind": "Corrupt",
         "message": "bad sum",
         "fields": {"key": "a/b", "position": "5"},
-        "hint": None,
+        "hint": "look there",
         "exit_code": 8,
     }
 

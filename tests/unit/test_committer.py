@@ -18,7 +18,13 @@ from tiered.crashpoint import CrashPoint
 from tiered.errors import Conflict, Fenced, TieredError, Unavailable
 from tiered.model import MessageQueue
 
-OBJECTS = {"inline_bytes": 0, "group_commit_count": 10, "object_bytes": 65_536, "block_bytes": 4096}
+OBJECTS = {
+    "pipeline_flushes": 2,
+    "inline_bytes": 0,
+    "group_commit_count": 10,
+    "object_bytes": 65_536,
+    "block_bytes": 4096,
+}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TIERS
 from tests.kit import cache
 from tests.kit.install import InstallError, install, main
 
@@ -16,11 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = "tests/integration/test_kit_broker.py"
 
 
-def run_pytest(empty_cache: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on tests that need a broker, with a cache in which nothing is installed."""
+def run_pytest(
+    empty_cache: Path, *arguments: str, tests: str = TESTS, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest on tests that need a broker (or ``tests``), with a cache in which nothing is installed."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("CI", "TIERED_", "PYTEST_", "COV_"))}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", TESTS, *arguments],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tests, *arguments],
         cwd=ROOT,
         env={**clean, "TIERED_TEST_CACHE": str(empty_cache), **environment},
         capture_output=True,
@@ -36,7 +39,7 @@ def test_an_absent_tier_is_named_and_the_run_is_green(tmp_path: Path, arguments:
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("NOT RUN")]
     assert line.startswith(
-        "NOT RUN: tier 'broker' (3 tests): rocketmq-5.5.0, rocketmq-4.9.7 not installed in "
+        "NOT RUN: tier 'broker' (4 tests): rocketmq-5.5.0, rocketmq-4.9.7 not installed in "
     )
     assert line.endswith("→ make test-install")
     assert "skipped" not in done.stdout
@@ -53,7 +56,24 @@ def test_where_all_is_required_a_failed_installation_fails_each_test(tmp_path: P
     done = run_pytest(tmp_path, **{required: "1", "PATH": "/nowhere"})
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "tier 'broker' is required here and could not be installed: the command 'mvn'" in done.stdout
-    assert "3 errors" in done.stdout
+    assert "4 errors" in done.stdout
+
+
+def test_a_tier_that_the_machine_refuses_is_named_too(tmp_path: Path) -> None:
+    """Without ``unshare`` root can make nothing read-only; anybody else still can, with mode bits."""
+    tests = "tests/e2e/test_read_only.py"
+    done = run_pytest(tmp_path, "-k", "state-once or once-state", tests=tests, PATH="/nowhere")
+    assert done.returncode == 0, done.stdout + done.stderr
+    named = [line for line in done.stdout.splitlines() if line.startswith("NOT RUN")]
+    if os.geteuid() == 0:
+        assert named == [
+            "NOT RUN: tier 'readonly' (1 tests): user namespaces are refused here, and root may write to everything"
+        ]
+        required = run_pytest(tmp_path, "-k", "once-state", tests=tests, PATH="/nowhere", CI="1")
+        assert required.returncode == pytest.ExitCode.TESTS_FAILED
+        assert "tier 'readonly' is required here and cannot be had: user namespaces" in required.stdout
+    else:
+        assert named == []
 
 
 def test_the_installer_says_what_is_missing(
@@ -83,3 +103,10 @@ def test_what_is_installed_is_left_alone_and_what_is_half_installed_counts_as_ab
     mark.write_text(cache.expected_marker(cache.COUNTERPARTS["versitygw"]))
     assert main(["versitygw"]) == 0
     assert "versitygw: already in" in capsys.readouterr().out
+
+
+def test_the_readme_names_every_module_of_the_kit_and_every_tier() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    kit = {path.name for path in (ROOT / "tests" / "kit").glob("*.py")} - {"__init__.py"}
+    assert {name for name in kit if f"`{name}`" not in text} == set()
+    assert all(f"| `{tier}` |" in text for tier in TIERS)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
@@ -23,21 +24,43 @@ class ArchiveIdentity:
     created_ms: int
 
     def encode(self) -> bytes:
-        """The object's bytes: JSON, keys sorted."""
+        """The object's bytes: JSON, keys sorted, with its own checksum (FORMAT.md, "archive.json")."""
         fields = {
             "format": FORMAT_VERSION,
             "archive_id": self.archive_id.hex(),
             "cluster": self.cluster,
             "broker": self.broker,
             "created_ms": self.created_ms,
+            "crc32c": _NO_SUM,
         }
-        return json.dumps(fields, sort_keys=True).encode() + b"\n"
+        data = json.dumps(fields, sort_keys=True).encode() + b"\n"
+        return data.replace(_sum_field(_NO_SUM), _sum_field(f"{crc32c(data):08x}"))
+
+
+_NAMES = {"format", "archive_id", "cluster", "broker", "created_ms"}
+_NO_SUM = "00000000"
+
+
+def _sum_field(text: str) -> bytes:
+    return b'"crc32c": "%s"' % text.encode()
+
+
+def _check_sum(data: bytes, found: object, key: str) -> None:
+    """``Corrupt`` unless ``found`` is the checksum of the object with zeros in its place."""
+    zeroed = data.replace(_sum_field(str(found)), _sum_field(_NO_SUM))
+    expected = f"{crc32c(zeroed):08x}"
+    if found != expected:
+        raise Corrupt(
+            "archive.json does not match its checksum", key=key, expected=expected, found=repr(found)
+        )
 
 
 def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
-    """``Corrupt`` if it is not an identity, ``Refused`` if a newer program made it."""
+    """``Corrupt`` if it is not an identity, ``Refused`` if a newer program made it. The first ones have no checksum."""
     try:
         fields = json.loads(data)
+        if "crc32c" in fields:
+            _check_sum(data, fields["crc32c"], key)
         version = int(fields["format"])
         identity = ArchiveIdentity(
             bytes.fromhex(fields["archive_id"]),
@@ -54,6 +77,10 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
             key=key,
             expected=f"format ≤ {FORMAT_VERSION}",
             found=version,
+        )
+    if set(fields) - {"crc32c"} != _NAMES:  # the name of the checksum is covered by nothing else
+        raise Corrupt(
+            "archive.json has unknown fields", key=key, expected=sorted(_NAMES), found=sorted(fields)
         )
     if len(identity.archive_id) != 16:
         raise Corrupt("archive.json has a damaged archive id", key=key, found=fields["archive_id"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,12 +33,19 @@ def ensure_directory(directory: Path, key: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(13, "not writable")
+            read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
+            raise (
+                OSError(errno.EROFS, "a read-only file system")
+                if read_only
+                else PermissionError(errno.EACCES, "not writable")
+            )
     except OSError as e:
         raise Invalid(
-            f"cannot use this directory: {e.strerror or e}",
-            hint=f"set {key} to a writable directory",
+            f"cannot use the directory of {key}",
+            hint=f"set {key} to a writable directory, or let the daemon's user write to this one",
             path=str(directory),
+            expected="a directory this user can write to",
+            found=e.strerror or e,
         ) from e
 
 

@@ -6,6 +6,7 @@ import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, flags, output
 from tiered.cli.output import Column
+from tiered.daemon.checks import cautions
 from tiered.daemon.checks import check as check_all
 from tiered.daemon.config import environment, load, visible, walk
 from tiered.daemon.template import default_toml
@@ -67,7 +68,7 @@ def check(
             "archive": settings.archive.url,
             "hold": settings.hold_directory,
             "state": settings.state_directory,
-            "warnings": list(loaded.warnings),
+            "warnings": [*loaded.warnings, *cautions(settings)],
         }
     )
 

@@ -11,6 +11,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.output import Column
 from tiered.clock import SystemClock
+from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
 from tiered.errors import NotFound, TieredError
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
@@ -42,6 +43,7 @@ def command(
 
 def _rows(settings: Settings) -> Iterator[Row]:
     yield _row("broker's store", lambda: _broker(settings))
+    yield _restarts(settings)
     yield _row("hard links", lambda: _hard_links(settings))
     yield _disk(settings)
     yield _row("state directory", lambda: _writable(settings.state_directory, "state.directory"))
@@ -73,9 +75,17 @@ def _broker(settings: Settings) -> str:
             if files
             else "an empty log"
         )
-        return f"{settings.source.store_dir}: {span}"
+        return f"{settings.source.store_dir or settings.source.commitlog_dirs}: {span}"
     finally:
         source.close()
+
+
+def _restarts(settings: Settings) -> Row:
+    """Whether a restart of the broker can be seen: its lock and abort files lie in the store directory."""
+    if cautions(settings):
+        found, _, fix = UNSEEN_RESTARTS.partition("; ")
+        return ("broker's restarts", "WEAK", found, fix)
+    return ("broker's restarts", "good", f"seen by lock and abort in {settings.source.store_dir}", "")
 
 
 def _hard_links(settings: Settings) -> str:

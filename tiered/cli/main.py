@@ -46,7 +46,8 @@ EXIT_CODES: Mapping[int, str] = {
     NotFound.exit_code: "queue, offset, key or file is not there",
     Conflict.exit_code: "somebody else created it first",
     Fenced.exit_code: "another writer owns the archive",
-    Corrupt.exit_code: "bytes are not what their checksum or format says",
+    Corrupt.exit_code: "bytes are not what their checksum or format says; "
+    "of run --once: the commitlog is damaged, the rest is archived",
     EXIT_UNEXPECTED: "a bug: --debug shows the traceback",
     EXIT_INTERRUPTED: "interrupted",
 }

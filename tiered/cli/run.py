@@ -10,7 +10,7 @@ import typer
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
 from tiered.daemon import logs
 from tiered.daemon.app import run
-from tiered.daemon.checks import check
+from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import environment, load
 from tiered.daemon.parts import Choices
 
@@ -21,7 +21,11 @@ def command(
     archive: ArchiveUrl = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Archive everything up to the broker's present end, commit, exit 0."),
+        typer.Option(
+            "--once",
+            help="Archive everything up to the broker's end as it is now, commit, exit 0; "
+            "8 if damage in the commitlog had to be recorded as a gap.",
+        ),
     ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
@@ -50,6 +54,6 @@ def command(
     loaded = load(config, env, given)
     check(loaded, writer=True)
     logs.configure(loaded.settings.log, loaded.secrets())
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.daemon").warning(warning)
     return run(loaded, Choices(once=once, take_over=take_over), env)

@@ -12,6 +12,8 @@ from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, outp
 from tiered.cli.output import Column, Kind, Output
 from tiered.errors import Corrupt, TieredError
 
+REMEDY = "restore the keys named above from the bucket's versions or a copy of the archive; all else stays readable"
+
 
 def command(
     config: ConfigFile = None,
@@ -60,3 +62,4 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool) -> None:
             ((d.what, d.key, d.detail) for d in report.damage),
             title="damage",
         )
+        out.note(REMEDY)

@@ -45,6 +45,7 @@ BLOCK_DTYPE = np.dtype(
 
 _STORED = tuple(name for name in BLOCK_DTYPE.names or () if name != "position")
 _MIN_SAVING = 0.9  # compressed only if it shrinks to this part or less
+_PART_BYTES = 16 * 1024  # blocks of this size are worth a part each; smaller ones are joined
 
 BlockTable = npt.NDArray[Any]
 
@@ -118,7 +119,7 @@ def compress(raw: Buffer, *, level: int) -> tuple[Buffer, int, int]:
 
 
 def compress_pieces(raw: Buffer, edges: npt.NDArray[np.int64], *, level: int) -> StoredBlocks:
-    """``compress`` of every ``raw[edges[i]:edges[i + 1]]``, without an object per block; always a copy. At least one."""
+    """``compress`` of every ``raw[edges[i]:edges[i + 1]]``; always a copy. At least one. Small blocks share one part."""
     raw_lengths = np.diff(edges)
     _check_raw_lengths(raw_lengths)
     view = memoryview(raw)
@@ -128,12 +129,14 @@ def compress_pieces(raw: Buffer, edges: npt.NDArray[np.int64], *, level: int) ->
         lengths = np.fromiter(map(len, blocks), np.int64, len(blocks))
         codecs = np.where(lengths <= _MIN_SAVING * raw_lengths, CODEC_ZSTD, CODEC_NONE)
         for number in np.flatnonzero(codecs == CODEC_NONE).tolist():
-            blocks[number] = view[edges[number] : edges[number + 1]]
+            blocks[number] = bytes(view[edges[number] : edges[number + 1]])
         lengths = np.where(codecs == CODEC_NONE, raw_lengths, lengths)
     else:
-        blocks = [view[a:b] for a, b in pairwise(edges.tolist())]
+        blocks = [bytes(view[a:b]) for a, b in pairwise(edges.tolist())]
         lengths, codecs = raw_lengths, np.full(len(raw_lengths), CODEC_NONE)
     crcs = np.fromiter(map(crc32c, blocks), np.uint32, len(blocks))
+    if int(lengths.sum()) >= _PART_BYTES * len(blocks):
+        return StoredBlocks(tuple(blocks), tuple(range(1, len(blocks) + 1)), lengths, codecs, crcs)
     return StoredBlocks((b"".join(blocks),), (len(blocks),), lengths, codecs, crcs)
 
 

@@ -40,7 +40,6 @@ def decode_headers(buffer: Buffer, frames: Frames) -> MessageBatch:
             position=int(frames.starts[row]),
             expected=f"a record of {int(frames.sizes[row])} bytes",
             found=headers.flaw.reason,
-            hint="tiered verify --deep",
         )
     return _batch(buffer, headers)
 

@@ -40,7 +40,7 @@ MAX_EDIT_BYTES = 64 * 1024 * 1024
 """Largest edits a reader accepts, decompressed."""
 
 MAX_INLINE_BYTES = 8 * 1024 * 1024
-"""Largest inline data a writer makes: 4 MiB of records, and the tables, which are smaller than their records."""
+"""Largest inline data: 4 MiB of records and as much of tables; what would need more becomes an object of its own."""
 
 _ZSTD_LEVEL = 3
 _BODY = struct.Struct("<16s16s16s16sQQQIIII80s")

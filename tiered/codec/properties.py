@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from itertools import repeat
 from operator import concat as _concat
 from typing import cast
 
@@ -23,7 +21,7 @@ import xxhash
 from tiered.codec.batch import MessageBatch
 from tiered.codec.header import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION, IntArray, gather
 from tiered.codec.javahash import java_hashes
-from tiered.codec.ragged import pieces
+from tiered.codec.ragged import copy_ranges, pieces
 from tiered.codec.topics import intern
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -36,6 +34,7 @@ DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
 
 _join = cast("Callable[[bytes, bytes], bytes]", _concat)
 
+_MAX_SHAPES = 64  # more would be groups too small to pay for themselves
 _NAME_END = 0x01
 _ENTRY_END = b"\x02"
 _JAVA_DECIMAL = re.compile(rb"[+-]?[0-9]{1,19}\Z")
@@ -97,38 +96,27 @@ class _Entries:
 
     @classmethod
     def parse(cls, batch: MessageBatch) -> _Entries:
-        """All property areas in one blob, each closed by an 0x02 of ours (an extra one only makes an empty
-        entry).
-
-        Each area is copied with the byte behind it, whose place the closing mark takes. Written piece by piece:
-        a join would keep one view per message alive at a time, which wakes the garbage collector.
-        """
-        starts = batch.headers["properties_position"]
-        lengths = batch.headers["properties_length"].astype(np.int64)
-        area_ends = np.cumsum(lengths + 1) - 1
-        stream = BytesIO()
-        ends_behind = (starts + lengths + 1).tolist()
-        stream.writelines(map(batch.buffer.__getitem__, map(slice, starts.tolist(), ends_behind)))
-        if not len(lengths) or stream.tell() == area_ends[-1]:
-            stream.write(_ENTRY_END)  # there is no area, or the last one ended with the buffer
-        blob = stream.getbuffer()
+        """Every entry of every area. What brokers write has a plain shape, name and value in turn: nothing to sort out."""
+        blob, area_ends = _areas(batch)
         data = np.frombuffer(blob, np.uint8)
-        data[area_ends] = _ENTRY_END[0]
         marks = np.flatnonzero((data - np.uint8(_NAME_END)) < 2)  # 0x01 or 0x02
         is_end = data[marks] == _ENTRY_END[0]
-        end_marks = np.flatnonzero(is_end)
-        ends = marks[end_marks]
-        begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
-        # The mark after the previous entry's end is this entry's first: its name's end if it is an 0x01.
-        first = np.concatenate((np.zeros(1, np.int64), end_marks[:-1] + 1))
-        divider = marks[first]
-        good = ~is_end[first] & (divider > begins) & (divider + 1 < ends)
+        if len(is_end) % 2 == 0 and is_end[1::2].all() and not is_end[::2].any():
+            divider, ends = marks[::2], marks[1::2]
+            begins = _behind(ends)
+            good = (divider > begins) & (divider + 1 < ends)
+        else:
+            end_marks = np.flatnonzero(is_end)
+            ends, begins = marks[end_marks], _behind(marks[end_marks])
+            # The mark after the previous entry's end is this entry's first: its name's end if it is an 0x01.
+            first = _behind(end_marks)
+            divider = marks[first]
+            good = ~is_end[first] & (divider > begins) & (divider + 1 < ends)
         # A row's area ends at a known mark, so counting ends tells which entries are its own.
         upto = np.searchsorted(ends, area_ends, "right")
-        row = np.repeat(np.arange(len(lengths)), np.diff(upto, prepend=0))
-        if len(lengths) == 0:
-            good[:] = False
-            row = np.zeros(len(good), np.int64)
+        row = np.repeat(np.arange(len(area_ends)), np.diff(upto, prepend=0))
+        if good.all():
+            return cls(blob, row, begins, divider, ends)
         return cls(blob, row[good], begins[good], divider[good], ends[good])
 
     def named(self, name: bytes) -> IntArray:
@@ -153,6 +141,33 @@ class _Entries:
     def cut(self, starts: IntArray, ends: IntArray) -> list[bytes]:
         """The bytes of ranges of the blob."""
         return pieces(self.blob, starts, ends - starts)
+
+
+def _behind(marks: IntArray) -> IntArray:
+    """The place behind each mark but the last, after 0: where what the next mark closes begins."""
+    found = np.empty_like(marks)
+    found[:1] = 0
+    np.add(marks[:-1], 1, out=found[1:])
+    return found
+
+
+def _areas(batch: MessageBatch) -> tuple[memoryview, IntArray]:
+    """All property areas, each closed by an 0x02, and where that lies. It is one of ours unless every area has its own.
+
+    Then each area gets room for one more byte.
+    """
+    starts = batch.headers["properties_position"]
+    lengths = batch.headers["properties_length"].astype(np.int64)
+    ends = starts + lengths
+    last = gather(batch.buffer, np.maximum(ends - 1, 0), "u1")
+    closed = bool(((last == _ENTRY_END[0]) & (lengths > 0)).all())
+    room = lengths if closed else lengths + 1
+    area_ends: IntArray = np.cumsum(room) - 1
+    blob = bytearray(int(area_ends[-1]) + 1 if len(area_ends) else 0)
+    copy_ranges(batch.buffer, starts, lengths, blob, area_ends + 1 - room)
+    if not closed:
+        np.frombuffer(blob, np.uint8)[area_ends] = _ENTRY_END[0]
+    return memoryview(blob), area_ends
 
 
 def _values(entries: _Entries, entry_of_row: IntArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
@@ -219,13 +234,37 @@ def _keys(batch: MessageBatch, entries: _Entries) -> tuple[npt.NDArray[np.int64]
     starts = np.concatenate((entries.name_end[unique] + 1, starts))
     ends = np.concatenate((entries.value_end[unique], ends))
     rows = np.concatenate((entries.row[unique], rows))
-    keys = entries.cut(starts, ends)
-    prefixes = [topic.encode() + b"\0" for topic in batch.topics]
-    if len(prefixes) == 1:
-        named = map(_join, repeat(prefixes[0]), keys)
-    else:
-        named = map(_join, map(prefixes.__getitem__, batch.headers["topic_index"][rows].tolist()), keys)
-    return rows, np.fromiter(map(xxhash.xxh3_64_intdigest, named), np.uint64, len(rows))
+    return rows, _hashes(batch, entries, starts, ends - starts, batch.headers["topic_index"][rows])
+
+
+def _hashes(
+    batch: MessageBatch,
+    entries: _Entries,
+    starts: IntArray,
+    lengths: IntArray,
+    topic: npt.NDArray[np.integer],
+) -> npt.NDArray[np.uint64]:
+    """XXH3-64 of topic, 0x00, key for each range of the blob: laid out side by side, all of one shape at a time."""
+    prefixes = [name.encode() + b"\0" for name in batch.topics]
+    prefix_lengths = np.fromiter(map(len, prefixes), np.int64, len(prefixes))
+    shape = (prefix_lengths[topic] << 32) | lengths if prefixes else lengths
+    shapes = np.unique(shape)
+    if len(shapes) > _MAX_SHAPES:
+        named = map(_join, map(prefixes.__getitem__, topic.tolist()), entries.cut(starts, starts + lengths))
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, named), np.uint64, len(starts))
+    hashes = np.empty(len(starts), np.uint64)
+    for one in shapes.tolist():
+        before, length = one >> 32, one & 0xFFFF_FFFF
+        chosen = np.flatnonzero(shape == one)
+        heads = np.array([p if len(p) == before else b"" for p in prefixes], f"V{before}")
+        laid = np.empty((len(chosen), before + length), np.uint8)
+        laid[:, :before] = heads[topic[chosen]].view(np.uint8).reshape(-1, before)
+        laid[:, before:] = (
+            gather(entries.blob, starts[chosen], f"V{length}").view(np.uint8).reshape(-1, length)
+        )
+        texts = laid.view(f"V{before + length}").ravel().tolist()
+        hashes[chosen] = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
+    return hashes
 
 
 def _split_at_spaces(

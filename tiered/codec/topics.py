@@ -34,9 +34,8 @@ class TopicTable:
     """The topics at ``positions`` of a buffer, gathered by length; the ranges must lie inside the buffer."""
 
     def __init__(self, buffer: Buffer, positions: IntArray, lengths: IntArray) -> None:
-        self._buffer = buffer
-        self._positions = positions
         self._lengths = lengths
+        self._groups = list(groups_by_length(buffer, positions, lengths))
 
     def intern(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """(topic number per row, the distinct topics). The empty topic is listed only if a row has it."""
@@ -44,7 +43,7 @@ class TopicTable:
         names: list[bytes] = []
         if len(index) and bool((self._lengths == 0).any()):
             names.append(b"")
-        for rows, topics in groups_by_length(self._buffer, self._positions, self._lengths):
+        for rows, topics in self._groups:
             local, distinct = intern(topics.tolist(), len(topics))
             # Topics of different lengths differ, so each length numbers its own.
             index[rows] = local + len(names)
@@ -55,7 +54,7 @@ class TopicTable:
         """The first row whose topic is not UTF-8, or ``None``. Costs one look at the bytes when all are
         ASCII.
         """
-        for _, topics in groups_by_length(self._buffer, self._positions, self._lengths):
+        for _, topics in self._groups:
             if bool((topics.view("u1") & 0x80).any()):
                 break
         else:

@@ -20,12 +20,14 @@ from tiered.crashpoint import CrashPoint, install
 from tiered.daemon.archiving import Archiving
 from tiered.daemon.config import Loaded
 from tiered.daemon.lock import StateLock
+from tiered.daemon.memory import keep_freed_memory
 from tiered.daemon.notify import Notifier
 from tiered.daemon.observer import Observer
+from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
-from tiered.errors import Fenced, Refused, TieredError, Unavailable
+from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.service import Next, Service, pause
 from tiered.source.local import LocalCommitLog
@@ -39,6 +41,7 @@ CRASH_VARIABLE = "TIERED_CRASH_AT"
 
 def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
     """Archive until stopped (or, ``once``, until the broker's present end); the exit code."""
+    keep_freed_memory()
     clock, stop, metrics = SystemClock(), threading.Event(), Metrics()
     _install_crash(env.get(CRASH_VARIABLE))
     notifier = Notifier.from_environment(env)
@@ -70,6 +73,7 @@ class Daemon:
         self._problem: str | None = "starting"
         self._give_up = threading.Event()
         self._source: LocalCommitLog | None = None
+        self._away: NotFound | None = None
         self._state = Path(loaded.settings.state_directory)
 
     def run(self, stack: ExitStack) -> int:
@@ -84,6 +88,7 @@ class Daemon:
         stack.callback(source.close)
         source.hold()
         self._source = source
+        end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
         early = [self._hold(stack, source), *self._web(stack)]
         parts = self._open(  # None: told to stop meanwhile
             stack,
@@ -100,7 +105,7 @@ class Daemon:
         )
         if parts is None:
             return self._stopped_early()
-        archiving = Archiving(parts, self._choices, self._stop, observer)
+        archiving = Archiving(parts, self._choices, self._stop, observer, end)
         self._archiving = archiving
         try:
             return archiving.run(stack, early, self._ready, self._notifier.watchdog)
@@ -163,6 +168,7 @@ class Daemon:
 
         def step() -> Next:
             source.hold()
+            self._notice(source.away)
             return pause(pause_seconds)
 
         service = Service("hold", step, self._clock, metrics=self._metrics)
@@ -170,6 +176,17 @@ class Daemon:
         stack.callback(service.join, 2.0)
         stack.callback(service.stop)
         return service
+
+    def _notice(self, away: NotFound | None) -> None:
+        """Say once that the broker's directory went away, and once that it is back. What the hold has is archived meanwhile."""
+        if away is not None and self._away is None:
+            log.error(
+                "the broker's commitlog went away: what the hold has of it is archived, and it is looked for",
+                extra={"error": str(away)},
+            )
+        elif away is None and self._away is not None:
+            log.warning("the broker's commitlog is back: comparing it with the archive")
+        self._away = away
 
     def _web(self, stack: ExitStack) -> tuple[Service, ...]:
         """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
@@ -203,11 +220,13 @@ class Daemon:
         return False, f"fatal: {health.fatal}" if health.fatal else f"stuck: {', '.join(health.stuck)}"
 
     def _is_ready(self) -> tuple[bool, str]:
-        return (True, "ready") if self._problem is None else (False, self._problem)
+        problem = self._problem if self._away is None else str(self._away)
+        return (True, "ready") if problem is None else (False, problem)
 
     def _expose(self) -> bytes:
         if self._archiving is not None:
             self._archiving.set_gauges()
+            self._metrics.ready.set(1 if self._is_ready()[0] else 0)
         elif self._source is not None:  # nothing is known to be proven yet: no number may look like "no lag"
             self._metrics.lag_bytes.set(math.nan)
             self._metrics.lag_messages.set(math.nan)

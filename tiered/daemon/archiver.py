@@ -20,7 +20,7 @@ from tiered.dispatch.lineage import Outcome, Relation, compare, rewritten
 from tiered.dispatch.planner import progress_edit
 from tiered.dispatch.preparer import Mark, mark_of
 from tiered.dispatch.reconcile import archived_from, rewind_edit
-from tiered.errors import Refused
+from tiered.errors import Refused, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.settings import Archive, Source
 from tiered.source.base import BrokerMark, CommitLogSource
@@ -156,7 +156,10 @@ class Archiver:
     def gap_was_rewritten(self) -> bool:
         """Whether the broker has written over bytes that were recorded as a gap: asked while running, every now and then."""
         head = self._log.tip
-        return head is not None and self._rewritten_gap(head.lineage) is not None
+        try:
+            return head is not None and self._rewritten_gap(head.lineage) is not None
+        except Unavailable:  # its files cannot be looked at now: asked again soon, and reading tells of it
+            return False
 
     def _rewritten_gap(self, lineage: int) -> PhysicalOffset | None:
         starts = (PhysicalOffset(gap.start) for gap in self._log.proven().phys_gaps(lineage))

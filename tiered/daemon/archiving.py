@@ -17,8 +17,9 @@ from tiered.daemon.parts import Choices, Parts
 from tiered.daemon.status import Reporter
 from tiered.dispatch.committer import Committer
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
-from tiered.dispatch.preparer import Preparer, pooled_compression
+from tiered.dispatch.preparer import PooledCompression, Preparer
 from tiered.errors import Unavailable
+from tiered.model import PhysicalOffset
 from tiered.service import AGAIN, DONE, Health, Next, Service, Supervisor, pause
 from tiered.source.start import resolve_start
 from tiered.source.topics import TopicPolicy, restore_loss
@@ -33,7 +34,16 @@ ONCE_DRAIN_SECONDS = 3600.0
 class Archiving:
     """One writer at work. ``run`` blocks; the other methods answer from any thread."""
 
-    def __init__(self, parts: Parts, choices: Choices, stop: threading.Event, observer: Observer) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        choices: Choices,
+        stop: threading.Event,
+        observer: Observer,
+        end: PresentEnd | None = None,
+    ) -> None:
+        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end."""
+        self._end = end
         self._parts = parts
         self._choices = choices
         self._stop = stop
@@ -79,6 +89,9 @@ class Archiving:
         code = self._supervisor.run(self._stop)
         if self._supervisor.health.fatal is not None:
             raise self._supervisor.health.fatal
+        verdict = self._end.verdict() if self._end is not None else None
+        if verdict is not None and code == 0:
+            raise verdict
         return code
 
     @property
@@ -174,7 +187,7 @@ class Archiving:
             parts.source,
             parts.log,
             settings.dispatch,
-            compress_many=pooled_compression(blocks, settings.dispatch.threads, level),
+            compression=PooledCompression(blocks, settings.dispatch.threads, level),
             excluded=policy.is_excluded,
             lineage=opened.lineage,
             mark=opened.mark,
@@ -203,10 +216,20 @@ class Archiving:
             reconcile=self._archiver.reconcile,
             healed=self._archiver.gap_was_rewritten,
             beat_seconds=settings.archive.takeover_wait_ms / 3000 if settings.archive.standby_beat else None,
-            hooks=Hooks(gap=self._observer.gap, changed=self._observer.changed, alive=self.touch),
+            hooks=Hooks(gap=self._gap, changed=self._observer.changed, alive=self.touch),
         )
         self._reporter.dispatcher, self._reporter.committer = dispatcher, committer
         return committer, dispatcher
+
+    def _at_end(self, dispatcher: Dispatcher) -> bool:
+        """Whether everything is read that ``--once`` asks for."""
+        waiting_for = dispatcher.waiting_for if dispatcher.caught_up else None
+        return self._end is not None and self._end.done(dispatcher.position, waiting_for)
+
+    def _gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
+        self._observer.gap(start, end, reason)
+        if self._end is not None:
+            self._end.gap(start, end, reason)
 
     def _make_services(self, committer: Committer, dispatcher: Dispatcher) -> list[Service]:
         parts = self._parts
@@ -214,8 +237,6 @@ class Archiving:
             parts.log, parts.settings.archive, parts.clock, os.urandom,
             written=lambda manifest: self._observer.say("checkpoint written", {"seq": manifest.seq}),
         )  # fmt: skip
-
-        end = PresentEnd(parts.source, parts.clock)
 
         def commit() -> Next:
             if committer.step(IDLE_STEP_SECONDS):
@@ -229,12 +250,10 @@ class Archiving:
 
         def dispatch() -> Next:
             wait = dispatcher.step()
-            if self._choices.once and dispatcher.caught_up:
-                if dispatcher.buffer:
-                    dispatcher.drain(ONCE_DRAIN_SECONDS)
-                if committer.idle and dispatcher.position >= parts.source.max_offset():
-                    if not end.reached(dispatcher.position, dispatcher.waiting_for):
-                        return pause(wait or parts.settings.source.poll_interval_ms / 1000)
+            if self._at_end(dispatcher):
+                dispatcher.drain(ONCE_DRAIN_SECONDS)
+                # Asked again: the flush may have met a broker that had cut its log, and gone back.
+                if committer.idle and not dispatcher.buffer and self._at_end(dispatcher):
                     self._finished = True
                     return DONE
             return AGAIN if wait == 0 else pause(wait)

@@ -11,6 +11,13 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.settings import Settings
 
+UNSEEN_RESTARTS = (
+    "source.commitlog_dirs is set without source.store_dir: the broker's lock and abort files are not looked at, so a restart "
+    "of the broker, and a tail that it lost, are only noticed at the daemon's own next start, and bytes of a former run of the "
+    "broker may be taken for new records; "
+    "set source.store_dir to the broker's storePathRootDir as well"
+)
+
 
 def require(loaded: Loaded, *needed: str) -> None:
     """Raise ``Invalid`` for the first of the dotted keys in ``needed`` that is empty, saying where to set it.
@@ -35,6 +42,14 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
     _places(settings)
     if writer:
         require(loaded, "source.store_dir", "archive.url")
+
+
+def cautions(settings: Settings) -> tuple[str, ...]:
+    """What is accepted and should be known: a sentence each, with the key that changes it."""
+    said = []
+    if settings.source.commitlog_dirs and not settings.source.store_dir:
+        said.append(UNSEEN_RESTARTS)
+    return tuple(said)
 
 
 def start_is_valid(text: str) -> bool:

@@ -1,13 +1,14 @@
-"""Where ``--once`` ends: at the broker's present end, or at damage that must not pass for one."""
+"""Where ``--once`` ends: at the end the broker's log had when the daemon opened, or at damage that must not pass for one."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from tiered.clock import Clock
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import PhysicalOffset
-from tiered.source.base import CommitLogSource
+from tiered.source.local import LocalCommitLog
 
 log = logging.getLogger("tiered.daemon")
 
@@ -15,28 +16,80 @@ TORN_SECONDS = 2.0
 """How long bytes that are no record may lie at the end before they are judged: a broker writes one within milliseconds."""
 
 
-class PresentEnd:
-    """Judges what lies behind the last archived record.
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A stretch of a commitlog file, ``length`` bytes from ``position``, that damage made unreadable."""
 
-    Zeros are an end. So are bytes of a former life of the broker: after an unclean stop it writes on without erasing them, and
-    nobody can tell them from damage; they are named in a warning. A file that is cut inside a record, and a log without a
-    single record, are no state that a broker leaves: ``Corrupt``.
+    file: str
+    position: PhysicalOffset
+    length: int
+    reason: str
+
+
+class PresentEnd:
+    """Decides when everything that was there at the start is archived, and whether all of it could be.
+
+    ``target`` is the log's end when the daemon opened. It moves once for every damaged stretch met below it, for a look from
+    before it sees no further than that; never because the broker goes on writing.
+
+    What lies behind the last archived record is judged: zeros are an end. So are bytes of a former life of the broker: after an
+    unclean stop it writes on without erasing them, and nobody can tell them from damage; they are named in a warning. A file
+    that is cut inside a record, and a log without a single record, are no state that a broker leaves: ``Corrupt``.
+
+    ``gap``, ``done`` and ``reached`` are called by the dispatcher's thread, ``verdict`` when that has ended.
     """
 
-    def __init__(self, source: CommitLogSource, clock: Clock) -> None:
+    def __init__(self, source: LocalCommitLog, clock: Clock, target: PhysicalOffset) -> None:
         self._source = source
         self._clock = clock
+        self._target = target
+        self._behind: PhysicalOffset | None = None
+        self._lost: list[Lost] = []
+        self._gone: NotFound | None = None
         self._seen: tuple[PhysicalOffset, str] | None = None
         self._since = 0.0
+        self._judged: bool | None = None
+
+    def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
+        """A physical gap was recorded. What the broker deleted in its own time is no damage."""
+        if not reason.startswith("corrupt"):
+            return
+        self._lost.append(Lost(self._file_of(start), start, end - start, reason.partition(": ")[2]))
+        self._behind = end
+
+    def done(self, position: PhysicalOffset, waiting_for: str | None) -> bool:
+        """Whether archiving may end at ``position``. ``waiting_for``: why nothing can be read there; ``None``: more is."""
+        self._gone = self._source.away
+        if self._gone is not None:
+            return waiting_for is not None and self._rested(
+                position, waiting_for
+            )  # first what the hold still has
+        if self._behind is not None:
+            if position == self._behind:
+                return False  # what lies behind the damage is there, and about to be read
+            if position > self._behind:
+                self._target = max(self._target, self._source.max_offset())
+            self._behind = None  # below it: the broker cut its log, and the place is looked at again
+        if position > self._target:
+            return True
+        if waiting_for is None:
+            return False
+        torn = waiting_for.startswith("unreadable")
+        if position < self._target and not torn and position < self._source.max_offset():
+            return False
+        return self.reached(position, waiting_for)
 
     def reached(self, position: PhysicalOffset, reason: str) -> bool:
         """Whether ``position`` is the end; false: look again soon. ``reason`` is why nothing can be read there."""
         if not reason.startswith("unreadable"):
             return True
-        now = self._clock.monotonic()
-        if self._seen != (position, reason):
-            self._seen, self._since = (position, reason), now
-        if now - self._since < TORN_SECONDS:
+        rested = self._rested(position, reason)
+        if self._judged is not None:
+            return self._judged
+        if not rested:
+            return False
+        if self._source.readable_behind(position):
+            self._judged = False  # it is no end, but is going to be a gap
             return False
         found = reason.partition(": ")[2] or reason
         if position == self._source.min_offset() or "bytes are left" in reason:
@@ -51,4 +104,40 @@ class PresentEnd:
             "bytes that are no record lie behind the commitlog's end: taken for leftovers of an unclean stop of the broker",
             extra={"position": position, "found": found},
         )
+        self._judged = True
         return True
+
+    def _rested(self, position: PhysicalOffset, reason: str) -> bool:
+        """Whether nothing changed for long enough."""
+        now = self._clock.monotonic()
+        if self._seen != (position, reason):
+            self._seen, self._since, self._judged = (position, reason), now, None
+        return now - self._since >= TORN_SECONDS
+
+    def verdict(self) -> TieredError | None:
+        """What is to be said at the end although everything that could be archived is: the log went away, or is damaged."""
+        if self._gone is not None:
+            return NotFound(
+                "the commitlog directory went away: what the hold has of it is archived, the rest is not",
+                hint=self._gone.hint,
+                **self._gone.fields,
+                expected="the broker's commitlog, up to its end at the start",
+                found=self._gone.message,
+            )
+        if not self._lost:
+            return None
+        first = self._lost[0]
+        return Corrupt(
+            "the commitlog is damaged: everything else up to its end is archived, the damage is recorded as a gap",
+            hint="tiered queues shows which queue offsets it took, tiered verify counts it; "
+            "if another copy of the broker's store has these bytes, keep that copy",
+            file=first.file,
+            position=first.position,
+            length=first.length,
+            expected="whole records",
+            found=first.reason,
+            **({"gaps": len(self._lost)} if len(self._lost) > 1 else {}),
+        )
+
+    def _file_of(self, start: PhysicalOffset) -> str:
+        return next((file.path for file in self._source.files() if file.base <= start < file.end), "gone")

@@ -83,11 +83,10 @@ class Dispatcher:
         if self._must_reconcile:
             self._drop_and_reconcile()
         self._watch_broker(now)
-        if not self._committer.room:
-            self._committer.wait_for_room(self._poll_seconds)
-            return 0.0
+        room = self._committer.room
         if self.buffer.due(now):
-            self._flush()
+            if room or self._committer.wait_for_room(self._poll_seconds):
+                self._flush()
             return 0.0
         self._beat()
         self._source.hold()

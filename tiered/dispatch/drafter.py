@@ -6,17 +6,22 @@ All this is known from the records alone, so that it can be done while earlier f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from io import BytesIO
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.columns import MessageBatch, PropertyColumns
 from tiered.codec.object import ROW_DTYPE
+from tiered.codec.ragged import copy_ranges
 from tiered.dispatch.cutter import Cut, cut
+from tiered.dispatch.inlining import tables_fit
 from tiered.dispatch.router import Offsets, Routed, place, split, unknown_ends
 
 Ints = npt.NDArray[np.int64]
+
+
+_NO_MEMORY = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,8 @@ class PlanSettings:
 class Draft:
     """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
 
-    ``gathered``: the records' bytes; ``edges``: where each block begins in them, one more entry at the end. ``offsets``: see
-    ``place``. ``inline``: travels inside the commit.
+    ``memory``: what they were gathered in; ``gathered``: the records' bytes; ``edges``: where each block begins in them, one
+    more entry at the end. ``offsets``: see ``place``. ``inline``: travels inside the commit.
     """
 
     routed: Routed
@@ -43,6 +48,7 @@ class Draft:
     cut: Cut
     rows: npt.NDArray[np.void]
     tags: tuple[bytes, ...]
+    memory: memoryview
     gathered: memoryview
     edges: Ints
     inline: bool
@@ -60,11 +66,11 @@ def draft(
     properties: PropertyColumns,
     routed: Routed,
     settings: PlanSettings,
-    gathered: BytesIO | None = None,
+    memory: memoryview = _NO_MEMORY,
 ) -> Draft:
     """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
 
-    Its records are gathered at the start of ``gathered``, over whatever was there.
+    Its records are gathered at the start of ``memory``, over whatever was there, if they fit.
     """
     sizes = messages.headers["size"][routed.order].astype(np.int64)
     total = int(sizes.sum())
@@ -73,28 +79,38 @@ def draft(
     stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
     object_bytes = 0 if inline else settings.object_bytes
     pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
-    view = gather(messages, routed.order, sizes, BytesIO() if gathered is None else gathered)
+    if inline and not _tables_fit(properties, routed, pieces):
+        inline = False
+        pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes)
+    gathered, memory = gather(messages, routed.order, pieces.byte_start, memory)
     key_position, key_hash = _keys(properties, routed, len(messages.headers))
     return Draft(
         routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
-        view, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
+        memory, gathered, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
     )  # fmt: skip
 
 
-def gather(messages: MessageBatch, order: Ints, sizes: Ints, into: BytesIO) -> memoryview:
-    """The records' bytes in sorted order, at the start of ``into``: neighbours in the log are joined into one slice first.
+def gather(
+    messages: MessageBatch, order: Ints, byte_start: Ints, into: memoryview
+) -> tuple[memoryview, memoryview]:
+    """The records' bytes in sorted order, at the start of ``into`` (or of a new one): each at its ``byte_start``."""
+    total = int(byte_start[-1])
+    memory = into if len(into) >= total else np.empty(total + total // 4, np.uint8).data
+    starts = messages.headers["position"][order]
+    copy_ranges(messages.buffer, starts, np.diff(byte_start), memory, byte_start[:-1])
+    return memory[:total], memory
 
-    Written piece by piece: a join would keep a view per message alive at a time, which wakes the garbage collector, and
-    could not use the same memory again.
-    """
-    starts = messages.headers["position"][order].astype(np.int64)
-    ends = starts + sizes
-    breaks = np.flatnonzero(starts[1:] != ends[:-1])
-    first = starts[np.concatenate(([0], breaks + 1))].tolist()
-    last = ends[np.concatenate((breaks, [len(ends) - 1]))].tolist()
-    into.seek(0)
-    into.writelines(map(messages.buffer.__getitem__, map(slice, first, last)))
-    return into.getbuffer()[: into.tell()]
+
+def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> bool:
+    """Whether the tables, too, are small enough for inline data."""
+    names = chain((4 * len(topic) for topic in set(routed.topics)), map(len, properties.tags))
+    return tables_fit(
+        rows=len(routed.order),
+        keys=len(properties.key_hash),
+        runs=len(pieces.run_start) - 1,
+        blocks=len(pieces.block_start) - 1,
+        names=names,
+    )
 
 
 def _rows(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
@@ -36,6 +35,9 @@ from tiered.source.base import CommitLogSource
 TASKS_PER_THREAD = 2
 """Pieces a flush's blocks are compressed in, per thread: enough that a thread that started late does not hold up the flush."""
 
+COPIES = 3
+"""Private copies in turn: one is read and checked while the records of the one before are sorted by queue in the pool."""
+
 
 class Changed(Exception):
     """The source's bytes are not what its boundaries promised: the broker rewrote them, or a record is damaged. Read again.
@@ -58,12 +60,16 @@ class Mark:
 
 
 class PooledCompression:
-    """Compression in a pool: a few tasks of about equal bytes rather than one per block."""
+    """Drafting and compression in a pool: compression in a few tasks of about equal bytes rather than one per block."""
 
     def __init__(self, pool: ThreadPoolExecutor, threads: int, level: int) -> None:
         self._pool = pool
         self._tasks = threads * TASKS_PER_THREAD
         self._level = level
+
+    def start(self, work: Callable[[], Drafted]) -> Future[Drafted]:
+        """Have a draft made in the pool."""
+        return self._pool.submit(work)
 
     def begin(self, raw: memoryview, edges: npt.NDArray[np.int64]) -> Callable[[], StoredBlocks]:
         """Start on ``raw[edges[i]:edges[i + 1]]``, and return what waits for the result."""
@@ -77,9 +83,46 @@ class PooledCompression:
         return lambda: StoredBlocks.joined([task.result() for task in tasks])
 
 
-def pooled_compression(pool: ThreadPoolExecutor, threads: int, level: int) -> PooledCompression:
-    """Compression of blocks in ``pool``."""
-    return PooledCompression(pool, threads, level)
+class CompressionInPlace:
+    """Drafting and compression where they are asked for, by a function that takes all blocks."""
+
+    def __init__(self, compress_many: CompressMany) -> None:
+        self._compress = compress_many
+
+    def start(self, work: Callable[[], Drafted]) -> Future[Drafted]:
+        """Make a draft now."""
+        done: Future[Drafted] = Future()
+        done.set_result(work())
+        return done
+
+    def begin(self, raw: memoryview, edges: npt.NDArray[np.int64]) -> Callable[[], StoredBlocks]:
+        """Compress when asked for the result. A block that was not worth it still lies in the gathered bytes, whose memory is
+        about to be used again: it is copied."""
+
+        def compressed() -> StoredBlocks:
+            raws = [raw[a:b] for a, b in pairwise(edges.tolist())]
+            return StoredBlocks.of(
+                [(bytes(stored), codec, crc) for stored, codec, crc in self._compress(raws)]
+            )
+
+        return compressed
+
+
+@dataclass(slots=True)
+class _Copy:
+    """Memory for one private copy, and the drafts that still look at it."""
+
+    memory: memoryview
+    drafts: list[Future[Drafted]] = field(default_factory=list)
+
+    def free(self, length: int) -> memoryview:
+        """Room for ``length`` bytes, once no draft looks at what was there."""
+        for drafted in self.drafts:
+            drafted.exception()  # whoever settles its flush hears of it
+        self.drafts.clear()
+        if len(self.memory) < length:
+            self.memory = np.empty(length + length // 4, np.uint8).data  # untouched, it costs nothing
+        return self.memory[:length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +132,15 @@ class _Part:
     extent: Extent
     batch: MessageBatch
     copy: memoryview
+
+
+@dataclass(slots=True)
+class Drafted:
+    """A draft whose blocks are being compressed."""
+
+    draft: Draft
+    compressed: Callable[[], StoredBlocks]
+    stored: StoredBlocks | None = None
 
 
 class Preparer:
@@ -102,7 +154,7 @@ class Preparer:
         log: CommitLog,
         settings: Dispatch,
         *,
-        compress_many: CompressMany | PooledCompression,
+        compression: PooledCompression | CompressionInPlace,
         excluded: Callable[[str], bool],
         lineage: int,
         mark: Mark,
@@ -110,10 +162,10 @@ class Preparer:
         self._source = source
         self._log = log
         self._settings = settings
-        self._compress = compress_many
+        self._compression = compression
         self._excluded = excluded
-        self._copy = memoryview(b"")
-        self._spare: list[BytesIO] = []
+        self._copies = [_Copy(memoryview(b"")) for _ in range(COPIES)]
+        self._spare: list[memoryview] = []
         self.lineage = lineage
         self.mark = mark
 
@@ -137,11 +189,9 @@ class Preparer:
         yield from self._prepare(_Part(extent, batch, copy))
 
     def _read(self, extent: Extent) -> memoryview:
-        """The one private copy, in memory that the next flush uses again: nothing may look at it once its flush is drafted."""
-        length = extent.length
-        if len(self._copy) < length:
-            self._copy = memoryview(bytearray(length + length // 4))
-        copy = self._copy[:length]
+        """The one private copy, in memory that a later flush uses again: nothing may look at it once its flush is drafted."""
+        self._copies.append(self._copies.pop(0))
+        copy = self._copies[0].free(extent.length)
         self._source.copy_into(extent.start, extent.end, copy)
         return copy
 
@@ -154,34 +204,31 @@ class Preparer:
             for half in _halves(part):
                 yield from self._prepare(half)
             return
-        gathered = self._spare.pop() if self._spare else BytesIO()
-        made = draft(part.batch, property_columns(part.batch), routed, self._plan_settings(), gathered)
-        yield self._flush(part.extent, self._finish_later(made, gathered), part.copy, len(made.rows))
+        drafted = self._compression.start(partial(self._draft, part.batch, routed))
+        self._copies[0].drafts.append(drafted)
+        yield self._flush(part.extent, partial(self._finish, drafted), part.copy, len(routed.order))
 
-    def _finish_later(self, made: Draft, gathered: BytesIO) -> Callable[[Ticket], Plan]:
-        """Start compressing; what is returned waits for it and plans. It may be called again after an error."""
-        if isinstance(self._compress, PooledCompression):
-            compressed = self._compress.begin(made.gathered, made.edges)
-        else:
-            compressed = partial(_one_by_one, self._compress, made)
-        stored: StoredBlocks | None = None
+    def _draft(self, records: MessageBatch, routed: Routed) -> Drafted:
+        """What a flush is before the fold is asked, and the start of its compression."""
+        memory = self._spare.pop() if self._spare else memoryview(b"")
+        made = draft(records, property_columns(records), routed, self._plan_settings(), memory)
+        return Drafted(made, self._compression.begin(made.gathered, made.edges))
 
-        def finish(ticket: Ticket) -> Plan:
-            nonlocal stored
-            if stored is None:
-                stored = compressed()
-                made.gathered.release()
-                self._spare.append(gathered)
-            return plan(
-                made,
-                stored,
-                queue_ends(self._log.planned(), made.routed, self.lineage),
-                self._plan_settings(),
-                commit_id=ticket.commit_id,
-                new_object=lambda: self._new_object(ticket.epoch),
-            )
-
-        return finish
+    def _finish(self, drafting: Future[Drafted], ticket: Ticket) -> Plan:
+        """Wait for the compressed blocks and plan. It may be called again after an error."""
+        drafted = drafting.result()
+        made = drafted.draft
+        if drafted.stored is None:
+            drafted.stored = drafted.compressed()
+            self._spare.append(made.memory)
+        return plan(
+            made,
+            drafted.stored,
+            queue_ends(self._log.planned(), made.routed, self.lineage),
+            self._plan_settings(),
+            commit_id=ticket.commit_id,
+            new_object=lambda: self._new_object(ticket.epoch),
+        )
 
     def _plan_settings(self) -> PlanSettings:
         return PlanSettings(
@@ -243,13 +290,6 @@ class Preparer:
             mark = Mark(extent.start, 0, extent.start)
         crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))
         return Mark(extent.next_offset, crc, mark.crc_from)
-
-
-def _one_by_one(compress: CompressMany, made: Draft) -> StoredBlocks:
-    """Compressed where it stands. A block that was not worth it still lies in the gathered bytes, whose memory is about to be
-    used again: it is copied."""
-    raws = [made.gathered[a:b] for a, b in pairwise(made.edges.tolist())]
-    return StoredBlocks.of([(bytes(stored), codec, crc) for stored, codec, crc in compress(raws)])
 
 
 def _halves(part: _Part) -> tuple[_Part, _Part]:

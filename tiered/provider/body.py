@@ -15,7 +15,7 @@ from tiered.provider.base import Buffer
 READ_BYTES = 256 * 1024
 """Least size of a piece handed out: HTTP clients ask for 16 KiB at a time, which costs a system call each."""
 
-JOIN_BYTES = 1024 * 1024
+JOIN_BYTES = 12 * 1024 * 1024
 """Bodies up to this size are joined: one copy is cheaper than a stream and its extra round trip (100-continue)."""
 
 

@@ -308,7 +308,8 @@ class PosixProvider:
         if error.errno in _DENIED:
             return Invalid(
                 f"not allowed to {doing} an object",
-                hint="give the daemon's user write access to the archive's directory",
+                hint="give the daemon's user write access to the archive's directory, mount it writable or change archive.url",
+                expected=f"permission to {doing} it",
                 **where,
             )
         if error.errno in _UNUSABLE:

@@ -48,12 +48,29 @@ class Chunk:
         return self.status is ReadStatus.RECORDS and (self.next_offset != self.end or bool(self.blank_header))
 
 
+_NONE = np.empty(0, np.int64)
+
+
+def idle(start: PhysicalOffset, reason: str = "") -> Chunk:
+    """Nothing to read at ``start`` now, and why."""
+    return Chunk(ReadStatus.IDLE, start, start, start, _NONE, _NONE, reason=reason)
+
+
+def gap(start: PhysicalOffset, following: PhysicalOffset, reason: str) -> Chunk:
+    """[start, following) can never be read, and why."""
+    return Chunk(ReadStatus.GAP, start, start, following, _NONE, _NONE, reason=reason)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerMark:
-    """What tells one run of the broker from the next: identity and change time of its ``lock`` and ``abort`` files."""
+    """What tells one run of the broker from the next: identity and change time of its ``lock`` and ``abort`` files.
+
+    ``returns``: how often its directory was away and came back; it may be another broker's then.
+    """
 
     lock: tuple[int, int] | None
     abort: tuple[int, int] | None
+    returns: int = 0
 
 
 class CommitLogSource(Protocol):

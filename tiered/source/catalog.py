@@ -1,9 +1,13 @@
-"""Which files can be read now: the broker's own, and held ones where the broker has none. Safe from any thread."""
+"""Which files can be read now: the broker's own, and held ones where the broker has none. Safe from any thread.
+
+While a directory of the broker is away, what could be read before is read from the hold, and nothing else is believed.
+"""
 
 from __future__ import annotations
 
 import threading
 
+from tiered.errors import NotFound, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.source.files import BrokerFiles, Descriptors, FileTable, LogFile
 from tiered.source.hold import HardLinkHold
@@ -20,20 +24,43 @@ class Catalog:
         self._table: FileTable | None = None
         self._own_identity: dict[int, tuple[int, int]] = {}
         self._disowned: set[tuple[int, int]] = set()
+        self._readable: set[tuple[int, int]] = set()
+        self._returns = 0
 
     def table(self, *, force: bool = False) -> FileTable:
         """Every readable file; ``force`` looks at the directories whatever their change time says."""
         with self._lock:
             changed = self._files.refresh(force=force)
+            if self._returns != self._files.returns:
+                self._returns = self._files.returns
+                self._links.look_again()
             if changed or self._table is None:
                 self._table = self._join()
             return self._table
 
     def own(self, *, force: bool = False) -> FileTable:
-        """The broker's own files only."""
+        """The broker's own files only. ``Unavailable`` while a directory is away: nothing can be told from what is left."""
         with self._lock:
             self.table(force=force)
+            away = self._files.away
+            if away is not None:
+                raise Unavailable(
+                    "the broker's own files cannot be looked at now",
+                    hint=away.hint,
+                    **away.fields,
+                    found=away.message,
+                )
             return self._files.table
+
+    @property
+    def away(self) -> NotFound | None:
+        """What is missing while a directory of the broker is away, as of the last look."""
+        return self._files.away
+
+    @property
+    def returns(self) -> int:
+        """How often directories that were away came back."""
+        return self._files.returns
 
     @property
     def growing(self) -> tuple[LogFile, ...]:
@@ -62,8 +89,7 @@ class Catalog:
     def disown(self) -> None:
         """Read no held file any more that is not the broker's own now. The links stay."""
         with self._lock:
-            self.table(force=True)
-            own = {file.identity for file in self._files.table.files}
+            own = {file.identity for file in self.own(force=True).files}
             self._disowned.update(f.identity for f in self._links.files() if f.identity not in own)
             self._table = None
 
@@ -83,6 +109,8 @@ class Catalog:
     def _join(self) -> FileTable:
         """A held file that ends above the broker's newest is from a log the broker no longer has (reinstalled, or cut): it must
         not be taken for what comes next."""
+        if self._files.away is not None:
+            return self._join_without_a_directory()
         own, growing = self._files.table, self._files.growing
         self._own_identity.update((f.base, f.identity) for f in own.files)
         present = {f.base for f in (*own.files, *growing)}
@@ -106,8 +134,16 @@ class Catalog:
         table = FileTable((*own.files, *held))
         for base in [b for b in self._own_identity if table.at(b) is None]:
             del self._own_identity[base]
+        self._readable = {file.identity for file in table.files}
         self._descriptors.retain({f.identity for f in (*table.files, *self._links.files())})
         return table
+
+    def _join_without_a_directory(self) -> FileTable:
+        """What the other directories have, and held links of exactly those files that could be read when all was there."""
+        own = self._files.table
+        present = {file.base for file in own.files}
+        held = [f for f in self._links.files() if f.identity in self._readable and f.base not in present]
+        return FileTable((*own.files, *held))
 
     def _rank(self, file: LogFile) -> tuple[bool, int]:
         """Of several held files of one base: the one the broker had last, else the one written last."""

@@ -78,6 +78,49 @@ class Window:
         return self._buffer[:count]
 
 
+class RecordWindow(Window):
+    """A window that starts small and grows while records fill it."""
+
+    def __init__(self, descriptors: Descriptors, max_record_bytes: int) -> None:
+        super().__init__(descriptors)
+        self._max_record_bytes = max_record_bytes
+        self._size = FIRST_WINDOW_BYTES
+
+    def records(
+        self, file: LogFile, start: int, max_bytes: int, max_records: int
+    ) -> tuple[memoryview, Frames]:
+        """Bytes and records from ``start`` on: one record more than asked for at most, and at least one if one is whole."""
+        size = min(max_bytes, self._size) + HEAD_BYTES
+        while True:
+            view = self.load(file, start, size)
+            frames = scan(
+                view, base=start, max_record_bytes=self._max_record_bytes, max_records=max_records + 1
+            )
+            whole = size >= min(file.end - start, self._max_record_bytes + HEAD_BYTES)
+            if len(frames) > 0 or frames.stop is not Stop.PARTIAL or whole:
+                break
+            size = max(size + HEAD_BYTES, int.from_bytes(view[:4], "big") + HEAD_BYTES)
+        if frames.end * 2 > len(view):
+            self._size = min(4 * self._size, max(max_bytes, FIRST_WINDOW_BYTES))
+        else:
+            self._size = FIRST_WINDOW_BYTES
+        return view, frames
+
+
+def verified(view: memoryview, frames: Frames, count: int, base: int) -> Frames:
+    """The first ``count`` records if the last of them passes every check; else those before the first that does not."""
+    chosen = Frames(
+        frames.starts[:count],
+        frames.sizes[:count],
+        int(frames.starts[count - 1] + frames.sizes[count - 1]),
+        Stop.END,
+    )
+    last = Frames(chosen.starts[-1:], chosen.sizes[-1:], chosen.end, Stop.END)
+    if len(verify(view, last, base)) == 1:
+        return chosen
+    return verify(view, chosen, base)
+
+
 class Chain:
     """Looks at files record by record. Not thread-safe: one per reading thread."""
 

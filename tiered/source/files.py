@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tiered.clock import Clock
@@ -24,6 +24,11 @@ SETTLE_SECONDS = 0.1
 """How long after a directory changed it is scanned at every look: its mtime may be too coarse to show a second change."""
 RESCAN_SECONDS = 1.0
 """A scan is never older than this, whatever the directory's mtime says."""
+AWAY_SECONDS = 1.0
+"""How often a directory that went away is looked for."""
+
+
+_AWAY_HINT = "check source.store_dir and source.commitlog_dirs, and that the disk is mounted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def directory_error(directory: str, error: OSError) -> NotFound | Unavailable:
         return NotFound(
             "the commitlog directory is not there",
             path=directory,
-            hint="check source.store_dir and source.commitlog_dirs, and that the disk is mounted",
+            hint=_AWAY_HINT,
         )
     return Unavailable("the commitlog directory cannot be read", path=directory, found=error.strerror)
 
@@ -109,7 +114,12 @@ class FileTable:
 
 
 class BrokerFiles:
-    """The broker's own files. A scan is reused while no directory changed; files of the wrong length are not there yet."""
+    """The broker's own files. A scan is reused while no directory changed; files of the wrong length are not there yet.
+
+    ``away`` says what is missing while a directory that was there is gone, or has lost every file (a disk that is not mounted
+    leaves an empty directory; a broker never deletes its newest file). ``table`` then has what the other directories hold.
+    ``returns`` counts how often everything was back.
+    """
 
     def __init__(self, directories: Sequence[str], clock: Clock) -> None:
         self.directories = tuple(directories)
@@ -119,10 +129,42 @@ class BrokerFiles:
         self._scanned_at = 0.0
         self.table = FileTable(())
         self.growing: tuple[LogFile, ...] = ()
+        self.away: NotFound | None = None
+        self.returns = 0
+        self._missed_at = 0.0
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Look at the directories; true if the set of files changed. Errors as ``scan_directory``, and ``Corrupt``."""
+        """Look at the directories; true if the set of files changed, or one went away or came back.
+
+        Errors as ``scan_directory``, and ``Corrupt``; ``NotFound`` only of a directory that was never there.
+        """
         now = self._clock.monotonic()
+        if self.away is not None and now - self._missed_at < AWAY_SECONDS:
+            return False
+        try:
+            changed = self._look(now, force=force or self.away is not None)
+        except NotFound as error:
+            if self._stamps is None:
+                raise
+            return self._miss(now, error)
+        if self.away is not None:
+            self.away, self.returns = None, self.returns + 1
+            return True
+        return changed
+
+    def _miss(self, now: float, error: NotFound) -> bool:
+        """A directory is away: keep to what the others hold."""
+        found: list[LogFile] = []
+        for directory in self.directories:
+            with suppress(NotFound):
+                found += scan_directory(directory)
+        whole, growing = _sort_out(found)
+        changed = self.away is None or whole != self.table.files
+        self.away, self._missed_at = error, now
+        self.table, self.growing = FileTable(whole), growing
+        return changed
+
+    def _look(self, now: float, *, force: bool) -> bool:
         stamps = tuple(self._stamp(directory) for directory in self.directories)
         if stamps != self._stamps:
             self._changed_at = now
@@ -134,6 +176,12 @@ class BrokerFiles:
         ):
             return False
         found = [file for directory in self.directories for file in scan_directory(directory)]
+        if not found and (len(self.table) or self.away is not None):
+            raise NotFound(
+                "the commitlog directory has lost its files",
+                path=", ".join(self.directories),
+                hint=_AWAY_HINT,
+            )
         self._stamps, self._scanned_at = stamps, now
         whole, growing = _sort_out(found)
         if whole == self.table.files and growing == self.growing:

@@ -70,6 +70,10 @@ class HardLinkHold:
         """Every held file, links of an earlier run included, ordered by base."""
         return tuple(sorted(self._known().values(), key=lambda f: (f.base, f.identity)))
 
+    def look_again(self) -> None:
+        """Forget what is known of the directory: its disk was away, and is back with links that could not be seen."""
+        self._links = None
+
     def link(self, files: Iterable[LogFile]) -> bool:
         """Link those not linked yet and not released; true if there was one. ``Refused`` if linking is impossible."""
         known = self._known()
@@ -247,6 +251,7 @@ def _link_error(path: str, directory: str, error: OSError) -> Refused | Unavaila
         "commitlog files cannot be linked into the hold, so the broker could delete them before they are archived",
         path=path,
         hold=directory,
+        expected="a hard link in the hold",
         found=error.strerror,
         hint=hint,
     )

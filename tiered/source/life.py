@@ -28,6 +28,7 @@ class BrokerLife:
     def __init__(self, store_dir: str) -> None:
         self._store_dir = store_dir
         self._lock_fd: tuple[int, int] | None = None  # inode, descriptor
+        self._started_ms: int | None = None
 
     def mark(self) -> BrokerMark:
         """(inode, mtime in ns) of both files; every start writes ``lock`` anew, and makes or rewrites ``abort``."""
@@ -36,13 +37,15 @@ class BrokerLife:
     def start_ms(self) -> int | None:
         """When the running broker started; ``None`` if none runs, for then nothing is going to be overwritten.
 
+        While ``lock`` is away the last answer stays: the whole store may be away, and its broker not.
+
         A broker writes ``lock`` at every start, after recovery and before it appends. ``abort`` does not say it: 4.9 leaves
         the one of a life that ended uncleanly as it is, and only 5.x writes it anew.
         """
         lock = self._stat("lock")
-        if lock is None or not self._running():
-            return None
-        return lock[1] // 1_000_000
+        if lock is not None:
+            self._started_ms = lock[1] // 1_000_000 if self._running() else None
+        return self._started_ms
 
     def _stat(self, name: str) -> tuple[int, int] | None:
         if not self._store_dir:

@@ -8,18 +8,19 @@ the private copy; ``read`` with ``max_records=1`` at a record that failed there 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
 
 from tiered.clock import Clock
-from tiered.codec.frame import Frames, Stop, scan, verify
+from tiered.codec.frame import Frames
 from tiered.errors import NotFound
 from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
-from tiered.source.base import BrokerMark, Chunk, ReadStatus
+from tiered.source.base import BrokerMark, Chunk, ReadStatus, gap, idle
 from tiered.source.catalog import Catalog
-from tiered.source.chain import FIRST_WINDOW_BYTES, HEAD_BYTES, Chain, Head, HeadKind, Window, store_times
+from tiered.source.chain import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
 from tiered.source.files import BrokerFiles, Descriptors, FileTable, LogFile, read_into
 from tiered.source.hold import DiskUsage, HardLinkHold, LetGo, disk_percent
 from tiered.source.layout import store_layout
@@ -66,14 +67,15 @@ class LocalCommitLog:
         links = HardLinkHold(layout.places, layout.broker_directories, hold, clock, on_let_go, disk_usage)
         self._catalog = Catalog(BrokerFiles(layout.commitlog_dirs, clock), links, self._descriptors)
         self._chain = Chain(self._descriptors, source.max_record_bytes)
-        self._window = Window(self._descriptors)
-        self._window_bytes = FIRST_WINDOW_BYTES
+        self._window = RecordWindow(self._descriptors, source.max_record_bytes)
         self._life = BrokerLife(layout.store_dir)
         self._guard = LeftoverGuard(self._chain)
         self._newest = NewestEnd(self._chain, self._life, self._guard)
         self._pending = Pending(clock, source.confirm_reread_ms)
         self._patience = Patience(clock, source.corrupt_wait_ms)
         self._last: tuple[tuple[int, int], int, int] | None = None
+        self._end = PhysicalOffset(0)
+        self._mark = BrokerMark(None, None)
         self._walking = threading.Lock()
 
     # ------------------------------------------------------------------ reading
@@ -81,20 +83,34 @@ class LocalCommitLog:
     def read(self, start: PhysicalOffset, *, max_bytes: int, max_records: int) -> Chunk:
         """Confirmed records from ``start`` on; see ``CommitLogSource.read``."""
         with self._walking:
+            returns = self._catalog.returns
             try:
-                return self._read(self._catalog.table(), start, max_bytes, max_records)
-            except (
-                NotFound
-            ):  # deleted or replaced since the scan: the next look knows, and the hold may have it
-                return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
+                chunk = self._read(self._catalog.table(), start, max_bytes, max_records)
+            except NotFound:
+                # Deleted or replaced since the scan: the next look knows, and the hold may have it.
+                chunk = self._read_anew(start, max_bytes, max_records)
+        away = self._catalog.away
+        if chunk.status is ReadStatus.RECORDS or (away is None and self._catalog.returns == returns):
+            return chunk
+        return idle(
+            start, away.message if away else "back just now"
+        )  # what is missing may come back: no gap is sure
+
+    def _read_anew(self, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
+        try:
+            return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
+        except NotFound as gone:
+            if self._catalog.away is None:
+                raise
+            return idle(start, gone.message)  # the hold went with the directory
 
     def _read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         file = table.at(start)
         if file is None:
             return self._outside(start)
         if self._chain.head(file, start).kind is HeadKind.ZERO and not self._next_written(table, file):
-            return _idle(start)
-        view, frames = self._frames(file, start, max_bytes, max_records)
+            return idle(start)
+        view, frames = self._window.records(file, start, max_bytes, max_records)
         if len(frames) == 0:
             return self._no_record(table, file, start, frames)
         ends = frames.starts + frames.sizes
@@ -102,35 +118,15 @@ class LocalCommitLog:
         moved_on = self._next_written(table, file)
         count, followed = self._believable(file, start, view, frames, count, moved_on=moved_on)
         if count == 0:
-            return _idle(start, "records of a former run of the broker lie here; waiting for it to write")
+            return idle(start, "records of a former run of the broker lie here; waiting for it to write")
         if not followed and not self._last_counts(table, file, start, view, frames, count):
             count -= 1
         if count == 0:
-            return _idle(start, "the last record is not confirmed yet")
-        good = _verified(view, frames, count, start)
+            return idle(start, "the last record is not confirmed yet")
+        good = verified(view, frames, count, start)
         if len(good) == 0:
             return self._unreadable(table, file, start, good.detail)
         return self._chunk(file, start, view, good, moved_on=moved_on)
-
-    def _frames(
-        self, file: LogFile, start: int, max_bytes: int, max_records: int
-    ) -> tuple[memoryview, Frames]:
-        """Records in a window that starts small, grows while records fill it, and holds at least one whole record."""
-        size = min(max_bytes, self._window_bytes) + HEAD_BYTES
-        while True:
-            view = self._window.load(file, start, size)
-            frames = scan(
-                view, base=start, max_record_bytes=self._max_record_bytes, max_records=max_records + 1
-            )
-            whole = size >= min(file.end - start, self._max_record_bytes + HEAD_BYTES)
-            if len(frames) > 0 or frames.stop is not Stop.PARTIAL or whole:
-                break
-            size = max(size + HEAD_BYTES, int.from_bytes(view[:4], "big") + HEAD_BYTES)
-        if frames.end * 2 > len(view):
-            self._window_bytes = min(4 * self._window_bytes, max(max_bytes, FIRST_WINDOW_BYTES))
-        else:
-            self._window_bytes = FIRST_WINDOW_BYTES
-        return view, frames
 
     def _believable(
         self, file: LogFile, start: int, view: memoryview, frames: Frames, count: int, *, moved_on: bool
@@ -204,12 +200,12 @@ class LocalCommitLog:
         head = self._chain.head(file, start)
         if head.kind is HeadKind.BLANK:
             if not self._next_written(table, file):
-                return _idle(start, "the file is closed; the next one is not written yet")
+                return idle(start, "the file is closed; the next one is not written yet")
             blank = head.raw[:_BLANK_HEADER_BYTES]
             return Chunk(ReadStatus.RECORDS, start, start, file.end, _NONE, _NONE, blank)
         if head.kind is HeadKind.ZERO:
             if not self._next_written(table, file):
-                return _idle(start)
+                return idle(start)
             return self._unreadable(table, file, start, "never written, but the broker wrote the next file")
         return self._unreadable(
             table, file, start, frames.detail or f"no record and no blank that fills the file at {start}"
@@ -220,17 +216,30 @@ class LocalCommitLog:
         moved_on = self._next_written(table, file)
         head = self._chain.peek(file, start, HEAD_BYTES)
         if not self._patience.over((file.identity, start), head, cheap=moved_on):
-            return _idle(start, f"unreadable: {detail}")
+            return idle(start, f"unreadable: {detail}")
         if self._chain.whole(file, start):
-            return _idle(start, "written completely just now")
+            return idle(start, "written completely just now")
+        found = self._next_place(table, file, start)
+        if found is None:
+            return idle(start, f"unreadable: {detail}")
+        return gap(start, found, f"corrupt: {detail}")
+
+    def _next_place(self, table: FileTable, file: LogFile, start: int) -> PhysicalOffset | None:
+        """The next place behind unreadable bytes that can be trusted; ``None`` while there is none."""
+        moved_on = self._next_written(table, file)
         written_in_ms = None if moved_on else self._life.start_ms()
         found = next_readable(self._chain, file, start, written_in_ms=written_in_ms, blank_counts=moved_on)
         if found is None and moved_on:
             following = table.after(file.base)
             found = following.base if following is not None else None
-        if found is None:
-            return _idle(start, f"unreadable: {detail}")
-        return _gap(start, found, f"corrupt: {detail}")
+        return found
+
+    def readable_behind(self, start: PhysicalOffset) -> bool:
+        """Whether unreadable bytes at ``start`` are going to be given up, once patience is over, for what lies behind them."""
+        with self._walking:
+            table = self._catalog.table()
+            file = table.at(start)
+            return file is not None and self._next_place(table, file, start) is not None
 
     def _outside(self, start: PhysicalOffset) -> Chunk:
         """No file holds ``start``: not written yet, or deleted."""
@@ -238,13 +247,13 @@ class LocalCommitLog:
         size = max((f.length for f in table.files), default=0)
         growing = next((f for f in self._catalog.growing if f.base <= start < f.base + max(size, 1)), None)
         if table.at(start) is not None or growing is not None:
-            return _idle(start, "the file is being created")
+            return idle(start, "the file is being created")
         following = table.after(start)
         if following is None:
-            return _idle(
+            return idle(
                 start, "the broker has no file for this position yet" if len(table) else "the store is empty"
             )
-        return _gap(start, following.base, "deleted before it could be archived")
+        return gap(start, following.base, "deleted before it could be archived")
 
     def _next_written(self, table: FileTable, file: LogFile) -> bool:
         """Whether the broker went on to a later file. A pre-allocated one is still all zeros."""
@@ -305,9 +314,16 @@ class LocalCommitLog:
         """End of the last record the broker wrote, confirmed or not."""
         with self._walking:
             try:
-                return self._newest.find(self._catalog.table())
+                end = self._newest.find(self._catalog.table())
             except NotFound:
-                return self._newest.find(self._catalog.table(force=True))
+                try:
+                    end = self._newest.find(self._catalog.table(force=True))
+                except NotFound:
+                    if self._catalog.away is None:
+                        raise
+                    end = self._end
+            self._end = end if self._catalog.away is None else max(end, self._end)
+            return self._end
 
     def files(self) -> tuple[LogFile, ...]:
         """Every file that ``read`` can read, held or the broker's own, oldest first."""
@@ -327,8 +343,17 @@ class LocalCommitLog:
         return None
 
     def broker_mark(self) -> BrokerMark:
-        """Identity and change time of ``lock`` and ``abort``."""
-        return self._life.mark()
+        """Identity and change time of ``lock`` and ``abort``; as it was while a directory is away."""
+        mark = self._life.mark()
+        self._catalog.table()  # second: if the store went away before the mark was taken, this knows
+        if self._catalog.away is None:
+            self._mark = replace(mark, returns=self._catalog.returns)
+        return self._mark
+
+    @property
+    def away(self) -> NotFound | None:
+        """What is missing while a directory of the broker is away: the hold is read meanwhile, and nothing is compared."""
+        return self._catalog.away
 
     # ------------------------------------------------------------------ the hold
 
@@ -356,28 +381,6 @@ class LocalCommitLog:
         """Close every descriptor. Links stay: the next run finds them."""
         self._descriptors.close()
         self._life.close()
-
-
-def _verified(view: memoryview, frames: Frames, count: int, base: int) -> Frames:
-    """The first ``count`` records if the last of them passes every check; else those before the first that does not."""
-    chosen = Frames(
-        frames.starts[:count],
-        frames.sizes[:count],
-        int(frames.starts[count - 1] + frames.sizes[count - 1]),
-        Stop.END,
-    )
-    last = Frames(chosen.starts[-1:], chosen.sizes[-1:], chosen.end, Stop.END)
-    if len(verify(view, last, base)) == 1:
-        return chosen
-    return verify(view, chosen, base)
-
-
-def _idle(start: PhysicalOffset, reason: str = "") -> Chunk:
-    return Chunk(ReadStatus.IDLE, start, start, start, _NONE, _NONE, reason=reason)
-
-
-def _gap(start: PhysicalOffset, following: PhysicalOffset, reason: str) -> Chunk:
-    return Chunk(ReadStatus.GAP, start, start, following, _NONE, _NONE, reason=reason)
 
 
 def _room(start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
