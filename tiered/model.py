@@ -7,6 +7,7 @@ Ranges are half-open; absence is ``None``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -77,3 +78,44 @@ class ObjectRef:
 
     commit_seq: int
     index: int
+
+
+class GetMessageStatus(Enum):
+    """How a read went, by RocketMQ's names. None of these is an error."""
+
+    FOUND = "found"
+    NO_MATCHED_MESSAGE = "no matched message"  # messages are there, the filter took none
+    MESSAGE_WAS_REMOVING = "message was removing"  # deleted while it was read
+    OFFSET_FOUND_NULL = "offset found null"  # a hole: archived neither here nor ever
+    OFFSET_OVERFLOW_BADLY = "offset overflow badly"  # beyond the end by more than one
+    OFFSET_OVERFLOW_ONE = "offset overflow one"  # exactly at the end
+    OFFSET_TOO_SMALL = "offset too small"
+    NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"  # no such queue
+    NO_MESSAGE_IN_QUEUE = "no message in queue"
+
+
+class BoundaryType(Enum):
+    """Which of the messages of one store time a search by time means: the first, or the last."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class GetMessageResult:
+    """RocketMQ's answer to a pull: ``records`` are the stored records verbatim, in queue order, with their queue offsets.
+
+    ``next_begin_offset`` is where to go on; ``min_offset``/``max_offset`` are the archive's own, half-open.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    records: tuple[memoryview, ...] = ()
+    queue_offsets: tuple[QueueOffset, ...] = ()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all records."""
+        return sum(len(record) for record in self.records)

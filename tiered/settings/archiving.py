@@ -1,93 +1,10 @@
-"""Every number of the program, in frozen sections: unit, default, bound and the trade-off it moves.
-
-This is the single declaration: ``config/tiered.toml`` is generated from it (``tiered config default``), and
-the loader (``daemon/config.py``) reads types, bounds, units and secrecy from it. A component receives its own
-section and nothing else. A section that exists is valid: making one checks the type and bound of every value
-and raises ``Invalid`` naming the key. Checks across sections, and the environment, belong to the loader.
-"""
+"""Sections of the daemon that archives: source, hold, dispatch, archive, store, state, and what every process has."""
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
-from tiered.errors import Invalid
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-
-ONE_DAY_MS = 86_400_000
-
-STARS = "********"
-"""What people see instead of a secret."""
-
-
-def option(
-    default: Any,
-    doc: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    unit: str | None = None,
-    choices: tuple[str, ...] | None = None,
-    secret: bool = False,
-    rocketmq: str | None = None,
-) -> Any:
-    """A setting: default, one sentence on the trade-off, inclusive bounds, unit, RocketMQ's own key."""
-    names = ("doc", "low", "high", "unit", "choices", "secret", "rocketmq")
-    return field(
-        default=default,
-        metadata=dict(zip(names, (doc, low, high, unit, choices, secret, rocketmq), strict=True)),
-    )
-
-
-def _ms(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = None) -> Any:
-    """A duration in milliseconds; files may also say ``"500ms"``, ``"1s"``, ``"2m"``, ``"1h"``, ``"7d"``."""
-    return option(default, doc, low=low, high=high, unit="ms", rocketmq=rocketmq)
-
-
-def _bytes(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = None) -> Any:
-    """A size in bytes; files may also say ``"32MiB"``."""
-    return option(default, doc, low=low, high=high, unit="bytes", rocketmq=rocketmq)
-
-
-class Section:
-    """Base of every section: checks types and bounds when made, so a section that exists is valid."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        for f in fields(self):  # type: ignore[arg-type]
-            check_value(type(self).__name__, f, getattr(self, f.name))
-
-
-def check_value(section: str, f: Field[Any], value: Any) -> None:
-    """Raise ``Invalid`` naming key, value and bound if ``value`` may not stand in ``f`` of ``section``."""
-    meta = f.metadata
-    low, high, choices, unit = meta.get("low"), meta.get("high"), meta.get("choices"), meta.get("unit") or ""
-    key = f"{section.lower()}.{f.name}"
-    hint = f"`tiered config default` documents {key}"
-    if type(value) is not type(f.default):
-        wanted = {int: "a whole number", bool: "true or false", str: "text", tuple: "a list of texts"}[
-            type(f.default)
-        ]
-        raise Invalid(f"{key} must be {wanted}", value=shown(f, value), found=type(value).__name__, hint=hint)
-    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
-        raise Invalid(f"{key} must be a list of texts", value=shown(f, value), hint=hint)
-    if choices and value not in choices:
-        named = ", ".join(c or '""' for c in choices)
-        raise Invalid(f"{key} must be one of {named}", value=shown(f, value), hint=hint)
-    if isinstance(value, int) and not isinstance(value, bool):
-        if low is not None and value < low:
-            raise Invalid(f"{key} must be at least {low} {unit}".rstrip(), value=value, hint=hint)
-        if high is not None and value > high:
-            raise Invalid(f"{key} must be at most {high} {unit}".rstrip(), value=value, hint=hint)
-
-
-def shown(f: Field[Any], value: Any) -> str:
-    """``value`` as it may be shown to people: stars for a secret that is set."""
-    return STARS if f.metadata.get("secret") and value else repr(value)
+from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, Section, ms, option, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +29,20 @@ class Source(Section):
     start: str = option(
         "earliest", "where an empty archive begins: earliest, latest, or a store time in ms or ISO 8601"
     )
-    poll_interval_ms: int = _ms(
+    poll_interval_ms: int = ms(
         20, "pause between looks at an idle tail; lower is fresher, higher is cheaper", 1, 10_000
     )
-    confirm_reread_ms: int = _ms(
+    confirm_reread_ms: int = ms(
         200, "how long the last record, with none after it, must stay unchanged before it counts", 1, 60_000
     )
-    max_record_bytes: int = _bytes(
+    max_record_bytes: int = size(
         4 * MIB + 64 * KIB,
         "largest record believed; a larger size in the log is corruption: stay above the broker's limit",
         1024,
         GIB,
         rocketmq="maxMessageSize",
     )
-    corrupt_wait_ms: int = _ms(
+    corrupt_wait_ms: int = ms(
         30_000,
         "how long unreadable bytes may stay at the tail before the archive looks behind them",
         0,
@@ -134,7 +51,7 @@ class Source(Section):
     exclude_topics: tuple[str, ...] = option(
         (), "shell patterns of topics not archived; a restore then lacks their records"
     )
-    restart_check_ms: int = _ms(
+    restart_check_ms: int = ms(
         1000, "how often lock and abort files are looked at for a broker restart", 50, 60_000
     )
 
@@ -146,7 +63,7 @@ class Hold(Section):
     directory: str = option(
         "", "where links live, on the broker's file system; empty: <store_dir>.tiered-hold beside the store"
     )
-    max_bytes: int = _bytes(
+    max_bytes: int = size(
         64 * GIB,
         "disk the hold may keep from deletion; over it the oldest files are let go and a gap is recorded",
         0,
@@ -165,14 +82,14 @@ class Hold(Section):
 class Dispatch(Section):
     """Group commit: what is gathered before a flush. A flush is one commit."""
 
-    group_commit_interval_ms: int = _ms(
+    group_commit_interval_ms: int = ms(
         1000,
         "oldest age of a buffered message before a flush; shorter is fresher, longer is fewer requests",
         10,
         3_600_000,
         rocketmq="tieredStoreGroupCommitTimeout",
     )
-    group_commit_bytes: int = _bytes(
+    group_commit_bytes: int = size(
         32 * MIB,
         "bytes that trigger a flush; larger flushes cost memory and save requests",
         64 * KIB,
@@ -193,16 +110,16 @@ class Dispatch(Section):
         low=1,
         high=8,
     )
-    block_bytes: int = _bytes(
+    block_bytes: int = size(
         256 * KIB,
         "raw bytes of a block, the unit of reading; larger compresses better, smaller reads less",
         4 * KIB,
         16 * MIB,
     )
-    inline_bytes: int = _bytes(
+    inline_bytes: int = size(
         1 * MIB, "data up to this size travels inside the commit, one request in all; 0: never", 0, 4 * MIB
     )
-    object_bytes: int = _bytes(
+    object_bytes: int = size(
         8 * MIB,
         "target size of one data object; a flush is cut into several and they go up in parallel",
         64 * KIB,
@@ -216,7 +133,7 @@ class Dispatch(Section):
     upload_threads: int = option(
         4, "data objects uploaded at once; each holds one connection", low=1, high=64
     )
-    max_edit_bytes: int = _bytes(
+    max_edit_bytes: int = size(
         1 * MIB,
         "a flush ends when its edits approach this size; readers fetch and fold it whole",
         64 * KIB,
@@ -229,7 +146,7 @@ class Archive(Section):
     """The archive in the bucket."""
 
     url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, memory://, fsspec+gs://…")
-    takeover_wait_ms: int = _ms(
+    takeover_wait_ms: int = ms(
         60_000,
         "silence of a foreign writer's head before this one takes over; shorter fails over sooner",
         0,
@@ -245,7 +162,7 @@ class Archive(Section):
         high=1_000_000,
         unit="commits",
     )
-    checkpoint_interval_ms: int = _ms(
+    checkpoint_interval_ms: int = ms(
         600_000, "longest time between checkpoints while commits flow", 1000, ONE_DAY_MS
     )
     accept_weak_store: bool = option(
@@ -255,7 +172,7 @@ class Archive(Section):
     new_lineage: bool = option(
         False, "accept a broker whose log shares nothing with the archive, as a new lineage"
     )
-    resend_wait_ms: int = _ms(
+    resend_wait_ms: int = ms(
         1000, "pause before a commit of unknown outcome is sent again, doubled up to 30 s", 1, 30_000
     )
 
@@ -281,18 +198,16 @@ class Store(Section):
     checksum: str = option(
         "CRC32C", "checksum sent with each upload", choices=("", "CRC32", "CRC32C", "SHA1", "SHA256")
     )
-    multipart_bytes: int = _bytes(
-        64 * MIB, "objects above this go up in parts of this size", 5 * MIB, 5 * GIB
-    )
-    connect_timeout_ms: int = _ms(5_000, "time to connect", 1, 600_000)
-    read_timeout_ms: int = _ms(
+    multipart_bytes: int = size(64 * MIB, "objects above this go up in parts of this size", 5 * MIB, 5 * GIB)
+    connect_timeout_ms: int = ms(5_000, "time to connect", 1, 600_000)
+    read_timeout_ms: int = ms(
         20_000, "time without a byte; a black hole costs attempts times this", 1, 600_000
     )
     attempts: int = option(
         5, "tries per request before the outcome is reported unavailable", low=1, high=100, unit="tries"
     )
-    retry_base_ms: int = _ms(100, "first pause between tries; doubles with full jitter", 1, 60_000)
-    retry_max_ms: int = _ms(10_000, "longest pause between tries", 1, 600_000)
+    retry_base_ms: int = ms(100, "first pause between tries; doubles with full jitter", 1, 60_000)
+    retry_max_ms: int = ms(10_000, "longest pause between tries", 1, 600_000)
     max_connections: int = option(
         16, "pooled connections; keep it above dispatch.upload_threads", low=1, high=1024, unit="connections"
     )
@@ -310,7 +225,7 @@ class State(Section):
     metadata: str = option(
         "rocksdb", "provider of the cached fold; json suits few queues", choices=("rocksdb", "json", "memory")
     )
-    cache_bytes: int = _bytes(
+    cache_bytes: int = size(
         64 * MIB, "block cache and write buffers of the metadata store", 1 * MIB, 16 * GIB
     )
 
@@ -335,54 +250,13 @@ class Log(Section):
 class Watchdog(Section):
     """When a worker that does not come back becomes visible, and when it ends the process."""
 
-    stuck_ms: int = _ms(
+    stuck_ms: int = ms(
         60_000, "a step running longer shows in the stuck metric and turns /healthz red", 1000, ONE_DAY_MS
     )
-    fatal_ms: int = _ms(
+    fatal_ms: int = ms(
         600_000,
         "a step running longer ends the process; keep it above store.attempts times store.read_timeout_ms",
         1000,
         ONE_DAY_MS,
     )
-    drain_ms: int = _ms(30_000, "time the first signal leaves for the last flush", 0, 3_600_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All sections."""
-
-    source: Source = field(default_factory=Source)
-    hold: Hold = field(default_factory=Hold)
-    dispatch: Dispatch = field(default_factory=Dispatch)
-    archive: Archive = field(default_factory=Archive)
-    store: Store = field(default_factory=Store)
-    state: State = field(default_factory=State)
-    web: Web = field(default_factory=Web)
-    log: Log = field(default_factory=Log)
-    watchdog: Watchdog = field(default_factory=Watchdog)
-
-    @property
-    def commitlog_directories(self) -> tuple[str, ...]:
-        """``source.commitlog_dirs``, else ``<store_dir>/commitlog``; empty if neither is set."""
-        named = tuple(
-            part.strip().rstrip("/") for part in self.source.commitlog_dirs.split(",") if part.strip()
-        )
-        return named or ((self._store_root + "/commitlog",) if self._store_root else ())
-
-    @property
-    def hold_directory(self) -> str:
-        """``hold.directory``, else ``<store_dir>.tiered-hold``; empty if no broker directory is set."""
-        return self.hold.directory or self._beside(".tiered-hold")
-
-    @property
-    def state_directory(self) -> str:
-        """``state.directory``, else ``<store_dir>.tiered``; empty if no broker directory is set."""
-        return self.state.directory or self._beside(".tiered")
-
-    @property
-    def _store_root(self) -> str:
-        return self.source.store_dir.rstrip("/")
-
-    def _beside(self, suffix: str) -> str:
-        base = self._store_root or next(iter(self.commitlog_directories), "")
-        return base + suffix if base else ""
+    drain_ms: int = ms(30_000, "time the first signal leaves for the last flush", 0, 3_600_000)

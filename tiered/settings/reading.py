@@ -1,0 +1,106 @@
+"""Sections of the processes that read: fetch, gateway, replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, Section, ms, option, size
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Section):
+    """Reading from the archive: budget, cache, read-ahead."""
+
+    budget_bytes: int = size(
+        256 * MIB,
+        "bytes in flight and in the memory cache together; more readers at full speed, more memory",
+        8 * MIB,
+        64 * GIB,
+        rocketmq="readAheadCacheSizeThresholdRate",
+    )
+    cache_expiry_ms: int = ms(
+        10_000,
+        "a cached block that nobody is known to want is dropped after this long unread",
+        100,
+        ONE_DAY_MS,
+        rocketmq="readAheadCacheExpireDuration",
+    )
+    request_bytes: int = size(
+        8 * MIB,
+        "most bytes of one ranged GET; adjacent blocks are fetched together up to this",
+        64 * KIB,
+        GIB,
+    )
+    threads: int = option(16, "ranged GETs at once, all readers together", low=1, high=256)
+    read_ahead: bool = option(
+        True, "fetch ahead of readers that read on; off: every miss waits for the store"
+    )
+    disk_directory: str = option("", "directory of the disk tier of the cache; empty: none")
+    disk_bytes: int = size(GIB, "most bytes of the disk tier", 16 * MIB, 1 << 50)
+    follow_ms: int = ms(
+        1000,
+        "a reader looks for new commits at most this often, and only when somebody asks for them",
+        10,
+        3_600_000,
+    )
+    storage_level: str = option(
+        "NOT_IN_DISK",
+        "when the archive answers: DISABLE never, NOT_IN_DISK when the broker has deleted it, NOT_IN_MEM when it is not in"
+        " the broker's page cache, FORCE always",
+        choices=("DISABLE", "NOT_IN_DISK", "NOT_IN_MEM", "FORCE"),
+        rocketmq="tieredStorageLevel",
+    )
+    topic_storage_levels: tuple[str, ...] = option(
+        (), "levels of single topics: topic=LEVEL; the first pattern that fits decides (* and ? allowed)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway(Section):
+    """The process that stands between consumers and broker. Empty upstream: not started by ``tiered run``."""
+
+    namesrv_upstream: str = option("", "name servers behind the gateway: host:port, several joined with ;")
+    namesrv_listen: str = option("127.0.0.1:9976", "address of the gateway's name-server front")
+    broker_listen_host: str = option(
+        "127.0.0.1", "address of the gateway's broker fronts, one port per broker"
+    )
+    broker_listen_ports: str = option(
+        "12911-12999", "ports for the broker fronts, first-last; 0: any free port"
+    )
+    advertise_host: str = option("", "host put into route answers; empty: broker_listen_host")
+    max_frame_bytes: int = size(16 * MIB, "largest frame accepted from either side", 64 * KIB, 256 * MIB)
+    max_connections: int = option(
+        4096, "client connections; more are closed with a reason", low=1, high=1_000_000
+    )
+    max_pending_bytes: int = size(
+        64 * MIB, "bytes waiting for one slow peer before its connection is cut", 64 * KIB, 4 * GIB
+    )
+    read_timeout_ms: int = ms(
+        10_000, "time the archive has for one answer; then the consumer is told to retry", 100, 600_000
+    )
+    max_pull_bytes: int = size(
+        MIB,
+        "most bytes of one cold pull answer, when the client's own limit is not smaller",
+        4 * KIB,
+        12 * MIB,
+    )
+    http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: none")
+    http_token: str = option("", "bearer token that HTTP readers must show; empty: none", secret=True)
+    tls_certificate: str = option("", "PEM file: certificate chain of the gateway; empty: no TLS")
+    tls_key: str = option("", "PEM file: private key of the gateway")
+    tls_upstream: bool = option(False, "speak TLS to name servers and brokers")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(Section):
+    """Cold messages for POP consumers: watched, owed, sent to the group's POP retry topic."""
+
+    enabled: bool = option(False, "watch POP groups and replay what the broker deleted before they read it")
+    groups: tuple[str, ...] = option(
+        (), "POP groups to watch: patterns (* and ?); empty: those that the broker names"
+    )
+    poll_ms: int = ms(
+        3000, "time between two looks at all positions; duplicates are bounded by it", 100, 600_000
+    )
+    window_messages: int = option(1000, "messages sent ahead of the group, per group", low=1, high=1_000_000)
+    window_bytes: int = size(8 * MIB, "bytes sent ahead of the group, per group", 64 * KIB, GIB)
