@@ -23,7 +23,9 @@ DRIVERS = [
     "memory",
     "posix",
     "moto",
+    "moto-obstore",
     pytest.param("versitygw", marks=pytest.mark.s3server),
+    pytest.param("versitygw-obstore", marks=pytest.mark.s3server),
     "fsspec-local",
     "fsspec-memory",
     pytest.param("fsspec-s3fs", marks=pytest.mark.s3server),
@@ -69,10 +71,13 @@ def provider(
     elif kind == "fsspec-memory":
         opened = open_provider(f"fsspec+memory://{uuid.uuid4()}/root", Store(), CLOCK)
     else:
-        server = servers("versitygw" if kind == "fsspec-s3fs" else kind)
+        server = servers("versitygw" if kind == "fsspec-s3fs" else kind.removesuffix("-obstore"))
         url = server.url(server.bucket(), "some/root")
+        engine = "obstore" if kind.endswith("-obstore") else "boto3"
         opened = open_provider(
-            f"fsspec+{url}" if kind == "fsspec-s3fs" else url, server.store(multipart_bytes=5 * MIB), CLOCK
+            f"fsspec+{url}" if kind == "fsspec-s3fs" else url,
+            server.store(multipart_bytes=5 * MIB, engine=engine),
+            CLOCK,
         )
     yield opened
     opened.close()

@@ -16,7 +16,8 @@ from tiered.provider.fsspec import FsspecProvider, s3_options
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider
-from tiered.provider.s3 import S3Provider, make_client
+from tiered.provider.s3 import S3Provider
+from tiered.provider.s3client import make_client, make_session
 from tiered.provider.wrap import Metered, Retrying, Throttled, driver_of
 from tiered.settings import Store
 
@@ -166,7 +167,7 @@ def test_the_client_gets_every_setting() -> None:
         read_timeout_ms=2500,
         max_connections=7,
     )
-    client = make_client(store, unsigned_payload=True)
+    client = make_client(store, make_session(store), unsigned_payload=True)
     config = client.meta.config
     assert (client.meta.region_name, client.meta.endpoint_url) == ("eu-central-1", "https://s3.example.com")
     assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (1.5, 2.5, 7)
@@ -190,7 +191,8 @@ def test_a_profile_of_the_shared_file_is_used(tmp_path: Path, monkeypatch: pytes
         "[archive]\naws_access_key_id = FROMPROFILE\naws_secret_access_key = s\n"
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    client = make_client(Store(profile="archive", region="us-east-1"))
+    profiled = Store(profile="archive", region="us-east-1")
+    client = make_client(profiled, make_session(profiled))
     assert client._request_signer._credentials.access_key == "FROMPROFILE"
     client.close()
 

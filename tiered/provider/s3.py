@@ -1,4 +1,4 @@
-"""The driver for S3 and its relatives, over boto3. The only module that imports boto3.
+"""The driver for S3 and its relatives, over boto3.
 
 One call is one attempt: botocore's own retries are off, because a retry that hides a lost answer turns our own success into
 "exists"; the ``Retrying`` wrapper does it in the open. The store's clock is the ``Date`` header of each answer.
@@ -7,7 +7,6 @@ One call is one attempt: botocore's own retries are off, because a retry that hi
 from __future__ import annotations
 
 import email.utils
-import os.path
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,18 +15,15 @@ from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlencode
 
-import boto3  # noqa: TID251 - this is its door
 import botocore.exceptions as sdk
-import botocore.session
 import urllib3.exceptions
-from botocore.config import Config
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 
 from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
+from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session
 from tiered.provider.s3errors import Context, from_response, headers_of, status_of
 from tiered.settings import Store
 
@@ -41,21 +37,10 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 _FOREIGN = (
     sdk.BotoCoreError,
     sdk.ClientError,
-    boto3.exceptions.Boto3Error,
+    Boto3Error,
     urllib3.exceptions.HTTPError,
     OSError,
     ValueError,
-)
-_CREDENTIALS = (
-    sdk.NoCredentialsError,
-    sdk.PartialCredentialsError,
-    sdk.CredentialRetrievalError,
-    sdk.ProfileNotFound,
-    sdk.ConfigNotFound,
-    sdk.ConfigParseError,
-    sdk.TokenRetrievalError,
-    sdk.SSOError,
-    sdk.InvalidConfigError,
 )
 Result = TypeVar("Result")
 
@@ -283,7 +268,9 @@ class S3Provider:
             with self._lock:
                 self._check_open()
                 if self._client is None:
-                    self._client = make_client(self._store, unsigned_payload=self._payload_unsigned())
+                    self._client = make_client(
+                        self._store, make_session(self._store), unsigned_payload=self._payload_unsigned()
+                    )
                 client = self._client
         return client
 
@@ -308,80 +295,6 @@ class S3Provider:
     def _check_open(self) -> None:
         if self._closed:
             raise Invalid("the provider is closed", url=self.url)
-
-
-def make_client(store: Store, *, unsigned_payload: bool = False) -> Any:
-    """A boto3 S3 client for the settings: the standard credential chain, a profile, static keys, or a role on top of any."""
-    if store.ca_bundle and not os.path.isfile(store.ca_bundle):
-        raise Invalid(
-            "the file of CA certificates is missing", found=store.ca_bundle, hint="correct store.ca_bundle"
-        )
-    session = botocore.session.Session(profile=store.profile or None)
-    if store.region:
-        session.set_config_variable("region", store.region)  # for STS too
-    if store.access_key_id:
-        session.set_credentials(store.access_key_id, store.secret_access_key, store.session_token or None)
-    if store.role_arn:
-        fetcher = AssumeRoleCredentialFetcher(
-            session.create_client,
-            session.get_credentials(),
-            store.role_arn,
-            extra_args={"RoleSessionName": "rocketmq-tiered"},
-        )
-        # botocore has no public way to hand a session credentials that renew themselves.
-        session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-    addressing = {"addressing_style": "path" if store.path_style else "virtual"}
-    config = Config(
-        s3={**addressing, "payload_signing_enabled": False} if unsigned_payload else addressing,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=store.connect_timeout_ms / 1000,
-        read_timeout=store.read_timeout_ms / 1000,
-        max_pool_connections=store.max_connections,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        tcp_keepalive=True,
-    )
-    return boto3.session.Session(botocore_session=session).client(
-        "s3",
-        region_name=store.region or None,
-        endpoint_url=store.endpoint or None,
-        verify=store.ca_bundle or None,
-        config=config,
-    )
-
-
-def from_transport(error: Exception, context: Context, store: Store) -> TieredError:
-    """The error of ours for whatever went wrong without an answer from the store."""
-    where: dict[str, str] = {"key": context.key, "url": context.url, "found": type(error).__name__}
-    said = context.clean(str(error))
-    if isinstance(error, sdk.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        hint = "set store.ca_bundle to the file of the certificate authority"
-        return Invalid("the store's certificate is not trusted", hint=hint, **where)
-    if isinstance(error, _CREDENTIALS):
-        hint = "set store.profile, store.role_arn, store.access_key_id or the SDK's environment variables"
-        return Invalid("no usable credentials for the store", hint=hint, said=said, **where)
-    if isinstance(error, sdk.NoRegionError | sdk.InvalidRegionError):
-        return Invalid("the region is missing or not valid", hint="set store.region", **where)
-    if isinstance(error, sdk.EndpointConnectionError | sdk.ConnectTimeoutError | sdk.ProxyConnectionError):
-        hint = "is the endpoint right (store.endpoint) and reachable from here?"
-        return Unavailable("the store does not answer", hint=hint, **where)
-    passing = (
-        sdk.HTTPClientError,
-        sdk.ResponseStreamingError,
-        sdk.IncompleteReadError,
-        sdk.FlexibleChecksumError,
-    )
-    if isinstance(error, (*passing, urllib3.exceptions.HTTPError)):
-        return Unavailable(
-            f"the connection broke: it is unknown whether the {context.verb} happened", **where
-        )
-    if isinstance(error, OSError):
-        return Unavailable(
-            f"the connection broke: it is unknown whether the {context.verb} happened", **where
-        )
-    return Invalid(
-        "the store's settings do not work", hint="check archive.url and the store section", said=said, **where
-    )
 
 
 def _ms(moment: datetime | None, default: int) -> int:

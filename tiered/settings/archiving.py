@@ -181,6 +181,11 @@ class Archive(Section):
 class Store(Section):
     """The driver. Credentials come through the SDK's standard chain; keys here are for stores without one."""
 
+    engine: str = option(
+        "obstore",
+        "what reads ranges from S3: obstore costs less CPU, boto3 takes every option; all else is boto3 in any case",
+        choices=("obstore", "boto3"),
+    )
     region: str = option("", "S3 region; empty: the SDK's own choice")
     endpoint: str = option("", "S3 endpoint URL; empty: AWS, or what archive.url says")
     path_style: bool = option(True, "address buckets by path, as most S3-compatible stores want")
