@@ -1,4 +1,4 @@
-"""Numbered crash points of the write path: the places where a fault test kills the process.
+"""Numbered crash points of the write path and of replay: the places where a fault test kills the process.
 
 ``reach(point)`` does nothing until a hook is installed (the daemon does that when told to by its environment, for the
 fault tests only). The numbers are stable; the tests visit every one of them.
@@ -36,7 +36,19 @@ class CrashPoint(IntEnum):
     POSIX_AFTER_LINK = 21  # linked, temporary name still there
 
 
-Hook = Callable[[CrashPoint], None]
+class ReplayPoint(IntEnum):
+    """In the order in which a fresh watch and drain reach them; no number is also a ``CrashPoint``'s."""
+
+    BEFORE_DEBT = 101  # noticed, nothing written
+    AFTER_DEBT = 102  # in the ledger
+    AFTER_SEND = 103  # acknowledged by the broker, the ledger behind
+    AFTER_SETTLED = 104
+    BEFORE_SWAP = 105  # smaller ledger written and synced, the old one still in place
+    AFTER_SWAP = 106
+    AFTER_REQUEST = 107  # an operator's request is in the ledger, and still in the inbox
+
+
+Hook = Callable[[CrashPoint | ReplayPoint], None]
 _hooks: list[Hook] = []
 
 
@@ -47,7 +59,7 @@ def install(hook: Hook | None) -> None:
         _hooks.append(hook)
 
 
-def reach(point: CrashPoint) -> None:
+def reach(point: CrashPoint | ReplayPoint) -> None:
     """Tell the hook, if there is one, that the process is at ``point``."""
     for hook in _hooks:
         hook(point)

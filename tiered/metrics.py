@@ -99,7 +99,12 @@ class Metrics:
         self._declare_lag()
         self._declare_writing()
         self._declare_store()
+        self._declare_reads()
+        self._declare_replay()
+        self._declare_fetch()
         self._declare_health()
+        self._declare_gateway()
+        self._declare_answers()
 
     def _gauge(self, name: str, doc: str, *labels: str) -> Gauge:
         return Gauge(f"tiered_{name}", doc, labels, registry=self.registry)
@@ -166,12 +171,141 @@ class Metrics:
             "probe_refuted", "1 for a promise of the store that the probe refuted", "promise"
         )
 
+    def _declare_reads(self) -> None:
+        self.reads = self._counter(
+            "reads", "Reads of queues answered from the archive, by status or kind of error", "status"
+        )
+        self.read_messages = self._counter("read_messages", "Messages given to readers")
+        self.read_bytes = self._counter("read_bytes", "Bytes of those messages")
+        self.follows = self._counter(
+            "follows", "Looks for new commits by a reader: new, same, or kind of error", "outcome"
+        )
+        self.read_seq = self._gauge("read_commit_seq", "Number of the newest commit that this reader knows")
+
+    def _declare_fetch(self) -> None:
+        self.fetch_blocks = self._counter(
+            "fetch_blocks",
+            "Blocks that readers came upon, by where they were: memory, underway, away",
+            "where",
+        )
+        self.fetched_bytes = self._counter(
+            "fetched_bytes",
+            "Stored bytes of blocks fetched from the store, by why: demand, ahead",
+            "why",
+        )
+        self.wasted_bytes = self._counter(
+            "fetch_wasted_bytes", "Stored bytes fetched ahead and dropped unread"
+        )
+        self.damaged_blocks = self._counter(
+            "fetch_damaged", "Blocks and tables that failed their checksum; never served, never kept"
+        )
+        self.fetch_budget_bytes = self._gauge(
+            "fetch_budget_bytes", "Bytes charged to the fetch budget: in flight and in the memory cache"
+        )
+        self.fetch_cache_bytes = self._gauge("fetch_cache_bytes", "Bytes of those in the memory cache")
+        self.fetch_disk_bytes = self._gauge("fetch_disk_bytes", "Bytes in the disk tier of the cache")
+        self.fetch_disk_errors = self._gauge("fetch_disk_errors", "Failed accesses to the disk tier so far")
+
+    def _declare_replay(self) -> None:
+        self.replay_watched = self._gauge("replay_watched_queues", "Queues of POP groups that are watched")
+        self.replay_look_age = self._gauge(
+            "replay_last_look_timestamp_seconds", "When all POP positions were last looked at; 0: never"
+        )
+        self.replay_owed = self._gauge(
+            "replay_owed_messages", "Messages that the broker deleted before a POP group read them, not sent yet"
+        )
+        self.replay_debts = self._counter("replay_debts", "Ranges owed, by reason: skipped, asked, fifo", "reason")
+        self.replay_skipped = self._counter(
+            "replay_skipped_messages", "Messages that the broker deleted before a POP group read them"
+        )
+        self.replay_fifo_skipped = self._counter(
+            "replay_fifo_skipped_messages", "The same, of groups that want order: told, never sent"
+        )
+        self.replay_settled = self._counter(
+            "replay_settled_messages", "Owed messages settled, by outcome: sent, filtered, hole, refused", "outcome"
+        )
+        self.replay_problem = self._gauge("replay_problem", "1 while a part of replay cannot do its work", "part")
+
     def _declare_health(self) -> None:
         self.ready = self._gauge("ready", "1 while this process archives: epoch held, broker found")
         self.stuck = self._gauge("stuck", "1 while a step of this worker does not return", "service")
         self.service_errors = self._counter("service_errors", "Errors of workers, by kind", "service", "kind")
         self.build = self._gauge("build_info", "1, labelled with the program's version", "version")
         self.build.labels(__version__).set(1)
+
+    def _declare_gateway(self) -> None:
+        self.gateway_connections = self._gauge(
+            "gateway_connections", "Client connections open now, by front: namesrv, broker", "front"
+        )
+        self.gateway_accepted = self._counter(
+            "gateway_accepted", "Client connections accepted, by front", "front"
+        )
+        self.gateway_cut = self._counter(
+            "gateway_cut", "Connections ended by the gateway, by reason", "reason"
+        )
+        self.gateway_requests = self._counter(
+            "gateway_requests", "Requests of clients passed on, by class of their code", "kind"
+        )
+        self.gateway_answers = self._counter(
+            "gateway_answers", "Frames that came from brokers and name servers"
+        )
+        self.gateway_bytes = self._counter(
+            "gateway_bytes", "Bytes received, by where from: client, upstream", "side"
+        )
+        self.gateway_held = self._counter(
+            "gateway_held",
+            "Answers held and looked at, by outcome: replaced, passed, failed_closed",
+            "outcome",
+        )
+        self.gateway_answer_bytes = self._gauge(
+            "gateway_answer_bytes", "Bytes set aside for answers from the archive that are under way"
+        )
+        self.http_requests = self._counter("http_requests", "HTTP requests answered, by status", "status")
+        self.http_cut = self._counter(
+            "http_cut",
+            "HTTP connections that ended before their answer did: client gone, too slow, or a fault",
+        )
+        self.gateway_brokers = self._gauge("gateway_brokers", "Broker addresses that the gateway listens for")
+        self.gateway_archive_open = self._gauge(
+            "gateway_archive_open", "1 while the gateway can read the archive; hot traffic flows with 0 too"
+        )
+
+    def _declare_answers(self) -> None:
+        self.cold_answers = self._counter(
+            "cold_answers",
+            "Answers of brokers that the gateway looked at, by what was asked and outcome: archive, no_match, corrected, moved,"
+            " hole, retry, refused, passed",
+            "what",
+            "outcome",
+        )
+        self.cold_messages = self._counter("cold_messages", "Messages that consumers got from the archive")
+        self.cold_bytes = self._counter("cold_bytes", "Bytes of those messages")
+        self.cold_seconds = self._histogram(
+            "cold_seconds",
+            "Time from the broker's answer to the archive's, by what was asked",
+            REQUEST_SECONDS,
+            "what",
+        )
+        self.cold_holes = self._counter(
+            "cold_holes", "Times a consumer was led over messages that neither broker nor archive has"
+        )
+        self.cold_hole_messages = self._counter(
+            "cold_hole_messages", "Queue offsets of those holes, each time counted"
+        )
+        self.gateway_bad_requests = self._counter(
+            "gateway_bad_requests",
+            "Requests, or brokers' answers, whose fields make no sense, by request code",
+            "code",
+        )
+        self.gateway_garbage = self._counter(
+            "gateway_garbage", "Broker answers that held no such record (view by id) and were not passed on"
+        )
+        self.gateway_pop_skips = self._counter(
+            "gateway_pop_skips", "POP answers that show that the broker skipped messages of a group"
+        )
+        self.gateway_pop_skipped_messages = self._counter(
+            "gateway_pop_skipped_messages", "Queue offsets skipped so; filtered messages count too"
+        )
 
     def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
         """Count one request to the store: the observer of the metered provider."""

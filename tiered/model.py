@@ -118,4 +118,4 @@ class GetMessageResult:
     @property
     def buffer_bytes(self) -> int:
         """Bytes of all records."""
-        return sum(len(record) for record in self.records)
+        return sum(map(len, self.records))

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.live import idle, latency, objects, restart
+from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row
 
@@ -30,6 +31,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "idle": lambda work: idle(work, 2 if quick else 10),
         "restart": lambda work: restart(work, 2_000 if quick else 100_000),
         "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
+        **read_cases(quick),
     }
 
 

@@ -3,7 +3,7 @@
 Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
 
     rocketmq-<version>/lib/*.jar           the published jars
-    rocketmq-<version>/client-<hash>/      Client.java compiled against them; the hash covers the source
+    rocketmq-<version>/client-<hash>/      the client's sources compiled against them; the hash covers the sources
     bin/versitygw-<version>/versitygw      the S3 server
     <name>.installed                       marker, written last; holds what was installed, as JSON
     <name>.lock                            held while one process installs
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JAVA_DIRECTORY = Path(__file__).with_name("java")
-CLIENT_SOURCE = JAVA_DIRECTORY / "Client.java"
+CLIENT_SOURCES = (JAVA_DIRECTORY / "Client.java", JAVA_DIRECTORY / "Consumers.java")
 
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
@@ -63,8 +63,8 @@ def rocketmq_directory(version: str) -> Path:
 
 
 def client_classes(version: str) -> Path:
-    """Where Client.java is compiled to; another source text gives another directory."""
-    return rocketmq_directory(version) / f"client-{_digest(CLIENT_SOURCE)}"
+    """Where the client's sources are compiled to; another source text gives another directory."""
+    return rocketmq_directory(version) / f"client-{_digest(*CLIENT_SOURCES)}"
 
 
 def versitygw_binary() -> Path:
@@ -112,5 +112,5 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+def _digest(*paths: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.kit import cache
 from tests.kit.process import Child, ChildError, Scratch
@@ -26,14 +26,58 @@ class Outcome:
         return list(read_lines(self.path))
 
 
+CRASHED = 137
+"""Exit code of a consumer that was told to crash, and of one that was killed, as a shell would say it."""
+
+
 class Running:
-    """A command that runs beside the test."""
+    """A command that runs beside the test. Consumers can be paused, ended and killed."""
 
     def __init__(self, command: str, child: Child, path: Path, scratch: Scratch) -> None:
         self.child = child
         self._scratch = scratch
         self.path = path
         self._command = command
+
+    @property
+    def control(self) -> Path:
+        """The file through which a consumer is told what to do."""
+        return self.path.with_suffix(".control")
+
+    def pause(self) -> None:
+        """Let a consumer pull nothing more; what its client holds already is still handed out."""
+        self.control.write_text("pause")
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.control.write_text("run")
+
+    def finish(self, seconds: float = 60.0) -> Outcome:
+        """Let a consumer end now, in good order."""
+        self.control.write_text("stop")
+        return self.wait(seconds)
+
+    def kill(self) -> list[dict[str, Any]]:
+        """kill -9; what it had written down, which it does before it says that a message is consumed."""
+        self.child.kill()
+        self._scratch.remove()
+        return list(read_lines(self.path))
+
+    def crashed(self, seconds: float = 120.0) -> list[dict[str, Any]]:
+        """Wait for a consumer with ``crash_after`` to end as if killed; what it had written down."""
+        code = self.child.wait(seconds)
+        self._scratch.remove()
+        if code != CRASHED:
+            raise ChildError(f"client command {self._command} ended with {code}:\n{self.child.output()}")
+        return list(read_lines(self.path))
+
+    def taken(self) -> int:
+        """How many messages it has written down so far."""
+        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0
+
+    def wait_taken(self, count: int, seconds: float = 60.0) -> None:
+        """Wait until that many are written down; ChildError when it ends before or time is up."""
+        self.child.wait_until(lambda: self.taken() >= count, seconds, f"{count} messages")
 
     def wait(self, seconds: float = 120.0) -> Outcome:
         """Wait for its end; ChildError when it failed."""
@@ -56,7 +100,23 @@ class JavaClient:
     ) -> None:
         self.version = version
         self.directory = directory
+        self._broker_name = broker_name
         self._servers = {"namesrv": name_server, "broker": broker, "broker_name": broker_name}
+
+    @property
+    def name_server(self) -> str:
+        """Where it asks for routes."""
+        return self._servers["namesrv"]
+
+    def through(self, name_server: str, *, version: str | None = None, broker: str | None = None) -> Self:
+        """The same client, told another name server; perhaps with the jars of another version."""
+        return type(self)(
+            version or self.version,
+            self.directory,
+            name_server=name_server,
+            broker=broker or self._servers["broker"],
+            broker_name=self._broker_name,
+        )
 
     def run(self, command: str, *, seconds: float = 120.0, heap_mib: int = 256, **options: object) -> Outcome:
         """Run a command to its end; ChildError with the client's own words when it fails."""
@@ -73,7 +133,7 @@ class JavaClient:
         self.directory.mkdir(parents=True, exist_ok=True)
         name = self._unused(command)
         path = Path(str(options.pop("out", self.directory / f"{name}.jsonl")))
-        chosen = {**self._servers, **options, "out": path}
+        chosen = {**self._servers, "control": path.with_suffix(".control"), **options, "out": path}
         java = ["java", f"-Xmx{heap_mib}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         java += ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
         java += [f"-Duser.home={self.directory}", "-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN"]

@@ -47,7 +47,46 @@ SMALL_FLUSHES: Mapping[str, object] = {"dispatch.group_commit_bytes": 65_536, "d
 """Many commits of little data."""
 
 
-class Daemon:
+class Pages:
+    """Questions to a process that answers over HTTP on the port that it writes to a file."""
+
+    @property
+    def port_file(self) -> Path:
+        """Where the process writes its HTTP port."""
+        raise NotImplementedError
+
+    def ask(self, path: str, timeout: float = 5.0) -> tuple[int, bytes]:
+        """Status code and body of a page; (0, b"") while nobody answers."""
+        try:
+            port = int(self.port_file.read_text())
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=timeout) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except (OSError, ValueError):
+            return 0, b""
+
+    def ready(self) -> bool:
+        """Whether ``/readyz`` is 200."""
+        return self.ask("/readyz")[0] == 200
+
+    def status(self) -> dict[str, Any]:
+        """``/status``; empty while nobody answers."""
+        code, body = self.ask("/status")
+        return dict(json.loads(body)) if code == 200 else {}
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A sample of ``/metrics``; ``None`` if it is not there."""
+        wanted = name + ("{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else "")
+        for line in self.ask("/metrics")[1].decode().splitlines():
+            sample, _, value = line.rpartition(" ")
+            if sample == wanted:
+                return float(value)
+        return None
+
+
+class Daemon(Pages):
     """One daemon: its state directory, its settings, its process when it runs."""
 
     def __init__(
@@ -157,36 +196,6 @@ class Daemon:
     def port_file(self) -> Path:
         """Where the process writes its HTTP port."""
         return self.state / WEB_PORT_FILE
-
-    def ask(self, path: str, timeout: float = 5.0) -> tuple[int, bytes]:
-        """Status code and body of a page; (0, b"") while nobody answers."""
-        try:
-            port = int(self.port_file.read_text())
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=timeout) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
-        except (OSError, ValueError):
-            return 0, b""
-
-    def ready(self) -> bool:
-        """Whether ``/readyz`` is 200."""
-        return self.ask("/readyz")[0] == 200
-
-    def status(self) -> dict[str, Any]:
-        """``/status``; empty while nobody answers."""
-        code, body = self.ask("/status")
-        return dict(json.loads(body)) if code == 200 else {}
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        """A sample of ``/metrics``; ``None`` if it is not there."""
-        wanted = name + ("{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else "")
-        for line in self.ask("/metrics")[1].decode().splitlines():
-            sample, _, value = line.rpartition(" ")
-            if sample == wanted:
-                return float(value)
-        return None
 
     def wait_until(self, done: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
         """Poll until ``done``; an error with the log's end if the process ends first or time is up."""

@@ -236,7 +236,7 @@ class _Forward:
         if left == 0:
             # What is already sent must arrive, so end politely; the missing bytes are the fault.
             return False
-        for part in body:
+        for part in self._damaged(body):
             self._send(self.client, part if left is None else part[:left])
             if left is not None:
                 left -= len(part)
@@ -244,6 +244,15 @@ class _Forward:
                     return False
         sized = empty or "content-length" in answer.headers or "transfer-encoding" in answer.headers
         return sized and answer.keeps_open and request.keeps_open
+
+    def _damaged(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """The body, with a bit changed where the rule says so."""
+        at = self.rule.after_bytes if self.rule.action is Action.CORRUPT else -1
+        for part in body:
+            if 0 <= at < len(part):
+                part = part[:at] + bytes([part[at] ^ 1]) + part[at + 1 :]
+            at -= len(part)
+            yield part
 
     def _send(self, to: socket.socket, data: bytes) -> None:
         if self.rule.action is not Action.THROTTLE:

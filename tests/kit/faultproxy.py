@@ -9,8 +9,8 @@
 
 With ``http=True`` (the default) the unit is one *exchange*, a request with its answer, also on a connection that is
 kept alive; the first rule that matches and whose dice fall decides. With ``http=False`` the unit is one connection
-and only bytes are seen: ``STATUS`` and the filters by method and path then have no meaning. ``exchanges`` tells what
-was asked and what was done about it. ``down()`` closes the listening socket, so that a connect is refused by the
+and only bytes are seen: ``STATUS``, ``CORRUPT`` and the filters by method and path then have no meaning. ``exchanges``
+tells what was asked and what was done about it. ``down()`` closes the listening socket, so that a connect is refused by the
 kernel; ``up()`` opens it again on the same port.
 
 One thread accepts; each connection has one (bytes mode: two). All of them end with ``close()``.
@@ -50,6 +50,8 @@ class Action(Enum):
     """Forward the request, drop the answer and keep the connection open until the client gives up."""
     REFUSE = "refuse"
     """Reset the connection before anything is forwarded."""
+    CORRUPT = "corrupt"
+    """Pass, with one bit changed of the byte that is ``after_bytes`` into the answer's body (none in shorter ones)."""
     STATUS = "status"
     """Take the request and answer ``status`` without asking the server."""
 

@@ -85,7 +85,7 @@ def _compile_client(version: str, say: Callable[[str], None]) -> None:
     say(f"rocketmq-{version}: javac compiles the test client to {classes}")
     with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
         command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{home / 'lib'}/*"]
-        _run([*command, "-d", f"{part}/classes", str(cache.CLIENT_SOURCE)], timeout_seconds=120)
+        _run([*command, "-d", f"{part}/classes", *map(str, cache.CLIENT_SOURCES)], timeout_seconds=120)
         shutil.rmtree(classes, ignore_errors=True)
         os.replace(f"{part}/classes", classes)
 

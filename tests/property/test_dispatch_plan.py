@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.assemble import AtOnce, compress_all, live_rows, memory, open_log
-from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, sizes
+from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, Row, sizes
 from tiered.archive.flatfile import FlatMessageFile
 from tiered.archive.index import find_physical, query_key
 from tiered.archive.keys import ArchiveKeys
@@ -28,7 +28,7 @@ from tiered.codec.message import Message, encode_message
 from tiered.dispatch.committer import Committer
 from tiered.dispatch.preparer import CompressionInPlace, Mark, Preparer
 from tiered.errors import NotFound
-from tiered.model import OFF_QUEUE_TOPIC, PhysicalOffset
+from tiered.model import OFF_QUEUE_TOPIC, BoundaryType, PhysicalOffset
 from tiered.settings import MIB
 
 TOPICS = ("a", "Ünïcode-topic", "secret")
@@ -199,6 +199,23 @@ def check_queue(opened: ReadArchive, name: Any, queue: OracleQueue) -> None:
     for time_ms in (times[0] - 1, times[len(times) // 2], times[-1], times[-1] + 1):
         late = [r.queue_offset for r in current if r.message.store_timestamp >= time_ms]
         assert file.offset_by_time(time_ms) == (late[0] if late else queue.end)
+        assert file.offset_by_time(time_ms, BoundaryType.UPPER) == _upper(current, time_ms, queue.end)
+    for row in current[:3]:
+        assert file.time_of(row.queue_offset + row.owned - 1) == row.message.store_timestamp
+    assert file.time_of(queue.end) is None
+
+
+def _upper(rows: list[Row], time_ms: int, end: int) -> int:
+    """The slow way: the first at or after, then on as long as the time is the same."""
+    at = next((i for i, r in enumerate(rows) if r.message.store_timestamp >= time_ms), None)
+    if at is None:
+        return end
+    while (
+        at + 1 < len(rows)
+        and rows[at].message.store_timestamp == time_ms == rows[at + 1].message.store_timestamp
+    ):
+        at += 1
+    return rows[at].queue_offset
 
 
 def check_keys(opened: ReadArchive, oracle: Oracle) -> None:
@@ -206,11 +223,23 @@ def check_keys(opened: ReadArchive, oracle: Oracle) -> None:
     for topic in TOPICS[:2]:
         of_topic = {q: v for q, v in sorted(oracle.queues.items()) if q.topic == topic}
         for key in (*KEYS, "absent"):
-            wanted = [
-                (q, r.queue_offset) for q, v in of_topic.items() for r in v.current() if key in r.message.keys
-            ]
+            rows = [(q, r) for q, v in of_topic.items() for r in v.current() if key in r.message.keys]
+            rows.sort(key=lambda row: row[1].message.physical_offset)
+            wanted = [(q, r.queue_offset) for q, r in rows]
             found = [(m.queue, m.queue_offset) for m in query_key(state, objects, topic, key, unique=False)]
             assert found == wanted
+            for count in (0, 1, 3):
+                some = query_key(state, objects, topic, key, unique=False, max_count=count)
+                assert [(m.queue, m.queue_offset) for m in some] == wanted[
+                    len(wanted) - min(count, len(wanted)) :
+                ]
+                some = query_key(state, objects, topic, key, unique=False, max_count=count, oldest=True)
+                assert [(m.queue, m.queue_offset) for m in some] == wanted[:count]
+            for _, row in rows[:2]:
+                at = row.message.store_timestamp
+                inside = [(q, r.queue_offset) for q, r in rows if at <= r.message.store_timestamp <= at + 1]
+                some = query_key(state, objects, topic, key, unique=False, begin_ms=at, end_ms=at + 1)
+                assert [(m.queue, m.queue_offset) for m in some] == inside
     for queue, of_queue in oracle.queues.items():
         row = of_queue.current()[-1]
         assert row.message.unique_key is not None

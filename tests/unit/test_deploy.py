@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import typer
 import yaml
@@ -181,3 +182,52 @@ def test_the_guide_uses_verbs_and_settings_that_exist() -> None:
     text = (DEPLOY / "README.md").read_text(encoding="utf-8")
     for verb in re.findall(r"`tiered (\w+)", text):
         assert verb in VERBS
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+
+
+def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = manifest["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_the_kubernetes_example_fits_the_schemas() -> None:
+    found = manifests()
+    assert {m["kind"] for m in found} == {"ConfigMap", "Service", "Deployment", "StatefulSet"}
+    for manifest in found:
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_kubernetes_example_runs_verbs_with_settings_that_exist() -> None:
+    found = manifests()
+    shared = next(m["data"] for m in found if m["kind"] == "ConfigMap" and m["metadata"]["name"] == "tiered")
+    ran = []
+    for manifest in found:
+        if manifest["kind"] not in ("Deployment", "StatefulSet"):
+            continue
+        for container in containers(manifest):
+            if not container["image"].startswith("rocketmq-tiered"):
+                continue
+            ran.append(container["args"][0])
+            assert_command(container["args"])
+            own = {entry["name"]: entry["value"] for entry in container["env"]}
+            loaded = load(env={**shared, **own})
+            assert loaded.settings.archive.url == "s3://bucket/prefix"
+    assert ran == ["run", "gateway"]
+
+
+def test_the_kubernetes_gateway_listens_where_its_service_leads() -> None:
+    found = manifests()
+    service = next(m for m in found if m["kind"] == "Service" and m["metadata"]["name"] == "gateway")
+    deployment = next(m for m in found if m["kind"] == "Deployment" and m["metadata"]["name"] == "gateway")
+    own = {entry["name"]: entry["value"] for entry in containers(deployment)[0]["env"]}
+    first, last = own["TIERED_GATEWAY_BROKER_LISTEN_PORTS"].split("-")
+    ports = {entry["port"] for entry in service["spec"]["ports"] if entry["name"].startswith("broker")}
+    assert ports == set(range(int(first), int(last) + 1))
+    listened = {entry["containerPort"] for entry in containers(deployment)[0]["ports"]}
+    assert ports <= listened
+    assert own["TIERED_GATEWAY_ADVERTISE_HOST"] == service["metadata"]["name"]
+    namesrv = int(own["TIERED_GATEWAY_NAMESRV_LISTEN"].rpartition(":")[2])
+    assert namesrv in listened

@@ -161,6 +161,20 @@ def test_cut_answer_ends_in_the_middle_of_the_body(proxy, client, after) -> None
     assert ask(client)[0] == 200
 
 
+@pytest.mark.parametrize("after", [0, 70_000, 199_999])
+def test_corrupt_changes_one_bit_and_nothing_else(proxy, client, after) -> None:
+    proxy.add(Rule(Action.CORRUPT, times=1, after_bytes=after))
+    status, body = ask(client)
+    assert (status, len(body)) == (200, 200_000)
+    assert [(at, byte) for at, byte in enumerate(body) if byte] == [(after, 1)]
+    assert ask(client) == (200, bytes(200_000))
+
+
+def test_corrupt_leaves_shorter_answers_alone(proxy, client) -> None:
+    proxy.add(Rule(Action.CORRUPT, after_bytes=1))
+    assert ask(client, "PUT", body=b"x") == (200, b"1")
+
+
 @pytest.mark.parametrize(("action", "reaches"), [(Action.BLACK_HOLE, 0), (Action.SWALLOW, 1)])
 def test_silence_lasts_until_the_client_gives_up(origin, proxy, action, reaches) -> None:
     proxy.add(Rule(action, times=1))

@@ -18,6 +18,7 @@ from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
 from tiered.provider.s3client import make_client, make_session
+from tiered.provider.s3obstore import ObstoreS3Provider
 from tiered.provider.wrap import Metered, Retrying, Throttled, driver_of
 from tiered.settings import Store
 
@@ -41,9 +42,9 @@ def failure(url: str, **store: object) -> str:
         ("file:///data/with%20space/", PosixProvider, "file:///data/with%20space"),
         ("memory://name", MemoryProvider, "memory://name"),
         ("memory://", MemoryProvider, "memory://"),
-        ("s3://bucket", S3Provider, "s3://bucket"),
-        ("s3://bucket/pre/fix/", S3Provider, "s3://bucket/pre/fix"),
-        ("S3://bucket/p?region=eu-west-1", S3Provider, "s3://bucket/p?region=eu-west-1"),
+        ("s3://bucket", ObstoreS3Provider, "s3://bucket"),
+        ("s3://bucket/pre/fix/", ObstoreS3Provider, "s3://bucket/pre/fix"),
+        ("S3://bucket/p?region=eu-west-1", ObstoreS3Provider, "s3://bucket/p?region=eu-west-1"),
         ("fsspec+memory://a/b", FsspecProvider, "fsspec+memory://a/b"),
         ("fsspec+gs://bucket/p?project=x", FsspecProvider, "fsspec+gs://bucket/p"),
     ],
@@ -225,3 +226,14 @@ def test_fsspec_says_what_to_install_and_what_it_cannot_do() -> None:
     assert options["client_kwargs"] == {"region_name": "r", "verify": "/ca"}
     assert options["s3_additional_kwargs"] == {"ServerSideEncryption": "AES256"}
     assert options["config_kwargs"]["retries"] == {"total_max_attempts": 1}
+
+
+def test_boto3_alone_reads_when_asked_or_when_the_authority_is_private(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("")
+    for url, store in (
+        ("s3://bucket/p?engine=boto3", Store()),
+        ("s3://bucket/p", Store(engine="boto3")),
+        ("s3://bucket/p", Store(ca_bundle=str(bundle))),
+    ):
+        assert type(open_driver(url, store, CLOCK)) is S3Provider

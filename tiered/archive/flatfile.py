@@ -14,7 +14,7 @@ from tiered.archive.objects import BlockSlice, ObjectReader
 from tiered.archive.state import ArchiveState
 from tiered.codec.frame import scan
 from tiered.errors import Corrupt, NotFound
-from tiered.model import MessageQueue, QueueOffset
+from tiered.model import BoundaryType, MessageQueue, QueueOffset
 
 Ints = npt.NDArray[np.int64]
 
@@ -94,6 +94,46 @@ class RunReader:
         """Columns of all rows of the run (``ROW_DTYPE`` names), also those that a trim or a rewind cut off."""
         return self._objects.columns(self._objects_of(run), names, run.first_row, run.rows)
 
+    def times(self, run: RunState) -> tuple[Ints, Ints]:
+        """First queue offset and store time of every row of the run, also of those that a trim or a rewind cut off."""
+        columns = self.columns(run, ("store_timestamp", "queue_offsets"))
+        owned = columns["queue_offsets"].astype(np.int64)
+        return run.first_queue_offset + np.cumsum(owned) - owned, columns["store_timestamp"].astype(np.int64)
+
+    def time_of(self, run: RunState, offset: int) -> int:
+        """Store time of the record that owns a queue offset of the run: one row, where each record owns one offset."""
+        if run.queue_offsets == run.rows:
+            row = run.first_row + offset - run.first_queue_offset
+            return int(
+                self._objects.columns(self._objects_of(run), ("store_timestamp",), row, 1)["store_timestamp"][
+                    0
+                ]
+            )
+        offsets, times = self.times(run)
+        return int(times[np.searchsorted(offsets, offset, side="right") - 1])
+
+    def offset_of(self, run: RunState, row: int) -> int:
+        """First queue offset of a row of the run, counted from its first."""
+        owned = self._owned(run)
+        return run.first_queue_offset + (row if owned is None else int(owned[:row].sum()))
+
+    def records(self, run: RunState, offsets: Ints, *, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
+        """The records that own these queue offsets (ascending, inside the run), each with its first one; from the end with
+        ``reverse``. A block is fetched once, when it is come to."""
+        table = self._objects.block_table(self._objects_of(run))
+        starts = table["first_queue_offset"][run.first_block : run.first_block + run.block_count]
+        blocks = np.searchsorted(starts, offsets, side="right")
+        wanted = np.unique(blocks)
+        for block in wanted[::-1] if reverse else wanted:
+            mine = offsets[blocks == block]
+            found: list[tuple[int, bytes]] = []
+            for stretch in self.stretches(run, int(mine[0]), int(mine[-1]) + 1):
+                rows = np.unique(np.searchsorted(stretch.queue_offsets, mine, side="right") - 1)
+                found.extend(
+                    (int(stretch.queue_offsets[i]), bytes(stretch.record(i))) for i in rows if i >= 0
+                )
+            yield from reversed(found) if reverse else found
+
     def _objects_of(self, run: RunState) -> ObjectState:
         item = self._state.object(run.object)
         if item is None:
@@ -137,22 +177,41 @@ class FlatMessageFile:
                     if left == 0:
                         return
 
-    def offset_by_time(self, store_time_ms: int) -> QueueOffset:
+    def time_of(self, offset: int) -> int | None:
+        """Store time of the message at ``offset``; ``None`` where none is."""
+        if not self.min_offset <= offset < self.max_offset:
+            return None
+        run = next(iter(self._state.runs(self.queue, self.generation, from_offset=offset)), None)
+        return None if run is None or run.start > offset else self._runs.time_of(run, offset)
+
+    def offset_by_time(self, store_time_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> QueueOffset:
         """The smallest queue offset whose store time is at or after ``store_time_ms``; the maximum when there is none.
 
+        ``UPPER``: the last of the messages from there on that were stored at that very time; ``LOWER`` when none was.
         Store times inside a queue are not monotone: bounds of runs narrow, then the columns decide.
         """
+        last: int | None = None
         for run in self._state.runs(self.queue, self.generation):
-            if run.max_store_time < store_time_ms:
+            if last is None and run.max_store_time < store_time_ms:
                 continue
-            columns = self._runs.columns(run, ("store_timestamp", "queue_offsets"))
-            offsets = run.first_queue_offset + np.cumsum(columns["queue_offsets"]) - columns["queue_offsets"]
-            late = np.flatnonzero(
-                (columns["store_timestamp"] >= store_time_ms) & (offsets >= run.start) & (offsets < run.end)
-            )
-            if len(late):
-                return QueueOffset(int(offsets[late[0]]))
-        return self.max_offset
+            offsets, times = self._runs.times(run)
+            live = (offsets >= run.start) & (offsets < run.end)
+            offsets, times = offsets[live], times[live]
+            if last is None:
+                late = np.flatnonzero(times >= store_time_ms)
+                if not len(late):
+                    continue
+                first = int(late[0])
+                if boundary is BoundaryType.LOWER or times[first] != store_time_ms:
+                    return QueueOffset(int(offsets[first]))
+                offsets, times = offsets[first:], times[first:]
+            other = np.flatnonzero(times != store_time_ms)
+            same = int(other[0]) if len(other) else len(times)
+            if same:
+                last = int(offsets[same - 1])
+            if len(other):
+                break
+        return self.max_offset if last is None else QueueOffset(last)
 
 
 def _stretch(run: RunState, piece: BlockSlice, owned: Ints | None, key: str) -> Stretch:

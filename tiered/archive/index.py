@@ -1,14 +1,18 @@
-"""Look-up by key and by message id over the live runs of the fold. Hashes narrow, the record itself decides."""
+"""Look-up by key and by physical offset over the live runs of the fold. Hashes narrow, the record itself decides."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tiered.archive.entities import RunState
-from tiered.archive.flatfile import FlatMessageFile
+from tiered.archive.entities import ObjectState, RunState
+from tiered.archive.flatfile import RunReader
 from tiered.archive.objects import ObjectReader
 from tiered.archive.state import ArchiveState
 from tiered.codec.columns import key_hash
@@ -23,85 +27,193 @@ class Located:
 
     queue: MessageQueue
     queue_offset: QueueOffset
+    lineage: int
     record: bytes
     message: Message
 
-
-def _at(state: ArchiveState, objects: ObjectReader, queue: MessageQueue, offset: int) -> Located | None:
-    for stretch in FlatMessageFile(state, objects, queue).read(offset, 1):
-        record = bytes(stretch.record(0))
-        return Located(queue, QueueOffset(int(stretch.queue_offsets[0])), record, decode_message(record))
-    return None
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the broker stored it: sorts by age, newer lineages last."""
+        return self.lineage, self.message.physical_offset
 
 
 def query_key(
-    state: ArchiveState, objects: ObjectReader, topic: str, key: str, *, unique: bool
-) -> Iterator[Located]:
-    """Messages of ``topic`` with ``key`` among their KEYS (``unique``: as their UNIQ_KEY), by queue and offset.
+    state: ArchiveState,
+    objects: ObjectReader,
+    topic: str,
+    key: str,
+    *,
+    unique: bool,
+    max_count: int | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    oldest: bool = False,
+) -> list[Located]:
+    """The newest (``oldest``: the oldest) ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as
+    their UNIQ_KEY), stored in [``begin_ms``, ``end_ms``], in the order in which the broker stored them.
 
-    The object's filter and hash index narrow; each candidate's own properties are compared, so collisions never leak.
+    The objects' filters and hash indexes narrow; each candidate's own properties are compared, so collisions never leak. Runs
+    are taken from the wanted end of time and no further than needed.
     """
-    wanted = key_hash(topic, key)
-    for state_of_queue in state.queues(topic):
-        queue = state_of_queue.queue
-        if state_of_queue.generation is None:
+    if max_count is not None and max_count < 1:
+        return []
+    search = _Search(state, objects, topic, key, unique=unique, begin_ms=begin_ms, end_ms=end_ms)
+    sign = 1 if oldest else -1
+    runs = sorted(
+        search.runs(), key=lambda r: (sign * r.lineage, r.physical_start if oldest else -r.physical_end)
+    )
+    found: list[tuple[tuple[int, int], int, Located]] = []  # a heap: the one to give up first is on top
+    for number, run in enumerate(runs):
+        if max_count is not None and len(found) == max_count:
+            edge = run.physical_start if oldest else run.physical_end
+            if (-sign * run.lineage, -sign * edge) <= found[0][0]:
+                break
+        for count, item in enumerate(search.matches(run, reverse=not oldest)):
+            entry = ((-sign * item.place[0], -sign * item.place[1]), number, item)
+            if max_count is None or len(found) < max_count:
+                heapq.heappush(found, entry)
+            else:
+                heapq.heappushpop(found, entry)
+            if max_count is not None and count + 1 >= max_count:
+                break
+    return sorted((item for _, _, item in found), key=lambda item: item.place)
+
+
+class _Search:
+    """One key of one topic; what the objects' indexes say is kept while it lasts."""
+
+    def __init__(
+        self,
+        state: ArchiveState,
+        objects: ObjectReader,
+        topic: str,
+        key: str,
+        *,
+        unique: bool,
+        begin_ms: int | None,
+        end_ms: int | None,
+    ) -> None:
+        self._state, self._objects, self._reader = state, objects, RunReader(state, objects)
+        self._topic, self._key, self._unique = topic, key, unique
+        self._begin, self._end = begin_ms, end_ms
+        self._hash = key_hash(topic, key)
+        self._entries: dict[ObjectRef, tuple[npt.NDArray[Any], npt.NDArray[Any]] | None] = {}
+
+    def runs(self) -> Iterator[RunState]:
+        """Runs of the topic's queues whose store times meet the range."""
+        for queue in self._state.queues(self._topic):
+            if queue.generation is None:
+                continue
+            for run in self._state.runs(queue.queue, queue.generation):
+                early = self._begin is not None and run.max_store_time < self._begin
+                if not early and not (self._end is not None and run.min_store_time > self._end):
+                    yield run
+
+    def matches(self, run: RunState, *, reverse: bool) -> Iterator[Located]:
+        """Messages of a run, in queue order or from its end."""
+        offsets = self._offsets(run)
+        if not len(offsets):
+            return
+        if not self._inside(run):
+            offsets = self._in_time(run, offsets)
+        for offset, record in self._reader.records(run, offsets, reverse=reverse):
+            message = decode_message(record)
+            if self._has_key(message):
+                yield Located(run.queue, QueueOffset(offset), run.lineage, record, message)
+
+    def _inside(self, run: RunState) -> bool:
+        """Whether all of the run is in the range."""
+        return (self._begin is None or self._begin <= run.min_store_time) and (
+            self._end is None or run.max_store_time <= self._end
+        )
+
+    def _in_time(self, run: RunState, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of ``offsets`` whose rows are in the range."""
+        rows, times = self._reader.times(run)
+        at = np.searchsorted(rows, offsets, side="right") - 1
+        good = np.ones(len(offsets), np.bool_)
+        if self._begin is not None:
+            good &= times[at] >= self._begin
+        if self._end is not None:
+            good &= times[at] <= self._end
+        return offsets[good]
+
+    def _offsets(self, run: RunState) -> npt.NDArray[np.int64]:
+        """Queue offsets that the index of the run's object gives for the hash, inside the run; ascending."""
+        if run.object not in self._entries:
+            self._entries[run.object] = self._look(run.object)
+        found = self._entries[run.object]
+        if found is None:
+            return np.zeros(0, np.int64)
+        entries, runs = found
+        mine = (runs["queue_id"] == run.queue.queue_id) & (runs["generation"] == run.generation)
+        offsets = np.unique(entries["queue_offset"][mine].astype(np.int64))
+        return offsets[(offsets >= run.start) & (offsets < run.end)]
+
+    def _look(self, ref: ObjectRef) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """An object's entries for the hash in the topic, and the run of each."""
+        item = self._state.object(ref)
+        entries = None if item is None else self._objects.key_entries(item, self._hash)
+        if item is None or entries is None or not len(entries):
+            return None
+        directory = self._objects.directory(item)
+        if self._topic not in directory.topics:
+            return None
+        runs = directory.runs[entries["run"]]
+        mine = runs["topic"] == directory.topics.index(self._topic)
+        return entries[mine], runs[mine]
+
+    def _has_key(self, message: Message) -> bool:
+        return message.unique_key == self._key if self._unique else self._key in message.keys
+
+
+def locate_physical(
+    state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
+) -> Located | None:
+    """The live record of ``lineage``, in whatever generation, that begins at a physical offset; ``None`` if there is none.
+
+    One request for the physical offsets of an object that has runs around it, and one for the block.
+    """
+    runs = sorted(state.runs_around(lineage, offset), key=lambda r: (r.object.commit_seq, r.object.index))
+    for ref, group in groupby(runs, key=lambda r: r.object):
+        item = state.object(ref)
+        found = None if item is None else _in_object(state, objects, item, list(group), offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_object(
+    state: ArchiveState, objects: ObjectReader, item: ObjectState, runs: list[RunState], offset: int
+) -> Located | None:
+    first = min(run.first_row for run in runs)
+    end = max(run.first_row + run.rows for run in runs)
+    rows = objects.columns(item, ("physical_offset",), first, end - first)["physical_offset"]
+    reader = RunReader(state, objects)
+    for row in np.flatnonzero(rows == offset).tolist():
+        at = row + first
+        run = next((r for r in runs if r.first_row <= at < r.first_row + r.rows), None)
+        if run is None:
             continue
-        looked_at: dict[ObjectRef, list[int]] = {}
-        for run in state.runs(queue, state_of_queue.generation):
-            if run.object not in looked_at:
-                looked_at[run.object] = _offsets_in(state, objects, run, queue, wanted)
-            for offset in looked_at[run.object]:
-                if run.start <= offset < run.end:
-                    found = _at(state, objects, queue, offset)
-                    if found is not None and _has_key(found.message, key, unique=unique):
-                        yield found
-
-
-def _offsets_in(
-    state: ArchiveState, objects: ObjectReader, run: RunState, queue: MessageQueue, wanted: int
-) -> list[int]:
-    """Queue offsets that an object's index gives for a hash, in the run's queue and generation; ascending."""
-    item = state.object(run.object)
-    if item is None:
-        return []
-    entries = objects.key_entries(item, wanted)
-    if not len(entries):
-        return []
-    directory = objects.directory(item)
-    runs = directory.runs[entries["run"]]
-    mine = (runs["queue_id"] == queue.queue_id) & (runs["generation"] == run.generation)
-    if queue.topic not in directory.topics:
-        return []
-    mine &= runs["topic"] == directory.topics.index(queue.topic)
-    return sorted(set(entries["queue_offset"][mine].tolist()))
-
-
-def _has_key(message: Message, key: str, *, unique: bool) -> bool:
-    return message.unique_key == key if unique else key in message.keys
+        queue_offset = reader.offset_of(run, at - run.first_row)
+        if not run.start <= queue_offset < run.end:
+            continue
+        for _, record in reader.records(run, np.array([queue_offset])):
+            message = decode_message(record)
+            if message.physical_offset == offset:
+                return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, message)
+    return None
 
 
 def find_physical(
     state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
 ) -> Located:
-    """The live record of ``lineage`` that begins at a physical offset; ``NotFound`` if there is none."""
-    for run in state.runs_all():
-        if run.lineage != lineage or not run.physical_start <= offset < run.physical_end:
-            continue
-        item = state.object(run.object)
-        if item is None:
-            continue
-        columns = objects.columns(item, ("physical_offset", "queue_offsets"), run.first_row, run.rows)
-        rows = np.flatnonzero(columns["physical_offset"] == offset)
-        if not len(rows):
-            continue
-        owned = columns["queue_offsets"].astype(np.int64)
-        queue_offset = run.first_queue_offset + int(owned[: rows[0]].sum())
-        if run.start <= queue_offset < run.end:
-            found = _at(state, objects, run.queue, queue_offset)
-            if found is not None and found.message.physical_offset == offset:
-                return found
-    raise NotFound(
-        "no archived message begins at this physical offset",
-        hint="the id may be of another broker, or the record not archived yet: see tiered status",
-        physical_offset=offset,
-    )
+    """``locate_physical``, or ``NotFound``."""
+    found = locate_physical(state, objects, offset, lineage)
+    if found is None:
+        raise NotFound(
+            "no archived message begins at this physical offset",
+            hint="the id may be of another broker, or the record not archived yet: see tiered status",
+            physical_offset=offset,
+        )
+    return found

@@ -18,6 +18,7 @@ from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.keys import ArchiveKeys
 from tiered.codec.block import BlockTable, decode_block_table, decompress
 from tiered.codec.checksum import crc32c
+from tiered.codec.chunks import ROWS_PER_CHUNK
 from tiered.codec.directory import Directory, decode_directory
 from tiered.codec.keyindex import KeyFilter, KeysReader, decode_keys
 from tiered.codec.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
@@ -68,6 +69,16 @@ class ObjectReader:
         found: BlockTable = cached
         return found
 
+    def cached_block_table(self, item: ObjectState) -> BlockTable | None:
+        """``block_table`` if it needs no request."""
+        found: BlockTable | None = self._cached(self.key_of(item), "blocks")
+        return found
+
+    def cached_directory(self, item: ObjectState) -> Directory | None:
+        """``directory`` if it needs no request."""
+        found: Directory | None = self._cached(self.key_of(item), "directory")
+        return found
+
     def directory(self, item: ObjectState) -> Directory:
         """Runs, topics and tags of an object."""
         key, section = self.key_of(item), self._section(item, SectionKind.DIRECTORY)
@@ -114,6 +125,27 @@ class ObjectReader:
         key = self.key_of(item)
         pieces = [self._fetch(key, r) for r in reader.ranges(names, first_row, rows)]
         return reader.decode(names, first_row, rows, pieces)
+
+    def row_group(self, item: ObjectState, names: Sequence[str], group: int) -> dict[str, npt.NDArray[Any]]:
+        """Columns of rows [group, group + 1) × ``ROWS_PER_CHUNK`` of an object, kept with the tables."""
+        key, what = self.key_of(item), f"rows {group} {','.join(names)}"
+        cached = self._cached(key, what)
+        if cached is None:
+            first = group * ROWS_PER_CHUNK
+            rows = min(ROWS_PER_CHUNK, self._columns_reader(item).rows - first)
+            made = self.columns(item, names, first, rows)
+            cached = self._keep(key, what, made, sum(column.nbytes for column in made.values()) + 256)
+        found: dict[str, npt.NDArray[Any]] = cached
+        return found
+
+    def cached_row_group(
+        self, item: ObjectState, names: Sequence[str], group: int
+    ) -> dict[str, npt.NDArray[Any]] | None:
+        """``row_group`` if it needs no request."""
+        found: dict[str, npt.NDArray[Any]] | None = self._cached(
+            self.key_of(item), f"rows {group} {','.join(names)}"
+        )
+        return found
 
     def key_entries(self, item: ObjectState, key_hash: int) -> npt.NDArray[Any]:
         """Entries (hash, run, queue offset) of a key's hash in an object; empty when it has none."""

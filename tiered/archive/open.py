@@ -35,8 +35,17 @@ def open_archive(
     progress: Callable[[int], None] | None = None,
 ) -> ReadArchive:
     """Fold the log into ``store`` and return the snapshot. ``NotFound`` names the archives that are there instead."""
+    identity = find_identity(provider, keys)
+    reader = LogReader(provider, keys, identity)
+    reader.fold(store, progress)
+    objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)
+    return ReadArchive(identity, keys, ArchiveState(store), objects, reader)
+
+
+def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
+    """The identity of a broker's archive. ``NotFound`` names the archives that are there instead."""
     try:
-        identity = read_identity(provider, keys)
+        return read_identity(provider, keys)
     except NotFound as e:
         found = list_archives(provider)
         raise NotFound(
@@ -46,10 +55,6 @@ def open_archive(
             expected=f"{keys.cluster}/{keys.broker}",
             found=", ".join(f"{c}/{b}" for c, b in found) or "nothing",
         ) from e
-    reader = LogReader(provider, keys, identity)
-    reader.fold(store, progress)
-    objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)
-    return ReadArchive(identity, keys, ArchiveState(store), objects, reader)
 
 
 def list_archives(provider: Provider, limit: int = 100) -> list[tuple[str, str]]:

@@ -79,6 +79,10 @@ class LogReader:
         commit does not fit the fold twice.
         """
         self._check_cache(store)
+        return self.follow(store, progress)
+
+    def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+        """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
         for again in (False, True):
             try:
                 return self._follow(store, progress)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ from tiered.archive.records import (
     FOLD_VERSION,
     MARK_STRUCT,
     QUEUE_DTYPE,
+    RUN_DTYPE,
     MarkIndex,
+    table,
     unpack_queue,
     unpack_value,
 )
@@ -245,6 +248,16 @@ class ArchiveState:
         for key, value in self.view.iterate(RUN):
             queue, generation = split_run_key(key)
             yield run_state(queue_of(queue), generation, value)
+
+    def runs_around(self, lineage: int, physical_offset: int) -> Iterator[RunState]:
+        """Live runs of a lineage whose live part may hold a physical offset, in any order. Walks over all runs, as arrays."""
+        pairs = self.view.iterate(RUN)
+        while chunk := list(islice(pairs, 8192)):
+            runs = table([value for _, value in chunk], RUN_DTYPE)
+            inside = (runs["physical_start"] <= physical_offset) & (runs["physical_end"] > physical_offset)
+            for i in np.flatnonzero(inside & (runs["lineage"] == lineage)).tolist():
+                queue, generation = split_run_key(chunk[i][0])
+                yield run_state(queue_of(queue), generation, chunk[i][1])
 
     def closed_parts(self, mq: MessageQueue | None = None) -> Iterator[RunState]:
         """Closed parts of a queue or of all, by queue, generation, closing commit and offset."""

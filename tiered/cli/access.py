@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from tiered.clock import SystemClock
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
 from tiered.metadata.memory import MemoryStore
+from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.settings import MIB
+from tiered.settings import MIB, Settings
 from tiered.source.topics import TopicPolicy
+from tiered.store import MessageStore
 
 TABLE_CACHE_BYTES = 64 * MIB
 
@@ -43,14 +45,11 @@ def reading(
     store: str | None = None,
 ) -> Iterator[Opened]:
     """Fold the archive that the settings name, in memory, and close it after the block."""
-    loaded = settings_from(config, store, archive, sets)
-    settings = loaded.settings
-    if not settings.archive.url:
-        raise Invalid("no archive is named", key="archive.url", hint=where_to_set("archive.url", loaded))
+    loaded, settings = _settings(config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-        with out.progress("reading the log", 0) as advance:
+        with _folding(out) as advance:
             opened = open_archive(
                 provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance
             )
@@ -58,3 +57,28 @@ def reading(
         yield Opened(loaded, provider, opened, policy)
     finally:
         provider.close()
+
+
+@contextlib.contextmanager
+def messages(
+    out: Output, config: Path | None, archive: str | None, sets: list[str] | None
+) -> Iterator[MessageStore]:
+    """The messages of the archive that the settings name, as every reader gets them; closed after the block."""
+    _, settings = _settings(config, archive, sets, None)
+    with contextlib.ExitStack() as stack:
+        with _folding(out) as advance:
+            opened = MessageStore.open(settings, SystemClock(), Metrics(), stack=stack, progress=advance)
+        yield opened
+
+
+def _settings(
+    config: Path | None, archive: str | None, sets: list[str] | None, store: str | None
+) -> tuple[Loaded, Settings]:
+    loaded = settings_from(config, store, archive, sets)
+    if not loaded.settings.archive.url:
+        raise Invalid("no archive is named", key="archive.url", hint=where_to_set("archive.url", loaded))
+    return loaded, loaded.settings
+
+
+def _folding(out: Output) -> contextlib.AbstractContextManager[Callable[[int], None]]:
+    return out.progress("reading the log", 0)

@@ -24,11 +24,13 @@ from tiered.version import __version__
 
 VERBS: Mapping[str, str] = {
     "run": "Archive a broker: the daemon.",
+    "gateway": "Let consumers read old offsets: stands before name server and brokers.",
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",
     "read": "Messages of a queue, as table, JSON or the broker's own bytes.",
     "query": "Find messages by key, message id or time.",
+    "replay": "Send archived messages to a POP group that missed them; what is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with the fix for what is missing.",

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.index import Located, find_physical, query_key
-from tiered.cli.access import Opened, reading
+from tiered.archive.index import Located
+from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid, NotFound
-from tiered.model import MessageQueue, PhysicalOffset
+from tiered.store import MessageStore
 
 COLUMNS = (
     Column("topic", less=1),
@@ -59,20 +58,18 @@ def command(
             hint="for example: tiered query --topic Orders --key order-17",
         )  # fmt: skip
     out = output(json)
-    with reading(out, config, archive, sets) as opened:
+    with messages(out, config, archive, sets) as store:
         if time is not None:
             out.record(
-                _by_time(opened, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME}
+                _by_time(store, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME}
             )
             return 0
         if msg_id is not None:
-            found = [_by_message_id(opened, msg_id)]
+            found = [_by_message_id(store, msg_id)]
         else:
             name, wanted = _needed(topic, "--topic"), key if key is not None else unique_key
-            matches = query_key(
-                opened.archive.state, opened.archive.objects, name, str(wanted), unique=unique_key is not None
-            )
-            found = [located for _, located in zip(range(limit), matches, strict=False)]
+            found = store.query(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
+            found.sort(key=lambda m: (m.queue, m.queue_offset))
         if not found:
             raise NotFound(
                 "no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact"
@@ -98,33 +95,32 @@ def _needed(value: str | None, flag: str) -> str:
     return value
 
 
-def _by_time(opened: Opened, topic: str, queue: int | None, store_time_ms: int) -> dict[str, object]:
+def _by_time(store: MessageStore, topic: str, queue: int | None, store_time_ms: int) -> dict[str, object]:
     if queue is None:
         raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
-    file = FlatMessageFile(opened.archive.state, opened.archive.objects, MessageQueue(topic, queue))
-    found = file.offset_by_time(store_time_ms)
+    found = store.offset_by_time(topic, queue, store_time_ms)
+    if found is None:
+        raise NotFound(
+            "the archive has no such queue",
+            hint="tiered queues lists what there is",
+            topic=topic,
+            queue=queue,
+        )
     return {
         "topic": topic,
         "queue_id": queue,
         "store_time": store_time_ms,
         "queue_offset": found,
-        "at_end": found == file.max_offset,
+        "at_end": found == store.max_offset(topic, queue),
     }
 
 
-def _by_message_id(opened: Opened, message_id: str) -> Located:
+def _by_message_id(store: MessageStore, message_id: str) -> Located:
     """The record at the id's physical offset, in a lineage whose record also has the id's store host; newest first."""
     host, offset = decode_message_id(message_id)
-    head = opened.archive.state.head()
-    for lineage in range(head.highest_lineage if head is not None else 0, 0, -1):
-        try:
-            found = find_physical(
-                opened.archive.state, opened.archive.objects, PhysicalOffset(offset), lineage
-            )
-        except NotFound:
-            continue
-        if found.message.store_host == host:
-            return found
+    found = store.locate(offset, store_host=host)
+    if found is not None:
+        return found
     raise NotFound(
         "no archived message has this id",
         hint="see tiered status for what is archived",

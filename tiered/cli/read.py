@@ -11,14 +11,15 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.cli.access import reading
+from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message
-from tiered.errors import Invalid
-from tiered.model import MessageQueue
+from tiered.errors import Invalid, NotFound
+from tiered.fetch.base import ReaderId
+from tiered.settings import MIB
+from tiered.store import MessageStore
 
 COLUMNS = (
     Column("queue_offset", "offset", Kind.COUNT),
@@ -31,6 +32,9 @@ COLUMNS = (
 )
 
 BODY_PREVIEW_BYTES = 60
+READER = ReaderId("tiered-read")
+BATCH_MESSAGES = 4096
+BATCH_BYTES = 8 * MIB
 
 
 class Format(StrEnum):
@@ -63,28 +67,46 @@ def command(
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
     out = output(json or format is Format.JSON)
-    with reading(out, config, archive, sets) as opened:
-        file = FlatMessageFile(opened.archive.state, opened.archive.objects, MessageQueue(topic, queue))
-        start = file.min_offset if offset is None else offset
-        if start > file.max_offset:
+    with messages(out, config, archive, sets) as store:
+        low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
+        if low is None or high is None:
+            raise NotFound(
+                "the archive has no such queue",
+                hint="tiered queues lists what there is",
+                topic=topic,
+                queue=queue,
+            )
+        start = low if offset is None else offset
+        if start > high:
             raise Invalid(
                 "the offset lies behind the queue's end",
-                hint=f"readable offsets are [{file.min_offset}, {file.max_offset})",
+                hint=f"readable offsets are [{low}, {high})",
                 offset=start,
             )
-        stretches = file.read(start, count or None)
+        records = _records(store, topic, queue, start, high, count or None)
         if format is Format.RAW:
             with _sink(out_file) as sink:
-                for stretch in stretches:
-                    sink.write(stretch.data)
+                sink.writelines(record for _, record in records)
             return
-        records = (
-            (int(o), stretch.record(i)) for stretch in stretches for i, o in enumerate(stretch.queue_offsets)
-        )
         if json or format is Format.JSON:
             _write_json(records)
             return
         out.table(COLUMNS, (_row(o, bytes(record)) for o, record in records))
+
+
+def _records(
+    store: MessageStore, topic: str, queue: int, offset: int, end: int, left: int | None
+) -> Iterator[tuple[int, memoryview]]:
+    """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; holes are stepped over."""
+    while offset < end and left != 0:
+        count = BATCH_MESSAGES if left is None else min(left, BATCH_MESSAGES)
+        found = store.get_message(READER, topic, queue, offset, count, max_bytes=BATCH_BYTES)
+        taken = sum(1 for o in found.queue_offsets if o < end)
+        yield from zip(found.queue_offsets[:taken], found.records[:taken], strict=True)
+        if found.next_begin_offset <= offset:
+            return
+        offset = found.next_begin_offset
+        left = None if left is None else left - taken
 
 
 @contextlib.contextmanager

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from tiered.archive.writer import check_fence, ensure_directory, record_fence
 from tiered.clock import SystemClock
-from tiered.crashpoint import CrashPoint, install
+from tiered.crashpoint import CrashPoint, ReplayPoint, install
 from tiered.daemon.archiving import Archiving
 from tiered.daemon.config import Loaded
+from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
 from tiered.daemon.memory import keep_freed_memory
 from tiered.daemon.notify import Notifier
@@ -29,6 +30,7 @@ from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
 from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
+from tiered.replay.running import Running as Replay
 from tiered.service import Next, Service, pause
 from tiered.source.local import LocalCommitLog
 from tiered.source.open import open_source
@@ -47,6 +49,8 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
     notifier = Notifier.from_environment(env)
     with ExitStack() as stack:
         daemon = Daemon(loaded, choices, clock, metrics, stop, notifier)
+        if loaded.settings.gateway.namesrv_upstream and not choices.once:
+            daemon.gateway = GatewayChild(command_line(loaded), child_environment(env), clock)
         stack.enter_context(Signals(stop, clock, on_first=daemon.stopping))
         return daemon.run(stack)
 
@@ -70,11 +74,13 @@ class Daemon:
         self._stop = stop
         self._notifier = notifier
         self._archiving: Archiving | None = None
+        self._replay: Replay | None = None
         self._problem: str | None = "starting"
         self._give_up = threading.Event()
         self._source: LocalCommitLog | None = None
         self._away: NotFound | None = None
         self._state = Path(loaded.settings.state_directory)
+        self.gateway: GatewayChild | None = None
 
     def run(self, stack: ExitStack) -> int:
         """Open everything, archive, close everything."""
@@ -89,7 +95,10 @@ class Daemon:
         source.hold()
         self._source = source
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
-        early = [self._hold(stack, source), *self._web(stack)]
+        early = [self._hold(stack, source), *self._web(stack), *self._gateway(stack)]
+        if self._settings.replay.enabled and not self._choices.once:
+            self._replay = Replay(self._settings, self._clock, self._metrics, self._state)
+            self._replay.start(stack)  # not among the services whose end ends the daemon
         parts = self._open(  # None: told to stop meanwhile
             stack,
             lambda inner: open_parts(
@@ -133,6 +142,8 @@ class Daemon:
             "stopping: the last flush is being committed; a second signal gives up", extra={"signal": name}
         )
         self._notifier.stopping()
+        if self.gateway is not None:
+            self.gateway.stop()
         if self._archiving is None or not self._archiving.running:
             self._give_up.set()
 
@@ -207,8 +218,21 @@ class Daemon:
         stack.callback(service.stop)
         return (service,)
 
+    def _gateway(self, stack: ExitStack) -> tuple[Service, ...]:
+        """The gateway's process, if one is wanted: from now on, whatever becomes of the store."""
+        if self.gateway is None:
+            return ()
+        stack.enter_context(self.gateway)
+        service = Service("gateway", self.gateway.step, self._clock, metrics=self._metrics)
+        service.start()
+        stack.callback(service.join, 2.0)
+        stack.callback(service.stop)
+        return (service,)
+
     def _ready(self) -> None:
         self._problem = None
+        if self.gateway is not None:
+            self.gateway.outlives = True
         self._metrics.ready.set(1)
         self._notifier.ready("archiving")
         log.info("archiving")
@@ -239,6 +263,8 @@ class Daemon:
         said: dict[str, object] = {"ready": ready, "problem": None if ready else why}
         if self._archiving is not None:
             said |= self._archiving.status()
+        if self._replay is not None:
+            said["replay"] = self._replay.status()
         return said
 
 
@@ -247,10 +273,10 @@ def _install_crash(spec: str | None) -> None:
     if not spec:
         return
     number, _, times = spec.partition(":")
-    wanted, left = CrashPoint(int(number)), [int(times or 1)]
+    wanted, left = int(number), [int(times or 1)]
 
-    def hook(point: CrashPoint) -> None:
-        if point is wanted:
+    def hook(point: CrashPoint | ReplayPoint) -> None:
+        if point == wanted:
             left[0] -= 1
             if left[0] <= 0:
                 os._exit(137)

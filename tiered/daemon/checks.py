@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
+from tiered.replay.client import split_address
 from tiered.settings import Settings
 
 UNSEEN_RESTARTS = (
@@ -40,6 +41,7 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
     _credentials(settings)
     _relations(settings)
     _places(settings)
+    _replay(settings)
     if writer:
         require(loaded, "source.store_dir", "archive.url")
 
@@ -134,6 +136,15 @@ def _relations(settings: Settings) -> None:
             expected="at least 3000 ms",
             hint=where_to_set("archive.takeover_wait_ms"),
         )
+
+
+def _replay(settings: Settings) -> None:
+    replay = settings.replay
+    if replay.enabled:
+        split_address(replay.broker_address)
+    if bool(replay.access_key) != bool(replay.secret_key):
+        missing = "replay.secret_key" if replay.access_key else "replay.access_key"
+        raise Invalid("the broker's key pair is incomplete", missing=missing, hint=where_to_set(missing))
 
 
 def _places(settings: Settings) -> None:

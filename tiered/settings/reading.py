@@ -25,6 +25,24 @@ class Fetch(Section):
         ONE_DAY_MS,
         rocketmq="readAheadCacheExpireDuration",
     )
+    wanted_ms: int = ms(
+        300_000,
+        "a cached block that a known reader will reach within this stays while there is room; longer serves slower groups",
+        100,
+        ONE_DAY_MS,
+    )
+    live_ms: int = ms(
+        120_000,
+        "a group, or a broadcasting client, not seen for this long holds no cached block any more",
+        1000,
+        ONE_DAY_MS,
+    )
+    positions: int = option(
+        32_768,
+        "most (group or client, queue) positions remembered, about 0.5 KiB each; the one seen longest ago goes first",
+        low=1,
+        high=10_000_000,
+    )
     request_bytes: int = size(
         8 * MIB,
         "most bytes of one ranged GET; adjacent blocks are fetched together up to this",
@@ -42,6 +60,11 @@ class Fetch(Section):
         "a reader looks for new commits at most this often, and only when somebody asks for them",
         10,
         3_600_000,
+    )
+    fold_directory: str = option(
+        "",
+        "directory where a long-lived reader (gateway, replay) keeps its copy of the archive's log, so that it starts at once;"
+        " never the daemon's own; empty: in memory",
     )
     storage_level: str = option(
         "NOT_IN_DISK",
@@ -75,6 +98,21 @@ class Gateway(Section):
     max_pending_bytes: int = size(
         64 * MIB, "bytes waiting for one slow peer before its connection is cut", 64 * KIB, 4 * GIB
     )
+    idle_timeout_ms: int = ms(
+        180_000,
+        "a connection on which nothing moves this long is closed; RocketMQ's own limit is 2m",
+        120_000,
+        ONE_DAY_MS,
+    )
+    stall_timeout_ms: int = ms(
+        30_000, "a peer that takes none of the bytes waiting for it this long is cut off", 100, 3_600_000
+    )
+    answer_bytes: int = size(
+        64 * MIB,
+        "answers from the archive on their way to clients, all connections together; more answers wait",
+        MIB,
+        64 * GIB,
+    )
     read_timeout_ms: int = ms(
         10_000, "time the archive has for one answer; then the consumer is told to retry", 100, 600_000
     )
@@ -89,6 +127,20 @@ class Gateway(Section):
     tls_certificate: str = option("", "PEM file: certificate chain of the gateway; empty: no TLS")
     tls_key: str = option("", "PEM file: private key of the gateway")
     tls_upstream: bool = option(False, "speak TLS to name servers and brokers")
+    tls_upstream_certificate: str = option(
+        "", "PEM file: certificate the gateway shows to servers that ask for one; empty: none"
+    )
+    tls_upstream_key: str = option("", "PEM file: private key of that certificate")
+    tls_upstream_ca: str = option(
+        "", "PEM file: whom to trust as name server or broker; empty: anybody, as RocketMQ's clients do"
+    )
+    web_listen: str = option(
+        "127.0.0.1:9478", "address of /healthz /readyz /metrics /status of the gateway; empty: none"
+    )
+    state_directory: str = option(
+        "",
+        "where the gateway remembers the ports it gave to brokers; empty: gateway/ in state.directory, else not remembered",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +149,13 @@ class Replay(Section):
 
     enabled: bool = option(False, "watch POP groups and replay what the broker deleted before they read it")
     groups: tuple[str, ...] = option(
-        (), "POP groups to watch: patterns (* and ?); empty: those that the broker names"
+        (),
+        "POP groups to watch: patterns (* and ?), needed for clients of a Proxy; empty: those that the broker names",
     )
+    broker_address: str = option("127.0.0.1:10911", "the broker this daemon archives, host:port")
+    access_key: str = option("", "access key of an administrator, where the broker asks for one", secret=True)
+    secret_key: str = option("", "its secret key", secret=True)
+    timeout_ms: int = ms(5_000, "time to connect to the broker, and for each of its answers", 100, 60_000)
     poll_ms: int = ms(
         3000, "time between two looks at all positions; duplicates are bounded by it", 100, 600_000
     )

@@ -53,6 +53,15 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   transaction topic= n= : every third message is rolled back, the rest committed
  *   retry       topic= group= n= [delay_level=1] [every=1] : gives every such message back once; ends after n came a second time
  *   consume     topic= group= [n=] [idle=5] [first_seconds=20] [sub=*] : push consumer; ends after n messages or idle seconds without one
+ *   push        topic= group= [mode=concurrent|orderly] [model=clustering|broadcasting] [from=first|last|timestamp] [timestamp=ms]
+ *               [sub=*] [sql=] [threads=1] [batch=32] [pull=32] [cached=1000] : push consumer
+ *   lite        topic= group= [start=begin|timestamp|committed|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32]
+ *               [commit=0] : lite pull consumer, queues assigned
+ *   pull        topic= group= [start=begin|timestamp|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32] [sub=*]
+ *               : classic pull consumer; its summary counts the statuses it was given
+ *               push, lite and pull also take [n=] [idle=5] [first_seconds=30] [rate=] [persist_ms=5000] [instance=]
+ *               [crash_after=] : end like kill -9 once so many are written down
+ *               [control=FILE] : a file that may hold the word pause or stop; anything else: go on
  *   offsets     topics= queues= : minimum and maximum of each queue
  *   expire      : delete expired files now
  *   setconf     k= v= : change a setting of the running broker
@@ -62,7 +71,7 @@ public final class Client {
     private static final String[] WORDS = ("archive broker commitlog consumer cold segment offset queue replay order payment "
         + "ledger ship index topic group batch storage tier message").split(" ");
     private static final String[] UNICODE = {"süd", "东区", "север", "ελλάδα", "🚢 hafen"};
-    private static final PrintStream OUT = new PrintStream(System.out, true);
+    static final PrintStream OUT = new PrintStream(System.out, true);
 
     private static final Map<String, String> OPTIONS = new HashMap<>();
 
@@ -104,6 +113,9 @@ public final class Client {
         actions.put("transaction", Client::transaction);
         actions.put("retry", Client::retry);
         actions.put("consume", Client::consume);
+        actions.put("push", Consumers::push);
+        actions.put("lite", Consumers::lite);
+        actions.put("pull", Consumers::pull);
         actions.put("offsets", Client::offsets);
         actions.put("expire", Client::expire);
         actions.put("setconf", Client::setconf);
@@ -116,11 +128,11 @@ public final class Client {
 
     // ---- options
 
-    private static String text(String key, String otherwise) {
+    static String text(String key, String otherwise) {
         return OPTIONS.getOrDefault(key, otherwise);
     }
 
-    private static String need(String key) {
+    static String need(String key) {
         String value = OPTIONS.get(key);
         if (value == null) {
             throw new IllegalArgumentException("option " + key + "= is missing");
@@ -128,13 +140,13 @@ public final class Client {
         return value;
     }
 
-    private static int number(String key, int otherwise) {
+    static int number(String key, int otherwise) {
         return Integer.parseInt(text(key, Integer.toString(otherwise)));
     }
 
     // ---- clients
 
-    private static <T extends ClientConfig> T configured(T client) {
+    static <T extends ClientConfig> T configured(T client) {
         client.setNamesrvAddr(need("namesrv"));
         client.setClientIP("127.0.0.1");
         client.setInstanceName("kit" + ProcessHandle.current().pid() + "-" + System.nanoTime());
@@ -459,7 +471,7 @@ public final class Client {
         return body(line, message.getBody());
     }
 
-    private static Json received(MessageExt message) {
+    static Json received(MessageExt message) {
         Json line = describe(message, "received").put("queue_id", message.getQueueId()).put("queue_offset", message.getQueueOffset());
         line.put("msg_id", message.getMsgId()).put("store_timestamp", message.getStoreTimestamp());
         line.put("reconsume_times", message.getReconsumeTimes()).put("physical_offset", message.getCommitLogOffset());
@@ -486,7 +498,7 @@ public final class Client {
     }
 
     /** The file out=, one JSON object a line; without out= nothing is written. */
-    private static final class Lines implements AutoCloseable {
+    static final class Lines implements AutoCloseable {
         private final Writer writer;
         private final boolean flush;
 
@@ -511,6 +523,16 @@ public final class Client {
             }
         }
 
+        synchronized void flush() {
+            try {
+                if (writer != null) {
+                    writer.flush();
+                }
+            } catch (IOException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
         @Override
         public synchronized void close() throws IOException {
             if (writer != null) {
@@ -520,7 +542,7 @@ public final class Client {
     }
 
     /** A JSON object, written left to right. */
-    private static final class Json {
+    static final class Json {
         private final StringBuilder out = new StringBuilder("{");
 
         Json put(String key, Object value) {
@@ -529,8 +551,13 @@ public final class Client {
         }
 
         private static String rendered(Object value) {
-            if (value == null || value instanceof Number) {
+            if (value == null || value instanceof Number || value instanceof Json) {
                 return String.valueOf(value);
+            }
+            if (value instanceof Iterable) {
+                StringBuilder inner = new StringBuilder();
+                ((Iterable<?>) value).forEach(v -> inner.append(inner.length() > 0 ? "," : "").append(rendered(v)));
+                return "[" + inner + "]";
             }
             if (value instanceof Map) {
                 Json inner = new Json();

@@ -1,0 +1,17 @@
+"""The far-behind scene that the tests of cold reads share: made once by each worker, since it takes a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit.coldscene import ColdScene, cold_scene
+
+
+@pytest.fixture(scope="session")
+def cold(s3_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdScene]:
+    """20,000 messages, nearly all deleted by the broker and archived twice, in a directory and on the S3 server."""
+    with cold_scene(tmp_path_factory.mktemp("cold"), s3=s3_server) as scene:
+        yield scene

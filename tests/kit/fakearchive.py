@@ -1,0 +1,253 @@
+"""A ``MessageStore`` made of dicts, for what gateways answer: it can lag, have holes, be slow, be away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
+from typing import Any
+
+from tiered.codec.message import Message, decode_message, encode_message
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.model import BoundaryType, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
+from tiered.store import StorageLevel
+
+FIRST_TIME = 1_700_000_000_000
+"""Store time of queue offset 0; each following message is ``STEP_MS`` younger."""
+STEP_MS = 10
+RECORD_ROOM = 1000
+"""Distance of physical offsets in a crafted queue."""
+
+
+@dataclass
+class FakeQueue:
+    """Records by queue offset, the first readable one, the end, and holes [start, end)."""
+
+    records: dict[int, bytes]
+    low: int
+    high: int
+    holes: list[tuple[int, int]] = field(default_factory=list)
+
+
+def record(topic: str, queue_id: int, offset: int, *, body: bytes | None = None, **properties: str) -> bytes:
+    """The stored record of one message; its physical offset is ``offset * RECORD_ROOM``."""
+    return encode_message(
+        Message(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            physical_offset=offset * RECORD_ROOM,
+            body=f"{topic}/{queue_id}/{offset}".encode() if body is None else body,
+            properties={"UNIQ_KEY": f"U{topic}{queue_id}-{offset}", **properties},
+            store_timestamp=FIRST_TIME + offset * STEP_MS,
+        )
+    )
+
+
+class FakeArchive:
+    """See the module. ``error`` is raised by every read; with ``hangs`` pulls never end; ``asked`` lists the reads."""
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, int], FakeQueue] = {}
+        self.levels: dict[str, StorageLevel] = {}
+        self.progress: int | None = 1 << 40
+        self.error: Exception | None = None
+        self.hangs = False
+        self.examine = 4096
+        self.asked: list[tuple[Any, ...]] = []
+        self.positions: dict[tuple[ReaderId, str, int], int] = {}
+        self.living: set[ReaderId] = set()
+
+    def fill(
+        self,
+        topic: str,
+        queue_id: int,
+        low: int,
+        high: int,
+        *,
+        holes: Sequence[tuple[int, int]] = (),
+        properties: Mapping[int, Mapping[str, str]] | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        """Archive [``low``, ``high``) of a queue, without ``holes``."""
+        lost = {offset for start, end in holes for offset in range(start, end)}
+        self.queues[topic, queue_id] = FakeQueue(
+            {
+                offset: record(topic, queue_id, offset, body=body, **(properties or {}).get(offset, {}))
+                for offset in range(low, high)
+                if offset not in lost
+            },
+            low,
+            high,
+            list(holes),
+        )
+
+    @property
+    def view(self) -> Any:
+        """What is known of the log: progress of lineage 1."""
+        progress = {} if self.progress is None else {1: SimpleNamespace(physical_offset=self.progress)}
+        head = SimpleNamespace(lineage=1, progress=progress)
+        return SimpleNamespace(head=head, state=SimpleNamespace(queue=self._state))
+
+    def _state(self, mq: MessageQueue) -> Any:
+        queue = self.queues.get((mq.topic, mq.queue_id))
+        if queue is None:
+            return None
+        return SimpleNamespace(generation=1, min_offset=queue.low, max_offset=queue.high)
+
+    def get_message_async(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> Future[GetMessageResult]:
+        """The store's own table, over dicts."""
+        self.asked.append(("get", reader, topic, queue_id, offset, max_count, max_bytes, row_filter))
+        future: Future[GetMessageResult] = Future()
+        if self.hangs:
+            return future
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self._get(topic, queue_id, offset, max_count, max_bytes, row_filter))
+        return future
+
+    def _get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int | None,
+        row_filter: RowFilter | None,
+    ) -> GetMessageResult:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            return _result(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
+        low, high = queue.low, queue.high
+        if offset < low:
+            return _result(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return _result(GetMessageStatus.OFFSET_OVERFLOW_ONE, high, low, high)
+        if offset > high:
+            return _result(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        found: list[bytes] = []
+        offsets: list[int] = []
+        for start, end in queue.holes:
+            if start <= offset < end:
+                return _result(GetMessageStatus.OFFSET_FOUND_NULL, end, low, high)
+        at, size, examined = offset, 0, 0
+        while at < high and at in queue.records and len(found) < max_count and examined < self.examine:
+            data = queue.records[at]
+            examined += 1
+            if row_filter is None or row_filter.accepts(memoryview(data)):
+                if found and max_bytes is not None and size + len(data) > max_bytes:
+                    break
+                found.append(data)
+                offsets.append(at)
+                size += len(data)
+            at += 1
+        status = GetMessageStatus.FOUND if found else GetMessageStatus.NO_MATCHED_MESSAGE
+        return GetMessageResult(
+            status,
+            QueueOffset(at),
+            QueueOffset(low),
+            QueueOffset(high),
+            tuple(map(memoryview, found)),
+            tuple(map(QueueOffset, offsets)),
+        )
+
+    def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
+        """Remembered in ``positions``."""
+        self.positions[reader, topic, queue_id] = offset
+
+    def alive(self, reader: ReaderId) -> None:
+        """Remembered in ``living``."""
+        self.living.add(reader)
+
+    def forget(self, reader: ReaderId) -> None:
+        """No longer in ``living``."""
+        self.living.discard(reader)
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
+        """First readable offset."""
+        queue = self._queue("min", topic, queue_id)
+        return None if queue is None else QueueOffset(queue.low)
+
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
+        """End."""
+        queue = self._queue("max", topic, queue_id)
+        return None if queue is None else QueueOffset(queue.high)
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time of the first record."""
+        queue = self._queue("earliest", topic, queue_id)
+        return None if queue is None or queue.low >= queue.high else FIRST_TIME + queue.low * STEP_MS
+
+    def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store time of one record."""
+        queue = self._queue("time", topic, queue_id)
+        return None if queue is None or offset not in queue.records else FIRST_TIME + offset * STEP_MS
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> QueueOffset | None:
+        """First offset stored at or after ``time_ms``; the end when all are older."""
+        assert boundary is BoundaryType.LOWER
+        queue = self._queue("by_time", topic, queue_id)
+        if queue is None:
+            return None
+        later = (o for o in range(queue.low, queue.high) if FIRST_TIME + o * STEP_MS >= time_ms)
+        return QueueOffset(next(later, queue.high))
+
+    def query_message(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+    ) -> list[memoryview]:
+        """The newest records with the key, in order."""
+        self._queue("query", topic, 0)
+        found = []
+        for (name, _), queue in self.queues.items():
+            for data in queue.records.values():
+                message = decode_message(data)
+                keys = (message.unique_key,) if unique else message.keys
+                if name == topic and key in keys and begin_ms <= message.store_timestamp <= end_ms:
+                    found.append(memoryview(data))
+        return found[-max_count:] if max_count > 0 else []
+
+    def view_message(self, physical_offset: int) -> memoryview | None:
+        """The record at a physical offset."""
+        self._queue("view", "", 0)
+        for queue in self.queues.values():
+            found = queue.records.get(physical_offset // RECORD_ROOM)
+            if found is not None and physical_offset % RECORD_ROOM == 0:
+                return memoryview(found)
+        return None
+
+    def follow(self) -> bool:
+        """Nothing new."""
+        self.asked.append(("follow",))
+        return False
+
+    def storage_level(self, topic: str) -> StorageLevel:
+        """``levels``, by pattern; else ``NOT_IN_DISK``."""
+        for pattern, level in self.levels.items():
+            if fnmatchcase(topic, pattern):
+                return level
+        return StorageLevel.NOT_IN_DISK
+
+    def _queue(self, what: str, topic: str, queue_id: int) -> FakeQueue | None:
+        self.asked.append((what, topic, queue_id))
+        if self.error is not None:
+            raise self.error
+        return self.queues.get((topic, queue_id))
+
+
+def _result(status: GetMessageStatus, following: int, low: int, high: int) -> GetMessageResult:
+    return GetMessageResult(status, QueueOffset(following), QueueOffset(low), QueueOffset(high))

@@ -1,0 +1,202 @@
+"""One client of ``Answers``, without sockets: a request and the broker's answer in, what the client gets out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.kit.fakearchive import FakeArchive, record
+from tiered.clock import ManualClock
+from tiered.codec.remoting import RESPONSE, Command, decode_command
+from tiered.errors import TieredError
+from tiered.gateway.answers import Answers
+from tiered.gateway.base import PEEK_BYTES, ConnectionInfo, NewBody
+from tiered.metrics import Metrics
+from tiered.settings import Settings
+
+WIRE = Path(__file__).parent.parent / "data" / "wire"
+BROKER = "broker-a"
+RETRY = "retry"
+"""What ``Desk.ask`` gives when the client is told to try again."""
+
+
+def recorded(name: str) -> Command:
+    """A recorded frame, by the name of its file without ``.bin``."""
+    return decode_command((WIRE / f"{name}.bin").read_bytes()[4:])
+
+
+class Desk:
+    """An ``Answers`` over a ``FakeArchive``, and one connection to it."""
+
+    def __init__(self, archive: Any = None, *, read_timeout_ms: int = 10_000, **options: object) -> None:
+        self.archive = archive or FakeArchive()
+        self.metrics = Metrics()
+        self.clock = ManualClock()
+        self.pool = ThreadPoolExecutor(2)
+        defaults = Settings()
+        settings = replace(
+            defaults,
+            source=replace(defaults.source, broker=BROKER, exclude_topics=("Excluded*",)),
+            gateway=replace(defaults.gateway, read_timeout_ms=read_timeout_ms, **options),  # type: ignore[arg-type]
+        )
+        self.floor: int | None = None
+        self.answers = Answers(
+            self.archive,
+            settings,
+            self.metrics,
+            self.clock,
+            self.pool,
+            floor=self._floor,
+            memory_bytes=10_000,
+        )
+        self.connection = ConnectionInfo(1, "10.0.0.9:50000", "10.0.0.1:10911", BROKER)
+
+    async def _floor(self, connection: ConnectionInfo) -> int | None:
+        return self.floor
+
+    def close(self) -> None:
+        """End the pool."""
+        self.pool.shutdown(cancel_futures=True)
+
+    def ask(self, request: Command, answer: Command) -> Command | str:
+        """As a session does it: wanted? passes? answered? What reaches the client; ``RETRY`` for an error."""
+        wanted = self.answers.wants(request)
+        self.answers.observe(request, self.connection)
+        if not wanted or self.answers.passes(request, _peeked(answer)):
+            return answer
+        try:
+            made = asyncio.run(self.answers.answer(request, answer, self.connection))
+        except TieredError:
+            return RETRY
+        if isinstance(made, NewBody):
+            return replace(answer, body=made.body)
+        return answer if made is None else made
+
+    def heartbeat(
+        self,
+        group: str,
+        topic: str,
+        expression: str = "*",
+        kind: str = "TAG",
+        *,
+        broadcast: bool = False,
+        version: int = 1,
+    ) -> None:
+        """The client subscribes."""
+        self.answers.observe(
+            heartbeat(group, topic, expression, kind, broadcast=broadcast, version=version), self.connection
+        )
+
+    def count(self, what: str, outcome: str) -> float:
+        """Answers counted so far."""
+        return self.metrics.value("tiered_cold_answers_total", what=what, outcome=outcome) or 0
+
+
+def _peeked(answer: Command) -> Command:
+    return replace(answer, body=bytes(answer.body[:PEEK_BYTES]))
+
+
+def heartbeat(
+    group: str,
+    topic: str,
+    expression: str = "*",
+    kind: str = "TAG",
+    *,
+    broadcast: bool = False,
+    version: int = 1,
+    short: bool = False,
+) -> Command:
+    """A client's heartbeat (34)."""
+    subscription = {
+        "topic": topic, "subString": expression, "expressionType": kind, "subVersion": version,
+        "classFilterMode": False, "tagsSet": [], "codeSet": [],
+    }  # fmt: skip
+    body = {
+        "clientID": "client-1",
+        "consumerDataSet": [
+            {
+                "groupName": group,
+                "messageModel": "BROADCASTING" if broadcast else "CLUSTERING",
+                "subscriptionDataSet": [] if short else [subscription],
+            }
+        ],
+        "producerDataSet": [],
+        "withoutSub": short,
+    }
+    return Command(34, body=json.dumps(body, separators=(",", ":")).encode())
+
+
+def pull(
+    topic: str = "T",
+    queue_id: int = 0,
+    offset: int = 0,
+    *,
+    code: int = 11,
+    count: int = 32,
+    subscription: str | None = "*",
+    kind: str = "TAG",
+    **more: str,
+) -> Command:
+    """A pull. ``subscription`` ``None``: as push consumers send it, without."""
+    ext = {
+        "consumerGroup": "G", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset),
+        "maxMsgNums": str(count), "sysFlag": "2" if subscription is None else "6", "commitOffset": "0",
+        "suspendTimeoutMillis": "15000", "subVersion": "1", "expressionType": kind, "bname": BROKER,
+    }  # fmt: skip
+    if subscription is not None:
+        ext["subscription"] = subscription
+    return Command(code, opaque=77, ext={**ext, **more}, version=513)
+
+
+def answered(
+    code: int, remark: str, following: int, low: int, high: int, *, body: bytes = b"", **more: str
+) -> Command:
+    """A broker's answer to a pull."""
+    ext = {
+        "nextBeginOffset": str(following), "minOffset": str(low), "maxOffset": str(high),
+        "suggestWhichBrokerId": "0", "topicSysFlag": "0", "groupSysFlag": "0",
+    }  # fmt: skip
+    return Command(code, 77, RESPONSE, remark, {**ext, **more}, body, 513)
+
+
+def too_small(low: int, high: int) -> Command:
+    """The answer that loses messages."""
+    return answered(21, "OFFSET_TOO_SMALL", low, low, high)
+
+
+def found(topic: str, queue_id: int, offsets: range, low: int, high: int) -> Command:
+    """A hit of the broker's own."""
+    body = b"".join(record(topic, queue_id, offset) for offset in offsets)
+    return answered(0, "FOUND", offsets.stop, low, high, body=body)
+
+
+def simple(code: int, remark: str | None = None, body: bytes = b"", **ext: str) -> Command:
+    """Any other answer."""
+    return Command(code, 77, RESPONSE, remark, dict(ext), body, 513)
+
+
+def asking(code: int, body: bytes = b"", **ext: str) -> Command:
+    """Any other request."""
+    return Command(code, 77, 0, None, {"bname": BROKER, **ext}, body, 513)
+
+
+def offsets_of(answer: Command | str, size_at: int = 0) -> list[int]:
+    """Queue offsets of the records in an answer's body."""
+    assert isinstance(answer, Command)
+    found_offsets, position, body = [], size_at, bytes(answer.body)
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big")
+        found_offsets.append(int.from_bytes(body[position + 20 : position + 28], "big"))
+        position += size
+    return found_offsets
+
+
+def fields(answer: Command | str) -> Mapping[str, str]:
+    """The answer's header fields."""
+    assert isinstance(answer, Command), answer
+    return answer.ext

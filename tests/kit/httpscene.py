@@ -1,0 +1,204 @@
+"""The HTTP pages on a real socket over a store in memory: the server's event loop runs in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiered.archive.entities import QueueState
+from tiered.archive.index import Located
+from tiered.clock import SystemClock
+from tiered.codec.message import Message, decode_message, encode_message
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.gateway.http import HttpLimits, HttpServer
+from tiered.gateway.httpanswers import Pages
+from tiered.metrics import Metrics
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
+from tiered.settings import Gateway
+
+
+@dataclass
+class FakeStore:
+    """Queues as lists of records; ``first`` is the offset of each list's first. ``trouble`` is called before every read."""
+
+    queues_held: dict[MessageQueue, list[bytes]] = field(default_factory=dict)
+    first: int = 0
+    examined_at_once: int = 1000
+    trouble: Callable[[str], None] = lambda verb: None
+    reads: int = 0
+
+    def add(self, topic: str, queue_id: int, messages: Sequence[Message]) -> None:
+        """Append messages to a queue."""
+        held = self.queues_held.setdefault(MessageQueue(topic, queue_id), [])
+        held += map(encode_message, messages)
+
+    def get_message(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> GetMessageResult:
+        self.reads += 1
+        self.trouble("get_message")
+        held = self.queues_held.get(MessageQueue(topic, queue_id))
+        asked, low = QueueOffset(offset), QueueOffset(self.first)
+        if held is None:
+            return GetMessageResult(
+                GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, asked, QueueOffset(0), QueueOffset(0)
+            )
+        high = QueueOffset(self.first + len(held))
+        if offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, high, low, high)
+        if offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        records: list[memoryview] = []
+        offsets: list[QueueOffset] = []
+        at, room = offset, 256 * 1024 if max_bytes is None else max_bytes
+        while at < high and len(records) < max_count and at - offset < self.examined_at_once:
+            record = memoryview(held[at - low])
+            room -= len(record)
+            if records and room < 0:
+                break
+            if row_filter is None or row_filter.accepts(record):
+                records.append(record)
+                offsets.append(QueueOffset(at))
+            at += 1
+        status = GetMessageStatus.FOUND if records else GetMessageStatus.NO_MATCHED_MESSAGE
+        return GetMessageResult(status, QueueOffset(at), low, high, tuple(records), tuple(offsets))
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
+        self.trouble("min_offset")
+        return QueueOffset(self.first) if MessageQueue(topic, queue_id) in self.queues_held else None
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> QueueOffset | None:
+        held = self.queues_held.get(MessageQueue(topic, queue_id))
+        if held is None:
+            return None
+        times = [decode_message(record).store_timestamp for record in held]
+        return QueueOffset(self.first + sum(1 for time in times if time < time_ms))
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        unique: bool = False,
+    ) -> list[Located]:
+        self.trouble("query")
+        found = []
+        for queue, held in self.queues_held.items():
+            for at, record in enumerate(held, self.first):
+                message = decode_message(record)
+                keys = (message.unique_key,) if unique else message.keys
+                late = begin_ms is None or message.store_timestamp >= begin_ms
+                early = end_ms is None or message.store_timestamp <= end_ms
+                if queue.topic == topic and key in keys and late and early:
+                    found.append(Located(queue, QueueOffset(at), 1, record, message))
+        return found[-max_count:]
+
+    def topics(self, *, system: bool = False) -> Iterator[str]:
+        self.trouble("topics")
+        return iter(sorted({q.topic for q in self.queues_held if system or not q.topic.startswith("SYS")}))
+
+    def queues(self, topic: str | None = None) -> Iterator[QueueState]:
+        for queue, held in sorted(self.queues_held.items()):
+            if topic in (None, queue.topic):
+                end = self.first + len(held)
+                times = (1000, 2000) if held else (None, None)
+                size = sum(map(len, held))
+                yield QueueState(queue, 1, 1, 1, self.first, end, size, 0, *times, len(held), size, 1)
+
+    def follow(self) -> bool:
+        self.trouble("follow")
+        return False
+
+
+@dataclass
+class Scene:
+    """A server that runs, and the ways to talk to it."""
+
+    host: str
+    port: int
+    metrics: Metrics
+
+    def connect(self, seconds: float = 10.0) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection((self.host, self.port), seconds)
+
+    def raw(self, sent: bytes, *, seconds: float = 10.0) -> bytes:
+        """Everything that comes back on one connection for these bytes; the sending side is closed after them."""
+        with self.connect(seconds) as connection:
+            with contextlib.suppress(OSError):
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                while piece := connection.recv(65536):
+                    received += piece
+            return received
+
+    def get(
+        self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers (lower case) and body of a page."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        try:
+            connection.request(method, path, headers=headers or {})
+            answer = connection.getresponse()
+            names = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, names, answer.read()
+        finally:
+            connection.close()
+
+    def json(self, path: str, *, status: int = 200, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """The JSON of a page that must have this status."""
+        found, names, body = self.get(path, headers=headers)
+        if found != status or not names["content-type"].startswith("application/json"):
+            raise AssertionError(f"{path}: {found} {names} {body[:500]!r}")
+        made: dict[str, Any] = json.loads(body)
+        return made
+
+
+@contextlib.contextmanager
+def serving(
+    store: FakeStore | Any,
+    *,
+    listen: str = "127.0.0.1:0",
+    token: str = "",
+    read_timeout_ms: int = 10_000,
+    limits: HttpLimits | None = None,
+) -> Iterator[Scene]:
+    """Run the pages over ``store`` until the block ends."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="http-scene")
+    thread.start()
+    metrics = Metrics()
+    settings = Gateway(http_listen=listen, http_token=token, read_timeout_ms=read_timeout_ms)
+    with ThreadPoolExecutor(4, "http-pages") as pool:
+        server = HttpServer(settings, Pages(store, SystemClock()), pool, metrics, limits or HttpLimits())
+        try:
+            asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+            yield Scene(*server.address, metrics)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(10)
+            loop.close()

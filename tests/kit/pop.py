@@ -1,0 +1,182 @@
+"""POP consumers: the real Java remoting client in POP mode, and the scene in which a POP group is far behind.
+
+``PopClient`` runs ``java/Pop.java``; ``produce`` sends numbered messages without a JVM; ``Behind`` is the scene: some messages
+consumed, many more sent and archived, then the broker deletes nearly all of its log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kit import cache
+from tests.kit.broker import Broker
+from tests.kit.client import read_lines
+from tests.kit.process import Child, ChildError, Scratch
+from tiered.clock import SystemClock
+from tiered.replay.client import RemotingClient, Request
+
+POP_SOURCE = cache.JAVA_DIRECTORY / "Pop.java"
+
+
+def pop_classes(version: str = cache.ROCKETMQ_5) -> Path:
+    """Where Pop.java is compiled to; compiles it if it is not there."""
+    home = cache.rocketmq_directory(version)
+    classes = home / f"pop-{hashlib.sha256(POP_SOURCE.read_bytes()).hexdigest()[:12]}"
+    if not classes.exists():
+        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+            command = [
+                "javac",
+                "-nowarn",
+                "-encoding",
+                "UTF-8",
+                "-cp",
+                f"{home / 'lib'}/*",
+                "-d",
+                f"{part}/classes",
+            ]
+            subprocess.run([*command, str(POP_SOURCE)], check=True, timeout=120, capture_output=True)
+            shutil.rmtree(classes, ignore_errors=True)
+            os.replace(f"{part}/classes", classes)
+    return classes
+
+
+@dataclass(slots=True)
+class Popping:
+    """A consumer that runs beside the test; what it took is in ``path``, a JSON line for each delivery."""
+
+    child: Child
+    path: Path
+    scratch: Scratch
+
+    def taken(self) -> list[dict[str, Any]]:
+        """Deliveries so far."""
+        return list(read_lines(self.path))
+
+    def wait(self, seconds: float = 180.0) -> list[dict[str, Any]]:
+        """Wait for its end; every delivery."""
+        try:
+            code = self.child.wait(seconds)
+        finally:
+            self.scratch.remove()
+        if code != 0:
+            raise ChildError(f"the POP client ended with {code}:\n{self.child.output()}")
+        return self.taken()
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.child.kill()
+        self.scratch.remove()
+
+
+class PopClient:
+    """Runs Pop.java against one broker."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self._broker = broker
+        self._directory = directory
+        self._numbers = itertools.count(1)
+
+    def mode(self, topic: str, group: str) -> None:
+        """Tell the broker that the group pops the topic."""
+        self.start("mode", topic=topic, group=group).wait(60)
+
+    def start(self, command: str, **options: object) -> Popping:
+        """Start a command of Pop.java."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        name = f"{command}-{next(self._numbers)}"
+        path = self._directory / f"{name}.jsonl"
+        scratch = Scratch(self._directory / f"{name}-tmp")
+        scratch.make()
+        jars = cache.rocketmq_directory(cache.ROCKETMQ_5) / "lib"
+        java = ["java", "-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java += ["--add-opens=java.base/java.util=ALL-UNNAMED", f"-Duser.home={self._directory}"]
+        java += [
+            "-Drocketmq.client.logLevel=WARN",
+            "-Drocketmq.client.rebalance.waitInterval=1000",
+            scratch.java_option,
+        ]
+        servers = {"namesrv": self._broker.name_server.address, "broker": self._broker.address, "out": path}
+        arguments = [f"{key}={value}" for key, value in {**servers, **options}.items()]
+        command_line = [*java, "-cp", f"{pop_classes()}:{jars}/*", "Pop", command, *arguments]
+        return Popping(Child(name, command_line, self._directory / f"{name}.out"), path, scratch)
+
+    def push(self, topic: str, group: str, **options: object) -> list[dict[str, Any]]:
+        """Consume until ``n`` messages came or none for ``idle`` seconds; every delivery."""
+        return self.start("push", topic=topic, group=group, **options).wait()
+
+
+def produce(address: str, topic: str, numbers: range, *, queues: int = 4, body_bytes: int = 500) -> None:
+    """Send messages ``seq`` = each of ``numbers`` round robin to the queues, tagged A, B, C in turn."""
+    client = RemotingClient(address, SystemClock(), timeout_seconds=20)
+    try:
+        for first in range(numbers.start, numbers.stop, 200):
+            batch = range(first, min(first + 200, numbers.stop))
+            answers = client.ask_all([_send(topic, n, n % queues, body_bytes) for n in batch])
+            codes = Counter(answer.code if answer is not None else None for answer in answers)
+            assert set(codes) == {0}, codes
+    finally:
+        client.close()
+
+
+def body_of(number: int, body_bytes: int) -> str:
+    """The body of message ``number``."""
+    return (f"message {number} " * (body_bytes // 8))[:body_bytes]
+
+
+def _send(topic: str, number: int, queue_id: int, body_bytes: int) -> Request:
+    properties = {
+        "seq": number,
+        "TAGS": "ABC"[number % 3],
+        "KEYS": f"k{number}",
+        "UNIQ_KEY": f"{topic}{number:08d}",
+    }
+    ext = {
+        "producerGroup": "kit", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+        "queueId": queue_id, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": number % 7,
+        "properties": "".join(f"{k}\x01{v}\x02" for k, v in properties.items()), "reconsumeTimes": 0,
+        "unitMode": False, "batch": False,
+    }  # fmt: skip
+    return Request(10, ext, body_of(number, body_bytes).encode())
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """What a group was given, all its clients together."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+        """More of it."""
+        self.lines += lines
+
+    @property
+    def numbers(self) -> Counter[int]:
+        """How often each message came."""
+        return Counter(line["seq"] for line in self.lines)
+
+    def missing(self, numbers: range) -> list[int]:
+        """Messages that never came."""
+        came = self.numbers
+        return [n for n in numbers if n not in came]
+
+    @property
+    def repeats(self) -> int:
+        """Deliveries beyond the first of each message."""
+        return sum(count - 1 for count in self.numbers.values())
+
+
+def dump(value: object) -> str:
+    """For messages of assertions."""
+    return json.dumps(value, indent=1, default=str)

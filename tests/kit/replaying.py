@@ -1,0 +1,165 @@
+"""Watch and drain in one thread, against the fake broker and an archive that is a dictionary; the clock moves when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kit.fakebroker import FakeBroker
+from tiered.clock import ManualClock
+from tiered.codec.message import Message, encode_message
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.metrics import Metrics
+from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+from tiered.replay.broker import Broker, BrokerFacts
+from tiered.replay.client import RemotingClient
+from tiered.replay.drain import Drain
+from tiered.replay.groups import Groups
+from tiered.replay.ledger import Ledger
+from tiered.replay.watch import Watch
+from tiered.settings import Replay
+
+S = GetMessageStatus
+
+
+@dataclass
+class FakeArchive:
+    """Records by (topic, queue id) and offset; what lies between two and is not there is a hole."""
+
+    records: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
+    reads: list[tuple[str, int, int, int]] = field(default_factory=list)
+    error: Exception | None = None
+
+    def put(self, topic: str, queue_id: int, offsets: range, **fields: Any) -> None:
+        """Messages with their offset as ``seq`` and tags A, B, C in turn."""
+        queue = self.records.setdefault((topic, queue_id), {})
+        for offset in offsets:
+            properties = {"seq": str(offset), "TAGS": "ABC"[offset % 3], "UNIQ_KEY": f"U{offset}"}
+            properties |= fields.get("properties", {})
+            others = {key: value for key, value in fields.items() if key != "properties"}
+            body = others.pop("body", b"body %d" % offset)
+            queue[offset] = encode_message(
+                Message(
+                    topic,
+                    queue_id,
+                    offset,
+                    offset * 1000,
+                    body,
+                    properties,
+                    born_timestamp=1000 + offset,
+                    **others,
+                )
+            )
+
+    def get_message(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> GetMessageResult:
+        """As the store answers."""
+        self.reads.append((topic, queue_id, offset, max_count))
+        if self.error is not None:
+            raise self.error
+        queue = self.records.get((topic, queue_id))
+        if not queue:
+            return _answer(S.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
+        low, high = min(queue), max(queue) + 1
+        if offset < low:
+            return _answer(S.OFFSET_TOO_SMALL, low, low, high)
+        if offset >= high:
+            return _answer(
+                S.OFFSET_OVERFLOW_ONE if offset == high else S.OFFSET_OVERFLOW_BADLY, high, low, high
+            )
+        if offset not in queue:
+            return _answer(S.OFFSET_FOUND_NULL, min(o for o in queue if o > offset), low, high)
+        taken, size, following = [], 0, offset
+        while following in queue and len(taken) < max_count:
+            record = memoryview(queue[following])
+            if row_filter is None or row_filter.accepts(record):
+                size += len(record)
+                if taken and max_bytes is not None and size > max_bytes:
+                    break
+                taken.append((QueueOffset(following), record))
+            following += 1
+        status = S.FOUND if taken else S.NO_MATCHED_MESSAGE
+        return GetMessageResult(
+            status, QueueOffset(following), QueueOffset(low), QueueOffset(high),
+            tuple(r for _, r in taken), tuple(o for o, _ in taken),
+        )  # fmt: skip
+
+
+def _answer(status: GetMessageStatus, following: int, low: int, high: int) -> GetMessageResult:
+    return GetMessageResult(status, QueueOffset(following), QueueOffset(low), QueueOffset(high))
+
+
+@dataclass
+class Bench:
+    """Everything, wired; ``watch.look()``, ``drain.step()`` and the clock are the test's."""
+
+    broker: FakeBroker
+    archive: FakeArchive
+    ledger: Ledger
+    groups: Groups
+    watch: Watch
+    drain: Drain
+    clock: ManualClock
+    metrics: Metrics
+    directory: Path
+    asking: Broker
+
+    def drained(self, most: int = 200) -> None:
+        """Drain until nothing is owed; every group takes what is there at once."""
+        for _ in range(most):
+            if not self.ledger.debts():
+                return
+            self.drain.step()
+            for topic in [t for t in self.broker.queues if t.startswith("%RETRY%")]:
+                group = topic[len("%RETRY%") :].partition("_")[0]
+                self.broker.committed[f"{topic}@{group}"] = {0: self.broker.queues[topic][0].maximum}
+            self.clock.advance(10)
+        raise AssertionError(self.ledger.debts())
+
+    def seqs(self, topic: str) -> list[int]:
+        """``seq`` of the messages that were sent to a topic, in order."""
+        return [int(stored.properties["seq"]) for stored in self.broker.sent(topic)]
+
+
+@contextmanager
+def bench(
+    path: Path,
+    *patterns: str,
+    broker: FakeBroker | None = None,
+    archive: FakeArchive | None = None,
+    **settings: Any,
+) -> Iterator[Bench]:
+    """A wired bench; ``settings`` of the replay section. A second one on the same path is a restart."""
+    with broker or FakeBroker() as fake:
+        clock, metrics = ManualClock(), Metrics()
+        clients = [RemotingClient(fake.address, clock, timeout_seconds=0.5) for _ in range(3)]
+        ledger, groups = Ledger(path, clock), Groups(patterns, clock)
+        ledger.open()
+        store = archive or FakeArchive()
+        watch = Watch(Broker(clients[0]), ledger, groups, path, clock, metrics, check=check)
+        drain = Drain(
+            Broker(clients[1]), ledger, groups, lambda: store, clock, metrics, Replay(**settings)  # type: ignore[arg-type, return-value]
+        )  # fmt: skip
+        try:
+            yield Bench(fake, store, ledger, groups, watch, drain, clock, metrics, path, Broker(clients[2]))
+        finally:
+            for client in clients:
+                client.close()
+            ledger.close()
+
+
+def check(facts: BrokerFacts) -> None:
+    """The broker that the fake one says it is."""
+    facts.require("DefaultCluster", "broker-a")

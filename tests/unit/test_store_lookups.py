@@ -1,0 +1,152 @@
+"""Times, keys and ids through the read facade, against the messages that were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.pipeline import PREPARED
+from tests.kit.readstore import Cold, cold
+from tiered.codec.message import Message
+from tiered.model import BoundaryType
+
+ALWAYS = (0, 1 << 60)
+
+
+@pytest.fixture(params=["inline", "in objects"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cold]:
+    """Three topics in five flushes; a key of every message of a queue, one of every fifth, one of its own."""
+    small = {"block_bytes": 4096} | ({"inline_bytes": 0} if request.param == "in objects" else {})
+    with cold(tmp_path, open_now=False, dispatch=small) as made:
+        for flush in range(5):
+            for number in range(40):
+                made.broker.time_ms += 7
+                made.broker.send(
+                    ("Orders", "Others")[number % 2], number % 4 // 2, b"%d-%d" % (flush, number) * 20,
+                    properties={"KEYS": f"all k{number % 5} f{flush}", "UNIQ_KEY": f"U{flush}-{number}"},
+                    sys_flag=PREPARED if number == 39 else 0,
+                )  # fmt: skip
+            made.archive()
+        made.open()
+        yield made
+
+
+def sent(scene: Cold, topic: str = "Orders") -> list[tuple[Message, bytes]]:
+    return [(m, raw) for m, raw in scene.broker.sent if m.topic == topic and not m.sys_flag]
+
+
+def test_the_newest_in_the_brokers_order(scene: Cold) -> None:
+    rows = sent(scene)
+    for key, wanted in (
+        ("all", rows),
+        ("k2", [r for r in rows if "k2" in r[0].keys]),
+        ("f3", [r for r in rows if "f3" in r[0].keys]),
+        ("absent", []),
+        ("", []),
+    ):
+        for count in (1, 3, 32, 1000):
+            found = scene.store.query_message("Orders", key, count, *ALWAYS)
+            assert [bytes(r) for r in found] == [raw for _, raw in wanted[-count:]]
+            found = [m.record for m in scene.store.query("Orders", key, count, oldest=True)]
+            assert found == [raw for _, raw in wanted[:count]]
+    assert scene.store.query_message("Orders", "all", 0, *ALWAYS) == []
+    assert scene.store.query_message("Orders", "all", -1, *ALWAYS) == []
+    assert scene.store.query_message("Nope", "all", 5, *ALWAYS) == []
+
+
+def test_in_a_range_of_time_both_ends_included(scene: Cold) -> None:
+    rows = sent(scene)
+    for first, last in ((0, 0), (3, 17), (40, 99), (10, 11)):
+        begin, end = rows[first][0].store_timestamp, rows[last][0].store_timestamp
+        found = scene.store.query_message("Orders", "all", 1000, begin, end)
+        assert [bytes(r) for r in found] == [raw for _, raw in rows[first : last + 1]]
+        inner = scene.store.query_message("Orders", "all", 1000, begin + 1, end - 1)
+        assert [bytes(r) for r in inner] == [raw for _, raw in rows[first + 1 : last]]
+        assert len(scene.store.query_message("Orders", "all", 2, begin, end)) == min(2, last - first + 1)
+    assert scene.store.query_message("Orders", "all", 5, 10, 5) == []
+
+
+def test_unique_keys(scene: Cold) -> None:
+    message, raw = sent(scene)[42]
+    assert message.unique_key is not None
+    (found,) = scene.store.query_message("Orders", message.unique_key, 32, *ALWAYS, unique=True)
+    assert bytes(found) == raw
+    assert scene.store.query_message("Orders", message.unique_key, 32, *ALWAYS) == [], "no key of the user's"
+    assert scene.store.query_message("Orders", "all", 32, *ALWAYS, unique=True) == []
+
+
+def test_a_common_key_does_not_read_everything(scene: Cold) -> None:
+    """The newest few are in the newest runs: no older block is fetched."""
+    scene.provider.calls.clear()
+    scene.store.query_message("Orders", "all", 4, *ALWAYS)
+    few = len(scene.provider.calls)
+    scene.provider.calls.clear()
+    scene.store.query_message("Orders", "all", 1000, *ALWAYS)
+    assert few < len(scene.provider.calls) / 2
+
+
+def test_every_record_by_its_place(scene: Cold) -> None:
+    for message, raw in scene.broker.sent:
+        found = scene.store.view_message(message.physical_offset)
+        assert found is not None
+        assert bytes(found) == raw, "prepared ones, too: the broker has them by id"
+    for wrong in (-1, 1, scene.broker.sent[7][0].physical_offset + 1, scene.broker.position, 1 << 62):
+        assert scene.store.view_message(wrong) is None
+    message = scene.broker.sent[3][0]
+    assert scene.store.locate(message.physical_offset, store_host=message.store_host) is not None
+    assert scene.store.locate(message.physical_offset, store_host="10.9.9.9:1") is None
+
+
+def test_a_view_by_place_costs_few_requests(scene: Cold) -> None:
+    message = sent(scene)[30][0]
+    scene.store.view_message(message.physical_offset)
+    scene.provider.calls.clear()
+    scene.store.view_message(message.physical_offset)
+    assert len(scene.provider.calls) <= 2, "physical offsets, then the block"
+
+
+def test_times_of_offsets(scene: Cold) -> None:
+    for queue in (0, 1):
+        rows = [m for m, _ in sent(scene) if m.queue_id == queue]
+        for message in rows:
+            assert scene.store.message_time("Orders", queue, message.queue_offset) == message.store_timestamp
+        assert scene.store.earliest_message_time("Orders", queue) == rows[0].store_timestamp
+        for offset in (-1, len(rows), 1 << 60):
+            assert scene.store.message_time("Orders", queue, offset) is None
+    assert scene.store.message_time("Nope", 0, 0) is None
+    assert scene.store.earliest_message_time("Nope", 0) is None
+
+
+def test_offsets_of_times(scene: Cold) -> None:
+    rows = [m for m, _ in sent(scene) if m.queue_id == 0]
+    for message in rows[::7]:
+        for boundary in BoundaryType:
+            at = message.store_timestamp
+            assert scene.store.offset_by_time("Orders", 0, at, boundary) == message.queue_offset
+            assert scene.store.offset_by_time("Orders", 0, at - 1, boundary) == message.queue_offset
+    end = rows[-1].queue_offset + 1
+    assert scene.store.offset_by_time("Orders", 0, rows[-1].store_timestamp + 1) == end
+    assert scene.store.offset_by_time("Orders", 0, -5) == 0
+    assert scene.store.offset_by_time("Nope", 0, 0) is None
+    assert scene.store.offset_by_time("Orders", -1, 0) is None
+
+
+def test_times_that_go_back_inside_a_queue(tmp_path: Path) -> None:
+    """A broker's clock was set back: the first offset at or after a time is still the first."""
+    with cold(tmp_path, open_now=False) as scene:
+        for time_ms in (50, 70, 60, 60, 90, 20, 20, 100):
+            scene.broker.send("T", store_timestamp=time_ms)
+        scene.archive()
+        scene.open()
+        for time_ms, lower, upper in (
+            (20, 0, 0),
+            (60, 1, 1),
+            (71, 4, 4),
+            (90, 4, 4),
+            (95, 7, 7),
+            (101, 8, 8),
+        ):
+            assert scene.store.offset_by_time("T", 0, time_ms) == lower
+            assert scene.store.offset_by_time("T", 0, time_ms, BoundaryType.UPPER) == upper

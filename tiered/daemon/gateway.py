@@ -1,0 +1,194 @@
+"""The gateway's process: fronts, answers, archive, pages. A process of its own and a plain reader of the archive.
+
+The order of opening: the local lock, the fronts' ports, the pages; the archive last and in the background, so that hot traffic
+flows whatever it does. Threads: the event loop (the calling thread), ``archive``, ``web``, a pool ``answer`` for questions that
+block, and the store's own pools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from tiered.archive.writer import ensure_directory
+from tiered.clock import Clock, SystemClock
+from tiered.daemon.config import Loaded
+from tiered.daemon.lock import StateLock
+from tiered.daemon.memory import keep_freed_memory
+from tiered.daemon.notify import Notifier
+from tiered.daemon.signals import Signals
+from tiered.daemon.web import Pages, WebServer
+from tiered.gateway.answers import Answers
+from tiered.gateway.app import GatewayApp
+from tiered.gateway.base import ConnectionInfo
+from tiered.gateway.floor import Floors
+from tiered.gateway.http import HttpServer
+from tiered.gateway.httpanswers import Pages as ArchivePages
+from tiered.gateway.late import LateArchive
+from tiered.gateway.upstream import split_address
+from tiered.metrics import Metrics
+from tiered.service import Service
+from tiered.settings import Settings, Web
+from tiered.store import MessageStore
+
+log = logging.getLogger("tiered.gateway")
+
+WEB_PORT_FILE = "gateway-web-port"
+DIRECTORY = "gateway"
+SILENT_SECONDS = 30.0
+
+
+def run_gateway(loaded: Loaded, env: Mapping[str, str]) -> int:
+    """Serve until a signal; the exit code."""
+    keep_freed_memory()
+    clock, stop = SystemClock(), threading.Event()
+    with ExitStack() as stack:
+        process = GatewayProcess(loaded.settings, clock, Metrics(), Notifier.from_environment(env))
+        stack.enter_context(Signals(stop, clock, on_first=process.stopping))
+        process.open(stack)
+        asyncio.run(process.serve())
+    return 0
+
+
+def state_directory(settings: Settings) -> Path | None:
+    """Where the gateway keeps its lock and its ports; ``None`` without a place."""
+    if settings.gateway.state_directory:
+        return Path(settings.gateway.state_directory)
+    return Path(settings.state_directory) / DIRECTORY if settings.state_directory else None
+
+
+class GatewayProcess:
+    """One gateway. ``open`` makes every part but binds nothing, ``serve`` binds and runs on the calling thread's event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, notifier: Notifier) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._notifier = notifier
+        self._state = state_directory(settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._stopped = False
+        self._beaten = clock.monotonic()
+        self._app: GatewayApp
+        self._pool: ThreadPoolExecutor
+        open_store = partial(_open_store, settings, clock, metrics)
+        self._archive = LateArchive(open_store, settings.fetch)
+
+    def open(self, stack: ExitStack) -> None:
+        """Take the lock and make the parts. Raises ``Invalid`` for settings, ``Refused`` if another gateway has the lock."""
+        settings = self._settings
+        if self._state is not None:
+            ensure_directory(self._state, "gateway.state_directory")
+            stack.enter_context(StateLock(self._state))
+        else:
+            log.warning("the ports given to brokers are not remembered: gateway.state_directory is not set")
+        self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
+        stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        stack.callback(self._archive.close)
+        answers = Answers(
+            self._archive.store, settings, self._metrics, self._clock, self._pool, floor=self._floor
+        )
+        self._app = GatewayApp(settings.gateway, self._clock, self._metrics, answers, self._state)
+        self._floors = Floors(self._app.brokers.ask, self._clock)
+        self._background(stack, "archive", Service("archive", self._archive.step, self._clock))
+        self._web(stack)
+
+    async def serve(self) -> None:
+        """Bind, and serve until ``stopping`` is called."""
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._stopped:
+            return
+        pages = await self._http()
+        self._app.open()
+        self._notifier.ready("serving")
+        watchdog = asyncio.create_task(self._beat())
+        try:
+            await self._app.run(self._stop)
+        finally:
+            watchdog.cancel()
+            if pages is not None:
+                await pages.close()
+        log.info("the gateway has stopped")
+
+    def stopping(self, name: str) -> None:
+        """The first signal, on a thread of its own."""
+        log.info("stopping: connections are being ended; a second signal gives up", extra={"signal": name})
+        self._notifier.stopping()
+        self._stopped = True
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _http(self) -> HttpServer | None:
+        """The read-only pages for people and tools."""
+        if not self._settings.gateway.http_listen:
+            return None
+        pages = ArchivePages(self._archive.store, self._clock)
+        server = HttpServer(self._settings.gateway, pages, self._pool, self._metrics)
+        await server.start()
+        log.info("archive pages", extra={"address": "http://{}:{}".format(*server.address)})
+        return server
+
+    async def _beat(self) -> None:
+        """Tell the service manager that the event loop turns."""
+        while True:
+            self._beaten = self._clock.monotonic()
+            self._notifier.watchdog()
+            await asyncio.sleep(1.0)
+
+    async def _floor(self, connection: ConnectionInfo) -> int | None:
+        return await self._floors.floor(connection)
+
+    def _background(self, stack: ExitStack, name: str, service: Service) -> None:
+        service.start()
+        stack.callback(service.join, 2.0)
+        stack.callback(service.stop)
+
+    def _web(self, stack: ExitStack) -> None:
+        """Health and metrics; the port is written to the state directory."""
+        listen = self._settings.gateway.web_listen
+        if not listen:
+            return
+        host, port = split_address(listen, key="gateway.web_listen")
+        pages = Pages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
+        server = WebServer(Web(host, port), pages, self._clock)
+        server.open()
+        stack.callback(server.close)
+        if self._state is not None:
+            file = self._state / WEB_PORT_FILE
+            file.write_text(f"{server.address[1]}\n")
+            stack.callback(lambda: file.unlink(missing_ok=True))
+        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
+        self._background(stack, "web", Service("web", server.step, self._clock))
+
+    def _live(self) -> tuple[bool, str]:
+        silent = self._clock.monotonic() - self._beaten
+        if silent > SILENT_SECONDS:
+            return False, f"the event loop has not turned for {silent:.0f} s"
+        return True, "live"
+
+    def _ready(self) -> tuple[bool, str]:
+        """Ready to pass traffic; the archive may be away: taking the gateway out of service would cut hot traffic too."""
+        ready, why = self._app.ready()
+        problem = self._archive.problem
+        return ready, why if problem is None else f"{why}; the archive cannot be read: {problem}"
+
+    def _expose(self) -> bytes:
+        self._app.publish()
+        self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
+        self._metrics.ready.set(1 if self._app.ready()[0] else 0)
+        return self._metrics.expose()
+
+    def _status(self) -> Mapping[str, object]:
+        ready, why = self._ready()
+        return {"ready": ready, "said": why, "archive": self._archive.problem or "open", **self._app.status()}
+
+
+def _open_store(settings: Settings, clock: Clock, metrics: Metrics, stack: ExitStack) -> MessageStore:
+    return MessageStore.open(settings, clock, metrics, stack=stack, name="gateway", wait_for_archive=True)

@@ -1,0 +1,125 @@
+"""One answer in the making: records picked out of loaded blocks, within the reader's limits."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.fetch.base import Fetched, RowFilter
+from tiered.fetch.block import LoadedBlock
+from tiered.model import QueueOffset
+
+
+class Answer:
+    """Takes records until a limit is met; at least one, however large.
+
+    What is taken does not keep its block alive unless it is most of it: an answer's memory is at most twice its bytes.
+    """
+
+    def __init__(self, max_count: int, max_bytes: int, row_filter: RowFilter | None) -> None:
+        self._max_count = max(1, max_count)
+        self._max_bytes = max_bytes
+        self._filter = row_filter
+        self._records: list[memoryview] = []
+        self._offsets: list[QueueOffset] = []
+        self._examined = 0
+        self.size = 0
+        """Bytes of the records taken."""
+        self.full = False
+        """Whether a limit was met."""
+
+    @property
+    def left_count(self) -> int:
+        """Records that may still be taken."""
+        return 0 if self.full else self._max_count - len(self._records)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that may still be taken."""
+        return 0 if self.full else self._max_bytes - self.size
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def skip(self, rows: int) -> None:
+        """Rows that the filter refused by their columns."""
+        self._examined += rows
+
+    def take(
+        self, block: LoadedBlock, offset: int, end: int, candidates: npt.NDArray[np.bool_] | None
+    ) -> int:
+        """Records that own queue offsets in [``offset``, ``end``), as far as they fit; where to go on.
+
+        ``candidates``: per row of the block, false means refused already; ``None``: none is.
+        """
+        low, high = block.rows_between(offset, end)
+        if low >= high:
+            return min(end, block.end_offset)
+        if self._filter is None:
+            stop = self._take_all(block, low, high)
+        else:
+            stop = self._take_accepted(block, low, high, candidates)
+        self._examined += stop - low
+        if stop < high:
+            self.full = True
+            return block.offset_of(stop)
+        self.full = len(self._records) >= self._max_count
+        return min(end, block.end_offset)
+
+    def finish(self, next_offset: int) -> Fetched:
+        """The answer."""
+        return Fetched(tuple(self._records), tuple(self._offsets), QueueOffset(next_offset), self._examined)
+
+    def _take_all(self, block: LoadedBlock, low: int, high: int) -> int:
+        high = min(high, low + self._max_count - len(self._records))
+        base = int(block.edges[low])
+        bounds = (block.edges[low : high + 1] - base).tolist()
+        fit = bisect_right(bounds, self._max_bytes - self.size) - 1
+        if fit <= 0:
+            if self._records:
+                return low
+            fit = 1
+        high = low + fit
+        del bounds[fit + 1 :]
+        data = memoryview(block.data)[base : base + bounds[-1]]
+        if 2 * len(data) < len(block.data):
+            data = memoryview(bytes(data))
+        self._records += map(data.__getitem__, map(slice, bounds[:-1], bounds[1:]))
+        if block.offsets is None:
+            first = block.first_offset + low
+            self._offsets += map(QueueOffset, range(first, first + fit))
+        else:
+            self._offsets += map(QueueOffset, block.offsets[low:high].tolist())
+        self.size += len(data)
+        return high
+
+    def _take_accepted(
+        self, block: LoadedBlock, low: int, high: int, candidates: npt.NDArray[np.bool_] | None
+    ) -> int:
+        rows = (
+            range(low, high) if candidates is None else (np.flatnonzero(candidates[low:high]) + low).tolist()
+        )
+        data = memoryview(block.data)
+        assert self._filter is not None
+        accepts = self._filter.accepts
+        edges = block.edges
+        found: list[tuple[int, memoryview]] = []
+        size, stop = 0, high
+        for row in rows:
+            record = data[edges[row] : edges[row + 1]]
+            if not accepts(record):
+                continue
+            held = len(self._records) + len(found)
+            if held >= self._max_count or (held and self.size + size + len(record) > self._max_bytes):
+                stop = row
+                break
+            found.append((row, record))
+            size += len(record)
+        copy = 2 * size < len(data)
+        for row, record in found:
+            self._records.append(memoryview(bytes(record)) if copy else record)
+            self._offsets.append(QueueOffset(block.offset_of(row)))
+        self.size += size
+        return stop

@@ -1,0 +1,212 @@
+"""Reading a queue from the archive: from memory where it can, in one request where it cannot, ahead of who reads on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+from cachetools import LRUCache
+
+from tiered.archive.objects import ObjectReader
+from tiered.archive.state import ArchiveState
+from tiered.clock import Clock
+from tiered.errors import TieredError
+from tiered.fetch.ahead import ReadAhead, Reader
+from tiered.fetch.answer import Answer
+from tiered.fetch.base import Expiry, Fetched, PlainExpiry, ReaderId, RowFilter
+from tiered.fetch.block import LoadedBlock
+from tiered.fetch.budget import Budget
+from tiered.fetch.cache import BlockCache
+from tiered.fetch.course import Course
+from tiered.fetch.disk import DiskTier
+from tiered.fetch.loader import Loader
+from tiered.fetch.trip import Tools, Trip
+from tiered.metrics import Metrics
+from tiered.model import MessageQueue
+from tiered.provider.base import Provider
+from tiered.settings import Fetch
+
+SWEEP_SECONDS = 1.0
+
+
+class Fetcher:
+    """Records of queues. Thread-safe; constructing it does no I/O.
+
+    ``pool`` runs the requests and has at least ``settings.threads`` threads of its own. Readers are told apart by group, client
+    and queue. Errors of a read: ``Unavailable``, ``NotFound`` (an object is gone: the state is too old, or it was lost) and
+    ``Corrupt`` (key and position of a damaged block or table); each only when not a single record could be had before it.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        objects: ObjectReader,
+        settings: Fetch,
+        clock: Clock,
+        *,
+        pool: Executor,
+        metrics: Metrics,
+        expiry: Expiry | None = None,
+    ) -> None:
+        self._objects = objects
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._expiry = expiry or PlainExpiry(settings.cache_expiry_ms / 1000)
+        self.cache = BlockCache(settings.budget_bytes, self._expiry, clock.monotonic)
+        self.budget = Budget(settings.budget_bytes, self.cache.evict)
+        self.disk = (
+            DiskTier(Path(settings.disk_directory), settings.disk_bytes) if settings.disk_directory else None
+        )
+        self._loader = Loader(
+            provider, objects, self.cache, self.budget, self.disk, pool, settings.threads, metrics
+        )
+        self._ahead = ReadAhead(
+            objects,
+            self._loader,
+            self.cache,
+            request_bytes=min(settings.request_bytes, self.budget.ahead_limit_bytes // 4),
+            enabled=settings.read_ahead,
+        )
+        self._tools = Tools(
+            objects, self._loader, self.cache, self._ahead, settings, self.budget.limit_bytes, metrics
+        )
+        self._readers: LRUCache[tuple[ReaderId, MessageQueue], Reader] = LRUCache(settings.positions)
+        self._lock = threading.Lock()
+        self._swept_at = clock.monotonic()
+        self._wasted_bytes = 0
+
+    def read(
+        self,
+        state: ArchiveState,
+        reader: ReaderId,
+        queue: MessageQueue,
+        generation: int,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        row_filter: RowFilter | None = None,
+    ) -> Fetched:
+        """Records of ``queue`` from queue offset ``offset`` on; the caller's thread, never one of the pool's, waits and works.
+
+        At most ``max_count`` and ``max_bytes``, but at least one record if one is there. An inner batch that contains
+        ``offset`` comes whole. With a filter a read may come back empty before the end, when it has looked at enough: go on
+        at ``next_offset``.
+        """
+        course = Course(state, queue, generation, row_filter)
+        steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
+        try:
+            while True:
+                next(steps).exception()  # waits; the read itself asks for the result
+        except StopIteration as done:
+            fetched: Fetched = done.value
+            return fetched
+
+    def read_async(
+        self,
+        state: ArchiveState,
+        reader: ReaderId,
+        queue: MessageQueue,
+        generation: int,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        row_filter: RowFilter | None = None,
+    ) -> Future[Fetched]:
+        """``read`` without a waiting thread: what is in memory is answered before this returns, the pool does the rest.
+
+        Runs are looked up in ``state`` here and in the pool.
+        """
+        course = Course(state, queue, generation, row_filter)
+        steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
+        answer: Future[Fetched] = Future()
+        answer.set_running_or_notify_cancel()
+        _drive(steps, answer)
+        return answer
+
+    def close(self) -> None:
+        """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
+        self._loader.close()
+        self.budget.release(self.cache.clear())
+
+    def refresh_metrics(self) -> None:
+        """Set the gauges, for whoever shows them; reads do it about once a second."""
+        with self._lock:
+            wasted = self.cache.wasted_bytes
+            self._metrics.wasted_bytes.inc(wasted - self._wasted_bytes)
+            self._wasted_bytes = wasted
+        self._metrics.fetch_budget_bytes.set(self.budget.used_bytes)
+        self._metrics.fetch_cache_bytes.set(self.cache.used_bytes)
+        if self.disk is not None:
+            self._metrics.fetch_disk_bytes.set(self.disk.used_bytes)
+            self._metrics.fetch_disk_errors.set(self.disk.errors)
+
+    # ---- one read
+
+    def _read(
+        self, course: Course, who: ReaderId, offset: int, answer: Answer, max_bytes: int
+    ) -> Generator[Future[Any], None, Fetched]:
+        begin = max(0, offset)
+        reader = self._reader(who, course.queue)
+        reads_on = reader.begin(course.generation, begin)
+        trip = Trip(self._tools, course, reader, answer, begin, reads_on=reads_on, max_bytes=max_bytes)
+        try:
+            yield from trip.go()
+        except TieredError as e:
+            if trip.at == begin:
+                raise e.with_traceback(None) from None
+        at = trip.at if trip.inside_run else course.hole_after(trip.at)
+        reader.end(begin, at)
+        now = self._clock.monotonic()
+        self._expiry.observe(who, course.queue, at, now, begin=begin)
+        self._tidy(trip.passed, now)
+        if trip.reads_on:
+            self._ahead.top_up(reader, course, at, 0, reads_on=True)
+        return answer.finish(at)
+
+    def _reader(self, who: ReaderId, queue: MessageQueue) -> Reader:
+        with self._lock:
+            found = self._readers.get((who, queue))
+            if found is None:
+                found = self._readers[who, queue] = Reader(self.budget.ahead_limit_bytes // 2)
+            return found
+
+    def window_bytes(self, who: ReaderId, queue: MessageQueue) -> int | None:
+        """A reader's read-ahead window; ``None`` for one that is not known."""
+        with self._lock:
+            found = self._readers.get((who, queue))
+        return None if found is None else found.window()[0]
+
+    def _tidy(self, passed: list[LoadedBlock], now: float) -> None:
+        freed = sum(self.cache.review(block.key) for block in passed)
+        with self._lock:
+            due = now - self._swept_at >= SWEEP_SECONDS
+            if due:
+                self._swept_at = now
+        if due:
+            freed += self.cache.sweep()
+            self.refresh_metrics()
+        self.budget.release(freed)
+
+
+def _drive(steps: Generator[Future[Any], None, Fetched], answer: Future[Fetched]) -> None:
+    """Go on with a read whenever what it waits for is there."""
+
+    def go_on(_: object) -> None:
+        try:
+            waiting = next(steps)
+            while waiting.done():
+                waiting = next(steps)
+        except StopIteration as done:
+            answer.set_result(done.value)
+        except BaseException as e:  # noqa: BLE001 - whatever it is belongs to whoever reads
+            answer.set_exception(e)
+        else:
+            waiting.add_done_callback(go_on)
+
+    go_on(None)

@@ -1,0 +1,66 @@
+"""One load for many askers: work under way by name, so that who comes second waits for the first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from tiered.fetch.lanes import Job
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class Flight(Generic[T]):
+    """Work under way for all of ``names``. ``future`` gives what it brought, or its error. ``job`` is its place in the lanes,
+    once its memory was granted."""
+
+    names: tuple[Hashable, ...]
+    foreground: bool
+    future: Future[T] = field(default_factory=Future)
+    job: Job | None = None
+
+
+class Flights:
+    """The flights of a loader. Thread-safe.
+
+    ``known`` is asked under the lock whether a name needs no flight any more (it is in the cache by now); a load
+    must therefore put what it brought into the cache *before* it leaves.
+    """
+
+    def __init__(self, known: Callable[[Hashable], bool]) -> None:
+        self._known = known
+        self._lock = threading.Lock()
+        self._by_name: dict[Hashable, Flight[Any]] = {}
+
+    def find(self, name: Hashable) -> Flight[Any] | None:
+        """The flight that will bring ``name``."""
+        return self._by_name.get(name)
+
+    def enter(self, names: tuple[Hashable, ...], *, foreground: bool) -> Flight[Any] | None:
+        """A new flight for the leading ``names`` that nobody brings and that are not known. ``None`` if that is none of them:
+        look again."""
+        with self._lock:
+            free: list[Hashable] = []
+            for name in names:
+                if name in self._by_name or self._known(name):
+                    break
+                free.append(name)
+            if not free:
+                return None
+            flight: Flight[Any] = Flight(tuple(free), foreground)
+            self._by_name.update(dict.fromkeys(free, flight))
+            return flight
+
+    def leave(self, flight: Flight[Any]) -> None:
+        """The flight is over: its names may be asked for anew."""
+        with self._lock:
+            for name in flight.names:
+                if self._by_name.get(name) is flight:
+                    del self._by_name[name]
+
+    def __len__(self) -> int:
+        return len(self._by_name)

@@ -1,0 +1,114 @@
+"""Two lanes into one pool: foreground requests first; read-ahead in the rest, and never in all of its threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """Work for a pool thread. ``run`` must not raise; it is told whether to work at all: false when the lanes were closed."""
+
+    run: Callable[[bool], None]
+    foreground: bool
+
+
+class Lanes:
+    """Runs at most ``slots`` jobs at once in ``pool``. Thread-safe; a job may submit jobs."""
+
+    def __init__(self, pool: Executor, slots: int) -> None:
+        self._pool = pool
+        self._slots = slots
+        self._ahead_slots = max(1, slots - max(1, slots // 4))
+        self._lock = threading.Lock()
+        self._front: deque[Job] = deque()
+        self._back: dict[Job, None] = {}
+        self._running = 0
+        self._running_ahead = 0
+        self._closed = False
+
+    def submit(self, job: Job) -> None:
+        """Put a job in its lane. After ``close`` it is told so at once, here."""
+        with self._lock:
+            closed, start = self._closed, None
+            if not closed:
+                if job.foreground:
+                    self._front.append(job)
+                else:
+                    self._back[job] = None
+                start = self._start()
+        if closed:
+            job.run(False)
+        elif start is not None:
+            self._launch(start)
+
+    def promote(self, job: Job) -> None:
+        """A foreground reader waits for this read-ahead: let it pass, if it still is in line."""
+        with self._lock:
+            if self._back.pop(job, job) is not None:
+                return
+            job.foreground = True
+            self._front.append(job)
+            start = self._start()
+        if start is not None:
+            self._launch(start)
+
+    def close(self) -> None:
+        """Tell what is in line that it will not run; take no more."""
+        with self._lock:
+            self._closed = True
+            left = [*self._front, *self._back]
+            self._front.clear()
+            self._back.clear()
+        for job in left:
+            job.run(False)
+
+    def _launch(self, job: Job) -> None:
+        try:
+            place = self._pool.submit(self._work, job)
+        except RuntimeError:  # the pool was shut down before us
+            self._cancelled(job)
+        else:
+            place.add_done_callback(lambda done: self._cancelled(job) if done.cancelled() else None)
+
+    def _cancelled(self, job: Job) -> None:
+        self.close()
+        with self._lock:
+            self._leave(job)
+            self._running -= 1
+        job.run(False)
+
+    def _work(self, job: Job) -> None:
+        following: Job | None = job
+        while following is not None:
+            following.run(True)
+            with self._lock:
+                self._leave(following)
+                following = self._take()
+                if following is None:
+                    self._running -= 1
+
+    def _start(self) -> Job | None:
+        """The job for one more thread, if there may be one."""
+        job = self._take() if self._running < self._slots else None
+        if job is not None:
+            self._running += 1
+        return job
+
+    def _leave(self, job: Job) -> None:
+        if not job.foreground:
+            self._running_ahead -= 1
+
+    def _take(self) -> Job | None:
+        if self._front:
+            return self._front.popleft()
+        if self._back and self._running_ahead < self._ahead_slots:
+            job = next(iter(self._back))
+            del self._back[job]
+            self._running_ahead += 1
+            return job
+        return None

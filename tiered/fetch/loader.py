@@ -1,0 +1,333 @@
+"""Blocks and tables into memory: budget first, one request for many askers, everything checked, damage reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from tiered.archive.entities import ObjectState
+from tiered.archive.objects import ObjectReader
+from tiered.codec.block import BlockTable
+from tiered.codec.directory import Directory
+from tiered.codec.sections import SectionKind
+from tiered.errors import Corrupt, TieredError, Unavailable
+from tiered.fetch.block import BlockKey, BlockRef, LoadedBlock, check_block
+from tiered.fetch.budget import Budget
+from tiered.fetch.cache import BlockCache, Owner
+from tiered.fetch.disk import DiskTier
+from tiered.fetch.flight import Flight, Flights
+from tiered.fetch.lanes import Job, Lanes
+from tiered.metrics import Metrics
+from tiered.provider.base import Provider
+
+Loaded = Mapping[BlockKey, LoadedBlock | TieredError]
+"""What a flight of blocks brought: each block, or why it could not be had."""
+
+TABLE_OVERHEAD_BYTES = 64 * 1024
+"""Charged for a table under way beside its bytes: what it decodes to is not known before."""
+
+T = TypeVar("T")
+
+
+class Backer(Owner, Protocol):
+    """An owner that also hears how the store took its loads."""
+
+    def pushed_back(self, stamp: int) -> None:
+        """The store refused a load made under ``stamp``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One request: neighbouring blocks of one object."""
+
+    refs: tuple[BlockRef, ...]
+    owner: Backer | None
+    stamp: int
+    charge: int
+
+    @property
+    def for_later(self) -> bool:
+        """Whether somebody's read-ahead asked for it."""
+        return self.owner is not None
+
+
+class Loader:
+    """Thread-safe. Requests run in ``pool``, at most ``threads`` at once."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        objects: ObjectReader,
+        cache: BlockCache,
+        budget: Budget,
+        disk: DiskTier | None,
+        pool: Executor,
+        threads: int,
+        metrics: Metrics,
+    ) -> None:
+        self._provider = provider
+        self._objects = objects
+        self._cache = cache
+        self._budget = budget
+        self._disk = disk
+        self._lanes = Lanes(pool, threads)
+        self._flights = Flights(cache.__contains__)
+        self._metrics = metrics
+        self._closed = False
+
+    # ---- blocks
+
+    def find(self, key: BlockKey) -> Flight[Loaded] | None:
+        """The flight that brings a block, if one is under way."""
+        return self._flights.find(key)
+
+    def demand(self, refs: Sequence[BlockRef]) -> Future[Loaded] | None:
+        """Load neighbouring blocks for a reader that waits: the leading ones that nobody loads yet; or, if the first is under
+        way, that flight, hurried. ``None``: the first one is in the cache by now."""
+        key = refs[0].key
+        flying = self._flights.find(key)
+        if flying is not None:
+            return self._hurry(flying)
+        flight = self._flights.enter(tuple(ref.key for ref in refs), foreground=True)
+        if flight is None:
+            flying = self._flights.find(key)
+            return None if flying is None else self._hurry(flying)
+        load = _load(refs[: len(flight.names)], None, 0)
+        self._budget.request(load.charge, lambda: self._fly(flight, load))
+        return flight.future
+
+    def ahead(self, refs: Sequence[BlockRef], owner: Backer, stamp: int) -> bool:
+        """Load neighbouring blocks for later, as far as nobody does yet. False when there is no memory for it now."""
+        load = _load(refs, owner, stamp)
+        if self._closed or not self._budget.try_ahead(load.charge):
+            return False
+        flight = self._flights.enter(tuple(ref.key for ref in refs), foreground=False)
+        if flight is None:
+            self._budget.settle(load.charge, ahead=True)
+            return True
+        if len(flight.names) < len(refs):
+            shorter = _load(refs[: len(flight.names)], owner, stamp)
+            self._budget.settle(load.charge - shorter.charge, ahead=True)
+            load = shorter
+        self._fly(flight, load)
+        return True
+
+    def _hurry(self, flight: Flight[T]) -> Future[T]:
+        flight.foreground = True
+        if flight.job is not None:
+            self._lanes.promote(flight.job)
+        return flight.future
+
+    def _fly(self, flight: Flight[Loaded], load: _Load) -> None:
+        self._launch(flight, lambda alive: self._bring(flight, load, alive=alive))
+
+    def _launch(self, flight: Flight[Any], run: Callable[[bool], None]) -> None:
+        job = flight.job = Job(run, flight.foreground)
+        self._lanes.submit(job)
+        if flight.foreground:  # hurried meanwhile
+            self._lanes.promote(job)
+
+    def _bring(self, flight: Flight[Loaded], load: _Load, *, alive: bool) -> None:
+        found: dict[BlockKey, LoadedBlock | TieredError] = {}
+        fresh: list[tuple[str, memoryview]] = []
+        kept = 0
+        try:
+            _check_alive(alive)
+            self._fetch(load, found, fresh)
+            kept = self._keep(load, found)
+        except BaseException as e:  # noqa: BLE001 - a mistake of ours must reach those who wait, not die in a pool
+            self._flights.leave(flight)
+            flight.future.set_exception(e)
+        else:
+            self._flights.leave(flight)  # after the cache has it: see Flights
+            flight.future.set_result(found)
+        if self._disk is not None:
+            for name, stored in fresh:
+                self._disk.put(name, stored)
+        fresh.clear()
+        self._budget.settle(load.charge, kept, ahead=load.for_later)
+
+    def _keep(self, load: _Load, found: Loaded) -> int:
+        kept = 0
+        for ref in load.refs:
+            block = found[ref.key]
+            if isinstance(block, LoadedBlock):
+                kept += self._cache.put(
+                    block,
+                    owner=load.owner,
+                    stamp=load.stamp,
+                    stored_length=ref.stored_length,
+                    read=not load.for_later,
+                )
+        return kept
+
+    def _fetch(
+        self,
+        load: _Load,
+        found: dict[BlockKey, LoadedBlock | TieredError],
+        fresh: list[tuple[str, memoryview]],
+    ) -> None:
+        """Everything of ``load``, from disk or store. Errors become part of what was found."""
+        missing: list[BlockRef] = []
+        for ref in load.refs:
+            block = self._from_disk(ref)
+            if block is None:
+                missing.append(ref)
+            else:
+                found[ref.key] = block
+        for refs in _neighbours(missing):
+            try:
+                self._request(refs, load, found, fresh)
+            except TieredError as e:
+                if isinstance(e, Unavailable) and load.owner is not None:
+                    load.owner.pushed_back(load.stamp)
+                found.update({ref.key: e for ref in refs})
+
+    def _request(
+        self,
+        refs: Sequence[BlockRef],
+        load: _Load,
+        found: dict[BlockKey, LoadedBlock | TieredError],
+        fresh: list[tuple[str, memoryview]],
+    ) -> None:
+        """One ranged GET."""
+        key = self._objects.key_of(refs[0].item)
+        begin, end = refs[0].position, refs[-1].end_position
+        data = memoryview(self._provider.get(key, begin, end - begin).data)
+        self._metrics.fetched_bytes.labels("ahead" if load.for_later else "demand").inc(len(data))
+        for ref in refs:
+            stored = data[ref.position - begin : ref.end_position - begin]
+            try:
+                found[ref.key] = check_block(ref, stored, key=key)
+            except Corrupt as e:
+                self._metrics.damaged_blocks.inc()
+                found[ref.key] = e
+            else:
+                if self._disk is not None:
+                    fresh.append((DiskTier.name_of(ref.item.object_id, ref.key.block), stored))
+
+    def _from_disk(self, ref: BlockRef) -> LoadedBlock | None:
+        if self._disk is None:
+            return None
+        name = DiskTier.name_of(ref.item.object_id, ref.key.block)
+        stored = self._disk.get(name)
+        if stored is None:
+            return None
+        try:
+            return check_block(ref, memoryview(stored), key=name)
+        except TieredError:
+            self._disk.drop(name)
+            return None
+
+    # ---- tables
+
+    def table(self, item: ObjectState, *, foreground: bool = True) -> Future[BlockTable] | None:
+        """The block table of an object, fetched. ``None``: no memory for it now, only for read-ahead."""
+        return self._once(
+            item,
+            "blocks",
+            SectionKind.BLOCK_TABLE,
+            lambda: self._objects.block_table(item),
+            foreground=foreground,
+        )
+
+    def directory(self, item: ObjectState, *, foreground: bool = True) -> Future[Directory] | None:
+        """The directory of an object, fetched."""
+        return self._once(
+            item,
+            "directory",
+            SectionKind.DIRECTORY,
+            lambda: self._objects.directory(item),
+            foreground=foreground,
+        )
+
+    def row_group(
+        self, item: ObjectState, names: tuple[str, ...], group: int, *, foreground: bool = True
+    ) -> Future[Any] | None:
+        """Columns of a group of rows, fetched (``ObjectReader.row_group``)."""
+        return self._once(
+            item,
+            (names, group),
+            SectionKind.COLUMN_INDEX,
+            lambda: self._objects.row_group(item, names, group),
+            foreground=foreground,
+        )
+
+    def _once(
+        self, item: ObjectState, what: Hashable, kind: SectionKind, work: Callable[[], T], *, foreground: bool
+    ) -> Future[T] | None:
+        """The flight of a table: one for all that ask meanwhile. Charged while it is under way."""
+        name = (item.ref, what)
+        charge = 2 * item.sections[kind][1] + TABLE_OVERHEAD_BYTES
+        while True:
+            flying = self._flights.find(name)
+            if flying is not None:
+                return self._hurry(flying) if foreground else flying.future
+            if not foreground and (self._closed or not self._budget.try_ahead(charge)):
+                return None
+            made = self._flights.enter((name,), foreground=foreground)
+            if made is not None:
+                break
+            if not foreground:
+                self._budget.settle(charge, ahead=True)
+        flight: Flight[T] = made
+
+        def start() -> None:
+            self._launch(
+                flight,
+                lambda alive: self._bring_table(flight, work, charge, ahead=not foreground, alive=alive),
+            )
+
+        if foreground:
+            self._budget.request(charge, start)
+        else:
+            start()
+        return flight.future
+
+    def _bring_table(
+        self, flight: Flight[T], work: Callable[[], T], charge: int, *, ahead: bool, alive: bool
+    ) -> None:
+        try:
+            _check_alive(alive)
+            value = work()
+        except BaseException as e:  # noqa: BLE001 - as for blocks
+            if isinstance(e, Corrupt):
+                self._metrics.damaged_blocks.inc()
+            self._flights.leave(flight)
+            flight.future.set_exception(e)
+        else:
+            self._flights.leave(flight)
+            flight.future.set_result(value)
+        self._budget.settle(charge, ahead=ahead)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Everything that waits ends with ``Unavailable``; what is under way comes to its end."""
+        self._closed = True
+        self._lanes.close()
+        self._budget.close()
+
+
+def _check_alive(alive: bool) -> None:
+    if not alive:
+        raise Unavailable("the fetcher is closed")
+
+
+def _load(refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
+    charge = sum(ref.stored_length + ref.cost_bytes for ref in refs)
+    return _Load(tuple(refs), owner, stamp, charge)
+
+
+def _neighbours(refs: Sequence[BlockRef]) -> list[list[BlockRef]]:
+    """Blocks grouped into ranges without a hole."""
+    groups: list[list[BlockRef]] = []
+    for ref in refs:
+        if groups and groups[-1][-1].end_position == ref.position:
+            groups[-1].append(ref)
+        else:
+            groups.append([ref])
+    return groups

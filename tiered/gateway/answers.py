@@ -1,0 +1,303 @@
+"""``Answers``: which of the broker's answers are replaced, and by what. No sockets here; the sessions ask.
+
+The broker's *answer* is looked at, never the request: it has then checked rights, group, topic and subscription, and what it
+can serve costs only the hop. An error raised here makes the client try again; the broker's answer is then not passed on (fail
+closed).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+
+from cachetools import LRUCache
+
+from tiered.clock import Clock
+from tiered.codec.protocol import PullStatus, RequestCode, ResponseCode, is_logical
+from tiered.codec.remoting import Command
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.base import ConnectionInfo, NewBody
+from tiered.gateway.filters import Filters
+from tiered.gateway.lookup import Lookups
+from tiered.gateway.observe import Clients, Minimums, PopWatch, Positions
+from tiered.gateway.offsets import Offsets
+from tiered.gateway.pull import Pulls
+from tiered.gateway.reply import changed
+from tiered.gateway.resets import Resets
+from tiered.gateway.stats import Stats
+from tiered.gateway.trigger import Triggers
+from tiered.metrics import Metrics
+from tiered.settings import Settings
+from tiered.source.topics import TopicPolicy
+from tiered.store import StorageLevel
+
+log = logging.getLogger("tiered.gateway")
+
+PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_STATS = frozenset(
+    {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN}
+)
+_OF_QUEUES = frozenset(
+    {
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    }
+)
+_LOOKUPS = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE})
+_WATCHED = frozenset({RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT})
+
+_MAX_OTHERS = 256
+_PULL_SHARE = 0.9
+"""Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
+
+Made = Command | NewBody | None
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class Answers:
+    """What a broker front answers from the archive of one broker, the one named by ``source.broker``.
+
+    ``pool`` runs what blocks (everything but pulls); ``floor`` asks a connection's broker where its commitlog begins, and tells
+    ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``.
+    Everything is called on the event loop.
+    """
+
+    codes: frozenset[int] = frozenset(int(code) for code in RequestCode)
+
+    def __init__(
+        self,
+        archive: Archive,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        pool: Executor,
+        *,
+        floor: Callable[[ConnectionInfo], Awaitable[int | None]] | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        source = settings.source
+        self._archive = archive
+        self._metrics = metrics
+        self._clock = clock
+        self._broker = source.broker
+        self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
+        asking = Asking(pool, settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE)
+        self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
+        self._minimums = Minimums()
+        self.clients = Clients(metrics)
+        self._positions = Positions(self.clients, clock, archive.observe)
+        self._pop = PopWatch(self._minimums, metrics)
+        filters = Filters(self.clients)
+        coverage = Coverage(archive, clock, floor)
+        memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
+        self._triggers = Triggers(archive, asking, filters, self._minimums, coverage, clock, memory)
+        self._pulls = Pulls(
+            archive,
+            asking,
+            self.clients,
+            self._triggers,
+            filters,
+            coverage,
+            settings.gateway,
+            metrics,
+            clock,
+            self._topics.is_excluded,
+        )
+        self._offsets = Offsets(archive, asking, self._minimums, metrics)
+        self._lookups = Lookups(archive, asking, settings.gateway, metrics)
+        self._stats = Stats(archive, asking, self._minimums, metrics)
+        self._resets = Resets(self._offsets, asking, metrics, clock)
+
+    # ---- requests
+
+    def wants(self, request: Command) -> bool:
+        """Whether the answer is to be looked at. Static topics, RocketMQ's own topics and level ``DISABLE`` are left alone."""
+        code, ext = request.code, request.ext
+        if code in _WATCHED or is_logical(ext) or not self._is_named(ext.get("bname", self._broker)):
+            return False
+        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+            return len(self._resets) > 0
+        topic = ext.get("topic")
+        if topic is None:
+            return True
+        return (
+            not self._topics.is_system(topic)
+            and self._archive.storage_level(topic) is not StorageLevel.DISABLE
+        )
+
+    def observe(self, request: Command, connection: ConnectionInfo) -> None:
+        """Learn from a request on its way to the broker: subscriptions, and where readers stand."""
+        code, ext = request.code, request.ext
+        if self._is_ours(ext, connection) is False or is_logical(ext):
+            return
+        try:
+            if code in PULLS:
+                self._positions.pull(ext, connection)
+            elif code == RequestCode.UPDATE_CONSUMER_OFFSET:
+                self._positions.commit(ext)
+                self._resets.committed(ext)
+            elif code == RequestCode.HEART_BEAT:
+                for reader in self.clients.heartbeat(request.body, connection):
+                    self._archive.alive(reader)
+            elif code == RequestCode.UNREGISTER_CLIENT:
+                gone = self.clients.unregister(connection, ext.get("consumerGroup", ""))
+                if gone is not None:
+                    self._archive.forget(gone)
+        except Invalid as error:
+            self._bad(code, error)
+        except TieredError as error:
+            log.debug("the archive's cache was not told", extra={"code": code, "error": str(error)})
+
+    def closed(self, connection: ConnectionInfo) -> None:
+        """The connection is gone."""
+        self.clients.closed(connection)
+
+    # ---- answers
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """Whether the answer may go on at once; decided on its header and the first bytes of its body."""
+        try:
+            if request.code in PULLS:
+                return self._pull_passes(request.ext, answer)
+            return self._passes(request, answer)
+        except Invalid as error:
+            self._bad(request.code, error)
+            return not _is_skip(answer)
+
+    def _pull_passes(self, request: Mapping[str, str], answer: Command) -> bool:
+        if request.get("bname") == self._broker:
+            self._triggers.learn(request, answer)
+        if self._triggers.why(request, answer) is not None:
+            return False
+        return not self._resets.meant(request, answer)
+
+    def _passes(self, request: Command, answer: Command) -> bool:
+        code = request.code
+        if code in _OF_QUEUES:
+            return self._offsets.passes(request, answer)
+        if code in _LOOKUPS:
+            return self._lookups.passes(request, answer)
+        if code in _STATS:
+            return self._stats.passes(request, answer)
+        if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+            return self._resets.passes(answer)
+        if code == RequestCode.HEART_BEAT:
+            return not self.clients.forgets(request.body)
+        if code == RequestCode.POP_MESSAGE and request.ext.get("bname") == self._broker:
+            self._pop.look(request, answer)
+        return code != RequestCode.QUERY_CONSUMER_OFFSET
+
+    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        """What the client gets instead; ``None``: the broker's answer as it came. Raised errors make the client try again."""
+        code = request.code
+        if code == RequestCode.HEART_BEAT:
+            return changed(answer, answer.code, answer.remark, {}, answer.body, {"IS_SUB_CHANGE": "true"})
+        ours = self._is_ours(request.ext, connection)
+        if ours is False:
+            return None
+        started = self._clock.monotonic()
+        try:
+            if ours is None:
+                if code in PULLS and not _is_skip(answer):
+                    return None
+                raise Unavailable(
+                    "it is not known which broker this connection leads to",
+                    address=connection.broker_address,
+                    hint="let clients ask the gateway's name-server front for routes",
+                )
+            made = await self._handler(code)(request, answer, connection)
+        except Invalid as error:  # a request that the broker understood and we do not
+            self._bad(code, error)
+            if _is_skip(answer):
+                raise
+            return None
+        except TieredError:
+            self._metrics.cold_answers.labels(_what(code), "retry").inc()
+            raise
+        if made is not None:
+            self._metrics.cold_seconds.labels(_what(code)).observe(self._clock.monotonic() - started)
+        return made
+
+    def _handler(self, code: int) -> Callable[[Command, Command, ConnectionInfo], Awaitable[Made]]:
+        return self._pulled if code in PULLS else self._asked
+
+    async def _pulled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        return self._resets.delivered(request, answer) or await self._pulls.answer(
+            request, answer, connection
+        )
+
+    async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        match request.code:
+            case RequestCode.GET_MIN_OFFSET:
+                return await self._offsets.minimum(request, answer)
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                return await self._offsets.search(request, answer)
+            case RequestCode.GET_EARLIEST_MSG_STORETIME:
+                return await self._offsets.earliest(request, answer)
+            case RequestCode.VIEW_MESSAGE_BY_ID:
+                return await self._lookups.view(request, answer)
+            case RequestCode.QUERY_MESSAGE:
+                return await self._lookups.query(request, answer)
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                return self._resets.position(request, answer)
+            case RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+                return await self._resets.ordered(request, answer)
+            case code if code in _STATS:
+                return await self._stats.fill(request, answer)
+        return None
+
+    # ---- inside
+
+    def _is_ours(self, ext: Mapping[str, str], connection: ConnectionInfo) -> bool | None:
+        """Whether the connection leads to the archived broker; ``None``: nobody has said."""
+        name = connection.broker_name or ext.get("bname")
+        return None if name is None else self._is_named(name)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether the archived broker has this name; said once of every other name, for a wrong setting looks like this too."""
+        if name == self._broker:
+            return True
+        if name not in self._others:
+            self._others[name] = True
+            log.warning(
+                "a broker that is not the archived one: its answers pass as they come",
+                extra={"broker": name, "archived": self._broker, "setting": "source.broker"},
+            )
+        return False
+
+    def _bad(self, code: int, error: Invalid) -> None:
+        self._metrics.gateway_bad_requests.labels(str(code)).inc()
+        log.debug("fields make no sense", extra={"code": code, "error": str(error)})
+
+
+def _is_skip(answer: Command) -> bool:
+    """An answer that loses messages if it goes on, whatever else is wrong with it."""
+    return answer.remark == PullStatus.OFFSET_TOO_SMALL.value and answer.code in (
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+    )
+
+
+def _what(code: int) -> str:
+    """A request's name in metrics."""
+    names: Mapping[int, str] = {
+        RequestCode.GET_MIN_OFFSET: "min_offset",
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "search_offset",
+        RequestCode.GET_EARLIEST_MSG_STORETIME: "earliest_time",
+        RequestCode.VIEW_MESSAGE_BY_ID: "view",
+        RequestCode.QUERY_MESSAGE: "query",
+        RequestCode.GET_TOPIC_STATS_INFO: "topic_stats",
+        RequestCode.GET_CONSUME_STATS: "consume_stats",
+        RequestCode.QUERY_CONSUME_TIME_SPAN: "consume_times",
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset",
+        RequestCode.QUERY_CONSUMER_OFFSET: "reset",
+    }
+    return names.get(code, "pull")

@@ -1,0 +1,211 @@
+"""The gateway put together: the name-server front, a front per broker, and who looks after them. Lives on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tiered.clock import Clock
+from tiered.codec.remoting import Command
+from tiered.errors import Invalid, TieredError
+from tiered.gateway.base import Answering
+from tiered.gateway.limits import ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.namesrv import Discovery, RouteAnswers
+from tiered.gateway.routes import PortBook, exhausted, port_range
+from tiered.gateway.server import Front, Lobby
+from tiered.gateway.session import Shared
+from tiered.gateway.tls import server_context, upstream_context
+from tiered.gateway.upstream import Upstream, split_address, split_addresses
+from tiered.metrics import Metrics
+from tiered.settings import MIB, Gateway
+
+log = logging.getLogger("tiered.gateway")
+
+LOOK_SECONDS = 1.0
+DRAIN_SECONDS = 5.0
+ROUTE_BYTES = 64 * MIB
+MAX_FRONTS = 4096
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, not bound)
+
+
+class BrokerFronts:
+    """One front per broker address, opened when the address is first seen."""
+
+    def __init__(
+        self,
+        lobby: Lobby,
+        settings: Gateway,
+        book: PortBook,
+        answers: Answering,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.fronts: dict[str, Front] = {}
+        self._lobby = lobby
+        self._settings = settings
+        self._book = book
+        self._answers = answers
+        self._tls = tls
+        self._names: dict[str, str] = {}
+        self._advertise = settings.advertise_host or settings.broker_listen_host
+
+    def ensure(self, address: str, name: str | None) -> str:
+        """The gateway's address for a broker, listening. ``Unavailable`` without a free port, ``Invalid`` for no address."""
+        if name is not None:
+            self._names[address] = name
+        front = self.fronts.get(address)
+        if front is None:
+            front = self._open(address)
+        self._book.note(address, front.port, name)
+        return f"{self._advertise}:{front.port}"
+
+    async def ask(self, address: str, request: Command, seconds: float) -> Command:
+        """A request of the gateway's own to the broker at ``address``. ``Unavailable`` without an answer."""
+        upstream = self.fronts[address].upstream
+        return await upstream.ask(request, seconds=seconds, max_frame_bytes=self._settings.max_frame_bytes)
+
+    def _open(self, address: str) -> Front:
+        upstream = Upstream([split_address(address, key="a broker's address")], self._tls)
+        front = Front(
+            self._lobby, "broker", address, upstream, self._answers, lambda: self._names.get(address)
+        )
+        ports = port_range(self._settings.broker_listen_ports)
+        if len(self.fronts) >= MAX_FRONTS:
+            raise exhausted(address, ports)
+        taken = {other.port for other in self.fronts.values()}
+        for port in self._book.candidates(address, taken.__contains__):
+            try:
+                front.listen(self._settings.broker_listen_host, port)
+            except OSError as error:
+                log.warning(
+                    "a port for a broker cannot be used",
+                    extra={"broker": address, "port": port, "error": error.strerror},
+                )
+                continue
+            self.fronts[address] = front
+            self._lobby.shared.metrics.gateway_brokers.set(len(self.fronts))
+            log.info("listening for a broker", extra={"broker": address, "port": front.port})
+            return front
+        raise exhausted(address, ports)
+
+
+class GatewayApp:
+    """Both kinds of fronts. ``open`` binds, ``run`` serves until told to stop. For one event loop."""
+
+    def __init__(
+        self,
+        settings: Gateway,
+        clock: Clock,
+        metrics: Metrics,
+        answers: Answering,
+        state: Path | None,
+    ) -> None:
+        """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``."""
+        if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
+            raise Invalid(
+                "gateway.advertise_host is not set",
+                found=f"gateway.broker_listen_host={settings.broker_listen_host!r}",
+                hint="set gateway.advertise_host to the address under which clients reach this machine",
+            )
+        self.traffic = Traffic()
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        budget = ByteBudget(settings.answer_bytes)
+        shared = Shared(settings, clock, metrics, self.traffic, budget, Sparse())
+        slots, tls = Slots(settings.max_connections), server_context(settings)
+        towards = upstream_context(settings)
+        namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
+        self._budget = budget
+        self._book = PortBook(port_range(settings.broker_listen_ports), state, clock)
+        self.brokers = BrokerFronts(Lobby(shared, slots, tls), settings, self._book, answers, towards)
+        upstream = Upstream(namesrv, towards)
+        # Routes flow while answers from the archive queue up.
+        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls)
+        self.namesrv = Front(
+            routes, "namesrv", settings.namesrv_upstream, upstream, RouteAnswers(self.brokers.ensure)
+        )
+        self._discovery = Discovery(upstream, self.brokers.ensure, settings.max_frame_bytes)
+        self._slots = slots
+
+    def open(self) -> None:
+        """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound."""
+        host, port = split_address(self._settings.namesrv_listen, key="gateway.namesrv_listen")
+        try:
+            self.namesrv.listen(host, port)
+        except OSError as error:
+            raise Invalid(
+                "the gateway's name-server address cannot be bound",
+                address=self._settings.namesrv_listen,
+                found=error.strerror,
+                hint="choose another gateway.namesrv_listen, or stop what listens there",
+            ) from None
+        self._book.load()
+        for address, place in sorted(self._book.places.items()):
+            try:
+                self.brokers.ensure(address, place.name)
+            except TieredError as error:
+                log.warning("a broker known from before: %s", error)
+        log.info("listening for name-server requests", extra={"address": f"{host}:{self.namesrv.port}"})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set, then end every connection. Call ``open`` first."""
+        chores = [asyncio.create_task(self._discovery.run()), asyncio.create_task(self._look())]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((*chores, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for chore in chores:
+                if chore.done():
+                    chore.result()  # a chore never ends by itself
+        finally:
+            for task in (*chores, stopping):
+                task.cancel()
+            await self._close()
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether clients can be served, and what is missing if not."""
+        if self._discovery.problem is not None and not self.brokers.fronts:
+            return False, self._discovery.problem
+        return True, "ready"
+
+    def publish(self) -> None:
+        """Bring the metrics up to date. May be called from any thread."""
+        self.traffic.publish(self._metrics)
+        self._metrics.gateway_answer_bytes.set(self._budget.taken)
+
+    def status(self) -> Mapping[str, object]:
+        """Facts for the status page. May be called from any thread."""
+        return {
+            "namesrv": {"upstream": self._settings.namesrv_upstream, "problem": self._discovery.problem},
+            "connections": self._slots.taken,
+            "brokers": [
+                {"broker": address, "name": place.name, "port": place.port}
+                for address, place in sorted(dict(self._book.places).items())
+            ],
+        }
+
+    async def _look(self) -> None:
+        """Look after all sessions now and then."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = self._clock.monotonic()
+            for front in self._fronts():
+                for session in tuple(front.sessions):
+                    session.look(now)
+
+    async def _close(self) -> None:
+        fronts = self._fronts()
+        for front in fronts:
+            front.deafen()
+        deadline = self._clock.monotonic() + DRAIN_SECONDS
+        while any(session.answering for front in fronts for session in front.sessions):
+            if self._clock.monotonic() >= deadline:
+                break
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*(front.close() for front in fronts))
+
+    def _fronts(self) -> list[Front]:
+        return [self.namesrv, *self.brokers.fronts.values()]

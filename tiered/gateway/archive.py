@@ -1,0 +1,193 @@
+"""How the answers ask the archive: the port to the store, a time limit on questions, whether it has caught up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from cachetools import LRUCache
+
+from tiered.clock import Clock
+from tiered.errors import TieredError, Unavailable
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.gateway.base import ConnectionInfo
+from tiered.model import BoundaryType, GetMessageResult, MessageQueue, QueueOffset
+from tiered.store import StorageLevel
+from tiered.store.follower import View
+
+T = TypeVar("T")
+
+CALL_SECONDS = 2.5
+"""Most time for a question other than a pull: clients give up on those after three seconds."""
+
+MAX_WAITING = 4096
+
+FLOOR_SECONDS = 4.0
+"""Age of a minimum when the log's begin is asked for: an answer to that is kept for less, so that it is never older."""
+
+
+class Archive(Protocol):
+    """What the gateway uses of ``MessageStore``; see there."""
+
+    @property
+    def view(self) -> View: ...
+
+    def get_message_async(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> Future[GetMessageResult]: ...
+
+    def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None: ...
+
+    def alive(self, reader: ReaderId) -> None: ...
+
+    def forget(self, reader: ReaderId) -> None: ...
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
+
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int | None: ...
+
+    def message_time(self, topic: str, queue_id: int, offset: int) -> int | None: ...
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> QueueOffset | None: ...
+
+    def query_message(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+    ) -> list[memoryview]: ...
+
+    def view_message(self, physical_offset: int) -> memoryview | None: ...
+
+    def follow(self) -> bool: ...
+
+    def storage_level(self, topic: str) -> StorageLevel: ...
+
+
+class Asking:
+    """Questions to the archive from the event loop. One that takes too long is ``Unavailable`` and goes on in the background,
+    so that the next one finds its blocks in the cache."""
+
+    def __init__(self, pool: Executor, pull_seconds: float) -> None:
+        self._pool = pool
+        self.pull_seconds = pull_seconds
+        self.call_seconds = min(pull_seconds, CALL_SECONDS)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """``function``, which may block, run in the pool."""
+        return await self.wait(self._pool.submit(function), self.call_seconds)
+
+    def aside(self, function: Callable[[], object]) -> None:
+        """Run ``function`` for its own sake; nobody waits, and an error of its own is its own."""
+        with suppress(RuntimeError):  # the pool is closed
+            self._pool.submit(_quietly, function)
+
+    async def wait(self, future: Future[T], seconds: float) -> T:
+        """The future's result, or ``Unavailable`` after ``seconds``. A cancelled caller leaves the future alone."""
+        waiter = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait((waiter,), timeout=seconds)
+        if done:
+            return waiter.result()
+        waiter.add_done_callback(_seen)
+        raise Unavailable(
+            "the archive did not answer in time", seconds=seconds, hint="gateway.read_timeout_ms is the limit"
+        )
+
+
+def _quietly(function: Callable[[], object]) -> None:
+    with suppress(TieredError):
+        function()
+
+
+def _seen(future: asyncio.Future[T]) -> None:
+    """An outcome that nobody waits for any more."""
+    if not future.cancelled():
+        future.exception()
+
+
+class _Waiting:
+    """A queue whose answer hangs on whether the archive has caught up with what the broker deleted below ``minimum``.
+
+    ``evidence``: a physical offset above all of that; ``since``: when the minimum was heard first.
+    """
+
+    __slots__ = ("evidence", "minimum", "since")
+
+    def __init__(self, minimum: int, since: float) -> None:
+        self.minimum = minimum
+        self.since = since
+        self.evidence: int | None = None
+
+
+class Coverage:
+    """Whether the archive is past all that the broker has deleted of a queue, so that what it does not have now it never gets.
+
+    The commitlog is archived in physical order. Once the archive's progress is past a record of the same queue at or above the
+    broker's minimum (seen in a passing answer: ``served``), or past the begin of the broker's commitlog (``floor``, asked for
+    after the minimum was heard), everything below that minimum is archived, left out on purpose, or lost. No clocks are
+    compared.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        clock: Clock,
+        floor: Callable[[ConnectionInfo], Awaitable[int | None]] | None,
+    ) -> None:
+        self._archive = archive
+        self._clock = clock
+        self._floor = floor
+        self._waiting: LRUCache[MessageQueue, _Waiting] = LRUCache(MAX_WAITING)
+
+    def served(self, queue: MessageQueue, offset: int, physical_offset: int) -> None:
+        """The broker has answered with the record at ``offset`` of ``queue``."""
+        waiting = self._waiting.get(queue)
+        if waiting is not None and waiting.evidence is None and offset >= waiting.minimum:
+            waiting.evidence = physical_offset
+
+    @property
+    def waits(self) -> bool:
+        """Whether ``served`` is of use to anybody."""
+        return bool(self._waiting)
+
+    async def passed(
+        self, connection: ConnectionInfo, queue: MessageQueue, offset: int, minimum: int
+    ) -> int | None:
+        """Up to where, at most the broker's ``minimum``, nothing of ``queue`` will ever be archived that is not archived now.
+
+        ``None``: that is not sure for ``offset``. While the minimum moves on, the one heard first is worked on.
+        """
+        now = self._clock.monotonic()
+        waiting = self._waiting.get(queue)
+        if waiting is None or not offset < waiting.minimum <= minimum:
+            waiting = self._waiting[queue] = _Waiting(minimum, now)
+        if waiting.evidence is None and self._floor is not None and now - waiting.since >= FLOOR_SECONDS:
+            try:
+                waiting.evidence = await self._floor(connection)
+            except TieredError:
+                return None
+        if waiting.evidence is None or waiting.evidence > self._progress():
+            return None
+        return waiting.minimum
+
+    def settled(self, queue: MessageQueue) -> None:
+        """The question is answered."""
+        self._waiting.pop(queue, None)
+
+    def _progress(self) -> int:
+        head = self._archive.view.head
+        if head is None or head.lineage not in head.progress:
+            return -1
+        return int(head.progress[head.lineage].physical_offset)

@@ -1,0 +1,70 @@
+"""What the transport and the answers know of each other: the port between sessions and ``Answers``.
+
+The transport knows frames and connections, never what a pull means; the answers know what a pull means, never a socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tiered.codec.remoting import Command
+
+PEEK_BYTES = 64
+"""Body bytes of a long answer that ``passes`` sees; enough for the queue offset of the first record (bytes 20 to 27)."""
+
+SYSTEM_BUSY = 2
+"""The answer that makes every client try again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInfo:
+    """One client connection: ``number`` is unique in this process, ``client`` its address, ``broker_address`` where it leads.
+
+    ``broker_name`` is what route answers call that broker; ``None`` while no answer has named it.
+    """
+
+    number: int
+    client: str
+    broker_address: str
+    broker_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewBody:
+    """The header of the broker's answer, byte for byte, with another body."""
+
+    body: bytes
+
+
+class Answering(Protocol):
+    """What a session asks about frames of its connection. Called on the event loop: nothing here may block."""
+
+    codes: frozenset[int]
+    """Request codes that ``wants`` or ``observe`` may care for; frames of every other code are not even parsed."""
+
+    def wants(self, request: Command) -> bool:
+        """Whether the answer to this request is to be held until ``answer`` has looked at it."""
+        ...
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """True: pass this answer on now, without collecting it. ``answer.body`` holds its first ``PEEK_BYTES`` at most."""
+        ...
+
+    async def answer(
+        self, request: Command, answer: Command, connection: ConnectionInfo
+    ) -> Command | NewBody | None:
+        """What the client gets instead of the broker's ``answer``; ``None``: the answer as it came.
+
+        Whatever is raised, and being too slow, makes the client try again (``SYSTEM_BUSY``): the broker's answer is not
+        passed on then. A ``Command`` must carry the opaque of the answer.
+        """
+        ...
+
+    def observe(self, request: Command, connection: ConnectionInfo) -> None:
+        """A request of ``codes`` went to the broker (its body complete). Changes nothing."""
+        ...
+
+    def closed(self, connection: ConnectionInfo) -> None:
+        """The connection is gone."""
+        ...

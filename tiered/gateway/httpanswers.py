@@ -1,0 +1,246 @@
+"""What the pages say: JSON made piece by piece from the store. Synchronous; the server calls it in a pool.
+
+The first piece is made before an ``Answer`` is returned, so what goes wrong early has a status of its own. What goes wrong
+later ends the JSON properly, with a member ``error`` that a reader must look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol, cast
+
+from tiered.archive.entities import QueueState
+from tiered.archive.index import Located
+from tiered.clock import Clock
+from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.fetch.filter import sql_filter, tag_filter
+from tiered.gateway import httpdocs
+from tiered.gateway.httphead import HttpRefusal
+from tiered.gateway.httpjson import (
+    JSON,
+    Answer,
+    dumped,
+    error_fields,
+    listed,
+    message_fields,
+    message_line,
+    queue_fields,
+    quoted,
+    topic_fields,
+    whole,
+)
+from tiered.gateway.httproutes import Route, Values, refused
+from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+
+HTML = "text/html; charset=utf-8"
+READER = ReaderId("tiered-http")
+PAGE_MESSAGES = 256
+SEARCH_SECONDS = 10.0
+"""A filter that takes little is searched for this long; then the answer ends and says where to go on."""
+
+
+class Store(Protocol):
+    """What the pages need of ``tiered.store.MessageStore``."""
+
+    def get_message(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> GetMessageResult: ...
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> QueueOffset | None: ...
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        unique: bool = False,
+    ) -> list[Located]: ...
+
+    def topics(self, *, system: bool = False) -> Iterator[str]: ...
+
+    def queues(self, topic: str | None = None) -> Iterator[QueueState]: ...
+
+    def follow(self) -> bool: ...
+
+
+class Pages:
+    """The pages over one store. For any thread."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def answer(self, route: Route, values: Values) -> Answer:
+        """The page with its first piece made. Raises only ``TieredError``s of the store and ``HttpRefusal``."""
+        match route.name:
+            case "page":
+                return whole(200, HTML, httpdocs.PAGE, (("Content-Security-Policy", httpdocs.POLICY),))
+            case "openapi":
+                return whole(200, JSON, dumped(httpdocs.openapi()))
+            case "topics":
+                return _begun(self._topics(bool(values["system"])))
+            case "queues":
+                return _begun(self._queues(str(values["topic"])))
+            case "messages":
+                return _begun(self._messages(values))
+            case _:
+                return _begun(self._query(values))
+
+    def _fresh(self) -> str:
+        """Look for new commits; whether what follows is as new as the archive, as the beginning of an object."""
+        try:
+            self._store.follow()
+        except Unavailable:
+            return '{"stale":true'
+        return '{"stale":false'
+
+    def _topics(self, system: bool) -> Iterator[bytes]:
+        beginning = self._fresh()
+        rows = (
+            topic_fields(name, list(self._store.queues(name))) for name in self._store.topics(system=system)
+        )
+        yield from listed(f'{beginning},"topics":[', rows, "]}\n")
+
+    def _queues(self, topic: str) -> Iterator[bytes]:
+        beginning = self._fresh()
+        rows = (queue_fields(queue) for queue in self._store.queues(topic))
+        first = next(rows, None)
+        if first is None:
+            raise _unknown_topic(topic)
+        named = f'{beginning},"topic":{quoted(topic)},"queues":['
+        yield from listed(named, chain([first], rows), "]}\n")
+
+    def _query(self, values: Values) -> Iterator[bytes]:
+        topic, key = str(values["topic"]), str(values["key"])
+        begin, end = cast("int | None", values["begin"]), cast("int | None", values["end"])
+        if begin is not None and end is not None and end < begin:
+            raise refused("end", end, f"at least begin, {begin}", "exchange begin and end")
+        count = cast("int", values["count"])
+        found = self._store.query(topic, key, count, begin, end, unique=bool(values["unique"]))
+        if not found and next(self._store.queues(topic), None) is None:
+            raise _unknown_topic(topic)
+        rows = (message_fields(m.queue_offset, m.message) for m in found)
+        yield from listed(f'{{"topic":{quoted(topic)},"key":{quoted(key)},"messages":[', rows, "]}\n")
+
+    def _messages(self, values: Values) -> Iterator[bytes]:
+        topic, queue_id = str(values["topic"]), cast("int", values["queue"])
+        wanted, left = _filter(values), cast("int", values["count"])
+        until = self._clock.monotonic() + SEARCH_SECONDS
+        offset = self._begin(topic, queue_id, values)
+        result = self._page(topic, queue_id, offset, left, wanted)
+        _check(result, topic, queue_id, offset)
+        head = {
+            "topic": topic,
+            "queue_id": queue_id,
+            "min_offset": result.min_offset,
+            "max_offset": result.max_offset,
+        }
+        beginning = dumped(head)[:-2] + b',"messages":['
+        failure: TieredError | None = None
+        divider = b""
+        while True:
+            try:
+                lines = [
+                    message_line(at, record)
+                    for at, record in zip(result.queue_offsets, result.records, strict=True)
+                ]
+            except Corrupt as error:
+                if beginning:
+                    raise
+                failure = error
+                break
+            yield beginning + divider * bool(lines) + b",".join(lines)
+            beginning, divider = b"", divider or b"," * bool(lines)
+            left -= len(lines)
+            stuck = result.next_begin_offset <= offset
+            offset = result.next_begin_offset
+            if left <= 0 or stuck or offset >= result.max_offset or self._clock.monotonic() >= until:
+                break
+            try:
+                result = self._page(topic, queue_id, offset, left, wanted)
+            except TieredError as error:
+                failure = error
+                break
+        tail: dict[str, object] = {
+            "next_offset": offset,
+            "end": failure is None and offset >= result.max_offset,
+        }
+        if failure is not None:
+            tail["error"] = error_fields(failure)
+        yield b"]," + dumped(tail)[1:]
+
+    def _begin(self, topic: str, queue_id: int, values: Values) -> int:
+        if values["offset"] is not None and values["time"] is not None:
+            raise refused("time", values["time"], "offset or time, not both", "remove one of them")
+        if values["offset"] is not None:
+            return cast("int", values["offset"])
+        if values["time"] is None:
+            found = self._store.min_offset(topic, queue_id)
+        else:
+            found = self._store.offset_by_time(topic, queue_id, cast("int", values["time"]))
+        return 0 if found is None else found
+
+    def _page(
+        self, topic: str, queue_id: int, offset: int, count: int, wanted: RowFilter | None
+    ) -> GetMessageResult:
+        most = min(count, PAGE_MESSAGES)
+        return self._store.get_message(READER, topic, queue_id, offset, most, row_filter=wanted)
+
+
+def _begun(pieces: Iterator[bytes]) -> Answer:
+    first = next(pieces, b"")
+    return Answer(200, JSON, chain((first,), pieces))
+
+
+def _filter(values: Values) -> RowFilter | None:
+    tag, sql = values["tag"], values["sql"]
+    if tag is not None and sql is not None:
+        raise refused("tag", tag, "tag or sql, not both", "write TAGS = '…' in the sql expression")
+    name, given = ("tag", tag) if sql is None else ("sql", sql)
+    if given is None:
+        return None
+    try:
+        return tag_filter(str(given)) if name == "tag" else sql_filter(str(given), whole=True)
+    except Invalid as error:
+        refusal = HttpRefusal(400, error.message, hint=error.hint or "change the expression")
+        refusal.fields |= {"parameter": name, "value": str(given)[:80], **error.fields}
+        raise refusal from error
+
+
+def _check(result: GetMessageResult, topic: str, queue_id: int, offset: int) -> None:
+    """Refuse what is not there: no such queue, an offset outside of what is archived."""
+    low, high = result.min_offset, result.max_offset
+    match result.status:
+        case GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
+            raise HttpRefusal(
+                404,
+                "this queue is not archived",
+                parameter="queue",
+                value=f"{topic[:80]}/{queue_id}",
+                hint="/v1/topics lists the topics, /v1/topics/{topic}/queues the queues of one",
+            )
+        case GetMessageStatus.OFFSET_TOO_SMALL:
+            raise refused("offset", offset, f"{low} to {high}", f"begin at offset={low}", status=404)
+        case GetMessageStatus.OFFSET_OVERFLOW_BADLY:
+            raise refused(
+                "offset", offset, f"{low} to {high}", f"wait for new messages at offset={high}", status=404
+            )
+
+
+def _unknown_topic(topic: str) -> HttpRefusal:
+    return refused("topic", topic, "an archived topic", "/v1/topics lists them", status=404)

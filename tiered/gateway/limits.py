@@ -1,0 +1,147 @@
+"""What bounds the gateway: connections, bytes of answers under way; and what it counts.
+
+Counting on the way of every frame is plain addition; ``Traffic.publish`` moves the sums into the metrics when somebody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from tiered.metrics import Metrics
+
+ANSWERS_PER_CONNECTION = 16
+"""Answers from the archive under way to one connection at once; more of them wait."""
+
+PENDING_PER_CONNECTION = 16_384
+"""Requests of one connection whose answers are looked at; one more ends the connection."""
+
+_SEND, _PULL, _POP, _OFFSET, _ROUTE, _LOOKUP = "send", "pull", "pop", "offset", "route", "lookup"
+KINDS: Mapping[int, str] = MappingProxyType(
+    {
+        **dict.fromkeys((10, 310, 320, 36, 37, 324, 325, 326), _SEND),
+        **dict.fromkeys((11, 361), _PULL),
+        **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200151), _POP),
+        **dict.fromkeys((14, 15, 29, 30, 31, 32, 43), _OFFSET),
+        **dict.fromkeys((105, 106), _ROUTE),
+        **dict.fromkeys((12, 33), _LOOKUP),
+        **dict.fromkeys((34, 35, 38, 41, 42, 400), "client"),
+    }
+)
+"""Class of a request by its code, for the metrics; the others are ``other``."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Sums over all connections since the start of the process."""
+
+    codes: Counter[int | None] = field(default_factory=Counter)  # by request code; None: header not read
+    answers: int = 0
+    from_clients: int = 0
+    from_upstream: int = 0
+    _published: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def publish(self, metrics: Metrics) -> None:
+        """Add what came since the last call to the metrics. From any thread."""
+        sums: Counter[str] = Counter()
+        for code, count in self.codes.copy().items():
+            sums[KINDS.get(code, "other") if code is not None else "other"] += count
+        with self._lock:
+            for kind, count in sums.items():
+                metrics.gateway_requests.labels(kind).inc(self._more(kind, count))
+            metrics.gateway_answers.inc(self._more(" answers", self.answers))
+            metrics.gateway_bytes.labels("client").inc(self._more(" clients", self.from_clients))
+            metrics.gateway_bytes.labels("upstream").inc(self._more(" upstream", self.from_upstream))
+
+    def seen(self, code: int | None) -> None:
+        """Count one request. Codes that nobody knows are one, so that garbage cannot grow the table."""
+        self.codes[code if code in KINDS else None] += 1
+
+    def _more(self, name: str, now: float) -> float:
+        more = now - self._published.get(name, 0)
+        self._published[name] = now
+        return more
+
+
+class Sparse:
+    """Log lines that a crowd of clients could multiply: at most one in ``seconds``."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds = seconds
+        self._next = float("-inf")
+        self._unsaid = 0
+
+    def due(self, now: float) -> int | None:
+        """``None``: say nothing now. Else how many lines were left out since the last one."""
+        if now < self._next:
+            self._unsaid += 1
+            return None
+        unsaid, self._unsaid = self._unsaid, 0
+        self._next = now + self._seconds
+        return unsaid
+
+
+class Slots:
+    """At most ``most`` connections."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.taken = 0
+
+    def take(self) -> bool:
+        """A place for one more connection, if there is one."""
+        if self.taken >= self._most:
+            return False
+        self.taken += 1
+        return True
+
+    def give_back(self) -> None:
+        """The connection is gone."""
+        self.taken -= 1
+
+
+class ByteBudget:
+    """Bytes that may be set aside at once; who finds none left waits, first come first served. For one event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.taken = 0
+
+    async def take(self, size: int) -> int:
+        """Set ``size`` bytes aside, at most the whole budget; returns how many, to be given back."""
+        size = min(size, self._most)
+        if not self._waiting and self.taken + size <= self._most:
+            self.taken += size
+            return size
+        turn = asyncio.get_running_loop().create_future()
+        entry = (size, turn)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                self._next()
+            elif turn.done() and not turn.cancelled():
+                self.give_back(size)
+            raise
+        return size
+
+    def give_back(self, size: int) -> None:
+        """``size`` bytes are free again."""
+        self.taken -= size
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self.taken + self._waiting[0][0] <= self._most:
+            size, turn = self._waiting.popleft()
+            if turn.cancelled():
+                continue
+            self.taken += size
+            turn.set_result(None)

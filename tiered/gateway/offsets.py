@@ -1,0 +1,87 @@
+"""Questions about one queue: its first offset (31), the offset at a time (29), its earliest store time (32)."""
+
+from __future__ import annotations
+
+from tiered.codec.protocol import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
+from tiered.codec.remoting import Command
+from tiered.errors import Unavailable
+from tiered.gateway.archive import Archive, Asking
+from tiered.gateway.observe import Minimums
+from tiered.gateway.reply import changed
+from tiered.metrics import Metrics
+from tiered.model import BoundaryType
+
+
+class Offsets:
+    """Corrects answers that the broker can only give for what it still has."""
+
+    def __init__(self, archive: Archive, asking: Asking, minimums: Minimums, metrics: Metrics) -> None:
+        self._archive = archive
+        self._asking = asking
+        self._minimums = minimums
+        self._metrics = metrics
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """Whether there is nothing to correct; an answer about a queue of which nothing was deleted needs no archive."""
+        if answer.code != ResponseCode.SUCCESS:
+            return True
+        return request.code == RequestCode.GET_MIN_OFFSET and number(answer.ext, "offset") <= 0
+
+    async def minimum(self, request: Command, answer: Command) -> Command | None:
+        """31: the smaller of both minimums."""
+        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "offset")
+        archived = await self._asking.call(lambda: self._archive.min_offset(queue.topic, queue.queue_id))
+        if archived is None or not archived < local:
+            return self._count("min_offset", None)
+        return self._count("min_offset", changed(answer, answer.code, answer.remark, {"offset": archived}))
+
+    async def earliest(self, request: Command, answer: Command) -> Command | None:
+        """32: the earlier of both times; −1 is a broker that has nothing."""
+        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "timestamp")
+        archived = await self._asking.call(
+            lambda: self._archive.earliest_message_time(queue.topic, queue.queue_id)
+        )
+        if archived is None or 0 <= local <= archived:
+            return self._count("earliest_time", None)
+        return self._count(
+            "earliest_time", changed(answer, answer.code, answer.remark, {"timestamp": archived})
+        )
+
+    async def search(self, request: Command, answer: Command) -> Command | None:
+        """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
+        search, local = SearchRequest.parse(request.ext), number(answer.ext, "offset")
+        found = await self._asking.call(lambda: self.find(search))
+        if found is None or found == local:
+            return self._count("search_offset", None)
+        return self._count("search_offset", changed(answer, answer.code, answer.remark, {"offset": found}))
+
+    def find(self, search: SearchRequest) -> int | None:
+        """The archived offset at a store time; ``None``: the broker knows better. Blocks.
+
+        ``LOWER`` is the first message stored at or after the time, ``UPPER`` the last one stored at or before it, as the
+        broker's own store has it; both follow from the first message stored later. ``Unavailable`` if what is meant may lie
+        between the archive's end and the broker's begin.
+        """
+        queue, upper = search.queue, search.boundary is BoundaryType.UPPER
+        time_ms = search.time_ms + 1 if upper else search.time_ms
+        after = self._archive.offset_by_time(queue.topic, queue.queue_id, time_ms)
+        low = self._archive.min_offset(queue.topic, queue.queue_id)
+        end = self._archive.max_offset(queue.topic, queue.queue_id)
+        if after is None or low is None or end is None:
+            return None
+        if after < end:
+            return max(low, after - 1) if upper else int(after)
+        local = self._minimums.get(queue.topic, queue.queue_id)
+        if local is not None and local > end:
+            raise Unavailable(
+                "the broker has deleted messages that the archive does not have yet; one of them may be meant",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                archive_end=end,
+                broker_begin=local,
+            )
+        return None
+
+    def _count(self, what: str, made: Command | None) -> Command | None:
+        self._metrics.cold_answers.labels(what, "passed" if made is None else "corrected").inc()
+        return made

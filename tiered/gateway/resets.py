@@ -1,0 +1,156 @@
+"""Resets of a group to a time (222) that lies before what the broker still has.
+
+The broker computes the offsets itself, from its own data, and delivers them with the group's next pulls (21,
+``OFFSET_RESET``), which must reach the client. So only the number is corrected: in the answer to the operator, in the first
+``OFFSET_RESET`` of each queue that carries what the broker told him, and in answers to *query consumer offset* (14) until
+then. What is known is kept in memory, for an hour: after a restart of the gateway the broker's own number passes, as it would
+without the gateway.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from tiered.clock import Clock
+from tiered.codec.objectmap import ObjectMap, decode_object_map
+from tiered.codec.protocol import (
+    PullStatus,
+    QueueRequest,
+    ResetRequest,
+    ResponseCode,
+    SearchRequest,
+    number,
+    text,
+)
+from tiered.codec.remoting import Command
+from tiered.errors import Corrupt
+from tiered.gateway.archive import Asking
+from tiered.gateway.base import NewBody
+from tiered.gateway.offsets import Offsets
+from tiered.gateway.reply import changed
+from tiered.metrics import Metrics
+from tiered.model import BoundaryType
+
+log = logging.getLogger("tiered.gateway")
+
+KEPT_SECONDS = 3600.0
+MAX_RESETS = 65_536
+MAX_QUEUES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    local: int  # where the broker puts the group
+    target: int  # where the operator wants it
+    until: float
+
+
+class Resets:
+    """Targets of resets that the broker could not reach."""
+
+    def __init__(self, offsets: Offsets, asking: Asking, metrics: Metrics, clock: Clock) -> None:
+        self._offsets = offsets
+        self._asking = asking
+        self._metrics = metrics
+        self._clock = clock
+        self._targets: LRUCache[tuple[str, str, int], _Reset] = LRUCache(MAX_RESETS)
+
+    def __len__(self) -> int:
+        """Targets not reached yet."""
+        return len(self._targets)
+
+    def passes(self, answer: Command) -> bool:
+        """Whether the broker has reset nothing."""
+        return answer.code != ResponseCode.SUCCESS
+
+    async def ordered(self, request: Command, answer: Command) -> NewBody | None:
+        """222: the table of new offsets with the archive's where they are smaller."""
+        reset = ResetRequest.parse(request.ext)
+        made = None
+        if not reset.explicit and reset.time_ms >= 0:
+            try:
+                table = decode_object_map(answer.body, "offsetTable")
+            except Corrupt:
+                self._metrics.gateway_bad_requests.labels(str(request.code)).inc()
+            else:
+                made = await self._corrected(reset, table)
+        self._metrics.cold_answers.labels("reset", "passed" if made is None else "corrected").inc()
+        return None if made is None else NewBody(made)
+
+    async def _corrected(self, reset: ResetRequest, table: ObjectMap) -> bytes | None:
+        found = await self._asking.call(lambda: self._targets_of(reset, table))
+        if not found:
+            return None
+        until = self._clock.monotonic() + KEPT_SECONDS
+        for index, target in found.items():
+            key, local = table.entries[index]
+            self._targets[reset.group, reset.topic, key["queueId"]] = _Reset(local, target, until)
+            table.entries[index] = (key, target)
+        log.info(
+            "a reset goes back into the archive",
+            extra={"group": reset.group, "topic": reset.topic, "queues": len(found)},
+        )
+        return table.encode()
+
+    def _targets_of(self, reset: ResetRequest, table: ObjectMap) -> dict[int, int]:
+        """By entry of the table: the archived offset, where it is smaller. Blocks."""
+        found: dict[int, int] = {}
+        for index, (key, local) in enumerate(table.entries[:MAX_QUEUES]):
+            queue_id = key.get("queueId")
+            if key.get("topic") != reset.topic or type(queue_id) is not int or type(local) is not int:
+                continue
+            search = SearchRequest(QueueRequest(reset.topic, queue_id), reset.time_ms, BoundaryType.LOWER)
+            target = self._offsets.find(search)
+            if target is not None and target < local:
+                found[index] = target
+        return found
+
+    def meant(self, request: Mapping[str, str], answer: Command) -> bool:
+        """Whether a pull's answer delivers a reset that has a target here."""
+        if answer.code != ResponseCode.PULL_OFFSET_MOVED or answer.remark != PullStatus.OFFSET_RESET.value:
+            return False
+        known = self._known(request)
+        return known is not None and known.local == number(answer.ext, "nextBeginOffset")
+
+    def delivered(self, request: Command, answer: Command) -> Command | None:
+        """The first reset answer of a queue, with the target. Never anything else than a reset."""
+        if not self.meant(request.ext, answer):
+            return None
+        known = self._targets.pop(_key(request.ext))
+        low = min(known.target, number(answer.ext, "minOffset", default=known.target))
+        numbers = {"nextBeginOffset": known.target, "minOffset": low}
+        self._metrics.cold_answers.labels("reset", "moved").inc()
+        return changed(answer, answer.code, answer.remark, numbers)
+
+    def position(self, request: Command, answer: Command) -> Command | None:
+        """14: the target while the broker still names its own."""
+        known = self._known(request.ext) if answer.code == ResponseCode.SUCCESS else None
+        if known is None or number(answer.ext, "offset") != known.local:
+            return None
+        self._metrics.cold_answers.labels("reset", "moved").inc()
+        return changed(answer, answer.code, answer.remark, {"offset": known.target})
+
+    def committed(self, fields: Mapping[str, str]) -> None:
+        """A group commits an offset: one that has gone on from where the broker put it has had its reset."""
+        if self._targets:
+            known = self._known(fields)
+            if known is not None and number(fields, "commitOffset", default=-1) > known.local:
+                self._targets.pop(_key(fields), None)
+
+    def _known(self, fields: Mapping[str, str]) -> _Reset | None:
+        if not self._targets:
+            return None
+        key = _key(fields)
+        known = self._targets.get(key)
+        if known is not None and known.until < self._clock.monotonic():
+            del self._targets[key]
+            return None
+        return known
+
+
+def _key(fields: Mapping[str, str]) -> tuple[str, str, int]:
+    return text(fields, "consumerGroup"), text(fields, "topic"), number(fields, "queueId", 32)

@@ -1,0 +1,179 @@
+"""Which answers to pulls are looked at twice: those that would lose messages, and those that may hide a loss.
+
+Decided on the answer's header and the first bytes of its body, for every pull that passes, so it is cheap: the archive is
+not asked here, only what is known of it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from tiered.clock import Clock
+from tiered.codec.protocol import PullRequest, PullStatus, ResponseCode, number, text
+from tiered.codec.remoting import Command
+from tiered.errors import TieredError
+from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.filters import Filters
+from tiered.gateway.observe import Minimums
+from tiered.model import MessageQueue
+from tiered.settings import MIB
+from tiered.store import StorageLevel
+from tiered.store.answer import queue_of
+
+NEAR_MINIMUM = 1 << 20
+"""A pull that begins this close above the broker's minimum may have lost messages to a deletion under way."""
+
+NEAR_END_BYTES = 64 * MIB
+"""Records this close to the end of the broker's log are in files that it does not delete."""
+
+MEMORY_RATIO = 0.4
+"""Share of memory that RocketMQ takes for its page cache (``accessMessageInMemoryMaxRatio``)."""
+
+FOLLOW_SECONDS = 1.0
+
+_QUEUE_OFFSET = slice(20, 28)
+_PHYSICAL_OFFSET = slice(28, 36)
+_PEEKED = _PHYSICAL_OFFSET.stop
+
+_LOOKED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""Codes of answers for which the broker looked at its store."""
+
+
+class Why(Enum):
+    """Why the archive is asked."""
+
+    SKIP = "skip"  # passed on, the answer would lose messages
+    GAP = "gap"  # records are missing before its first one, though the reader wants all
+    DOUBT = "doubt"  # it looks as if the filter took none, but a deletion under way looks the same
+    PREFER = "prefer"  # the topic's storage level puts the archive first
+
+
+class Triggers:
+    """Why an answer to a pull is not simply passed on. On the event loop only."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        asking: Asking,
+        filters: Filters,
+        minimums: Minimums,
+        coverage: Coverage,
+        clock: Clock,
+        memory_bytes: int,
+    ) -> None:
+        self._archive = archive
+        self._asking = asking
+        self._filters = filters
+        self._minimums = minimums
+        self._coverage = coverage
+        self._clock = clock
+        self._memory_bytes = memory_bytes
+        self._log_end = 0
+        self._followed = -FOLLOW_SECONDS
+
+    def learn(self, request: Mapping[str, str], answer: Command) -> None:
+        """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
+        low = answer.ext.get("minOffset")
+        if low is None or answer.code not in _LOOKED or "offsetDelta" in answer.ext:
+            return
+        self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
+        if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
+            place = _number(answer, _PHYSICAL_OFFSET)
+            self._log_end = max(self._log_end, place)
+            if self._coverage.waits:
+                self._coverage.served(_queue(request), _number(answer, _QUEUE_OFFSET), place)
+
+    def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
+        """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
+        if answer.code not in _LOOKED or "offsetDelta" in answer.ext:
+            return None
+        offset = number(request, "queueOffset")
+        level = self._archive.storage_level(text(request, "topic"))
+        if level is StorageLevel.DISABLE:
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            return self._why_found(request, answer, offset, level)
+        if answer.remark == PullStatus.OFFSET_TOO_SMALL.value or (
+            answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            and answer.remark == PullStatus.MESSAGE_WAS_REMOVING.value
+        ):
+            return Why.SKIP
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            return None
+        following = gap_end(answer)
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
+            return Why.SKIP if jumped else None
+        if level is StorageLevel.FORCE:
+            return self._preferred(request, offset)
+        return self._why_gap(request, answer, offset, following)
+
+    def _why_found(
+        self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
+    ) -> Why | None:
+        if level is StorageLevel.FORCE:
+            return self._preferred(request, offset)
+        if len(answer.body) < _PEEKED:
+            return None
+        first = _number(answer, _QUEUE_OFFSET)
+        if first > offset:
+            return self._why_gap(request, answer, offset, first)
+        if level is StorageLevel.NOT_IN_MEM:
+            behind = self._log_end - _number(answer, _PHYSICAL_OFFSET)
+            if behind > self._memory_bytes * MEMORY_RATIO:
+                return self._preferred(request, offset)
+        return None
+
+    def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
+        """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
+        if end <= offset or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
+            return None
+        if not self._may_have(_queue(request), offset):
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            if self._filters.take_all(PullRequest.parse(request)):
+                return Why.GAP
+            if self._log_end - _number(answer, _PHYSICAL_OFFSET) < NEAR_END_BYTES:
+                return None
+        return Why.DOUBT
+
+    def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
+        """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""
+        if self._may_have(_queue(request), offset):
+            return Why.PREFER
+        now = self._clock.monotonic()
+        if now - self._followed >= FOLLOW_SECONDS:
+            self._followed = now
+            self._asking.aside(self._archive.follow)
+        return None
+
+    def _may_have(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether the archive, as far as it is known now, reaches beyond ``offset``; true if nothing is known."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return True
+        return known is not None and offset < known.max_offset
+
+
+def gap_end(answer: Command) -> int:
+    """Queue offset of the first record of an answer, or else where it tells the client to go on."""
+    if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
+        return _number(answer, _QUEUE_OFFSET)
+    return number(answer.ext, "nextBeginOffset")
+
+
+def _queue(request: Mapping[str, str]) -> MessageQueue:
+    return MessageQueue(text(request, "topic"), number(request, "queueId", 32))
+
+
+def _number(answer: Command, place: slice) -> int:
+    return int.from_bytes(answer.body[place], "big", signed=True)

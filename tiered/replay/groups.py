@@ -1,0 +1,161 @@
+"""Which groups pop what. The broker keeps no list: it is put together from settings, from what connected clients say, and from
+the retry topics that popping alone makes.
+
+``Groups`` is shared: one thread asks the broker, a few groups at a time (``learn``), the others read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from tiered.clock import Clock
+from tiered.errors import Invalid, Unavailable
+from tiered.fetch.base import RowFilter
+from tiered.fetch.filter import row_filter
+from tiered.replay.base import RETRY_PREFIX, GroupQueue
+from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
+
+LEARN_SECONDS = 15.0
+"""A group is asked about again after this long."""
+LEARN_AT_ONCE = 20
+"""Groups asked about in one go."""
+CLIENTS_ASKED = 2
+"""Clients of a group that are asked what they do: they all should do the same."""
+
+_SYSTEM_GROUPS = (
+    "CID_RMQ_SYS_*",
+    "CID_ONSAPI_*",
+    "TOOLS_CONSUMER",
+    "__MONITOR_CONSUMER",
+    "SELF_TEST_C_GROUP",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What is known of a group now. ``filters``: topic → (expression type, expression), of connected clients only."""
+
+    pops: frozenset[str] = frozenset()
+    pulls: frozenset[str] = frozenset()
+    ordered: bool = False
+    filters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+UNKNOWN = GroupFacts()
+
+
+class Groups:
+    """What is known of all groups. ``patterns``: those that settings name; none: whoever is seen to pop."""
+
+    def __init__(self, patterns: Collection[str], clock: Clock) -> None:
+        self._patterns = tuple(patterns)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._facts: dict[str, GroupFacts] = {}
+        self._asked_at: dict[str, float] = {}
+        self._compiled: dict[tuple[str, str], RowFilter | None] = {}
+
+    def facts(self, group: str) -> GroupFacts:
+        """What is known of a group."""
+        with self._lock:
+            return self._facts.get(group, UNKNOWN)
+
+    def named(self, group: str) -> bool:
+        """Whether it may be watched at all: a pattern fits, or there are none, and it is not one of the broker's own."""
+        if any(fnmatchcase(group, pattern) for pattern in _SYSTEM_GROUPS):
+            return False
+        return not self._patterns or any(fnmatchcase(group, pattern) for pattern in self._patterns)
+
+    def topics(self, group: str, seen: Collection[str], watched: Collection[str]) -> set[str]:
+        """Those of the topics ``seen`` with the group's offsets that it pops; ``watched``: those it was seen to pop before.
+
+        A group that a pattern names pops every topic that its connected clients are not seen to pull.
+        """
+        if not self.named(group):
+            return set()
+        facts = self.facts(group)
+        own_retry = f"{RETRY_PREFIX}{group}"
+        plain = {t for t in seen if not t.startswith(RETRY_PREFIX)} - facts.pulls
+        retried = {t for t in plain if not {f"{own_retry}_{t}", f"{own_retry}+{t}"}.isdisjoint(seen)}
+        popped = plain if self._patterns else plain & (facts.pops | retried | set(watched))
+        retries = {f"{own_retry}{divider}{t}" for t in popped for divider in "_+"}
+        return popped | {t for t in seen if t in retries}
+
+    def row_filter(self, group: str, topic: str) -> RowFilter | None:
+        """The group's own filter of a topic, while connected clients tell it; ``None``: everything is wanted."""
+        known = self.facts(group).filters.get(topic)
+        if known is None:
+            return None
+        if known not in self._compiled:
+            if len(self._compiled) > 1000:
+                self._compiled.clear()
+            self._compiled[known] = _compiled(*known)
+        return self._compiled[known]
+
+    def due(self, groups: Iterable[str]) -> list[str]:
+        """Which of the groups to ask about next, those never asked about first."""
+        now = self._clock.monotonic()
+        wanted = [
+            (self._asked_at.get(group, -LEARN_SECONDS), group)
+            for group in groups
+            if self.named(group) and now - self._asked_at.get(group, now - LEARN_SECONDS) >= LEARN_SECONDS
+        ]
+        return [group for _, group in sorted(wanted)[:LEARN_AT_ONCE]]
+
+    def learn(self, broker: Broker, group: str) -> GroupFacts:
+        """Ask the broker, and through it some clients, about a group."""
+        self._asked_at[group] = self._clock.monotonic()
+        facts = ask(broker, group)
+        with self._lock:
+            self._facts[group] = facts
+        return facts
+
+
+def ask(broker: Broker, group: str) -> GroupFacts:
+    """What the broker and connected clients say of a group."""
+    ordered = broker.is_ordered(group)
+    consumers = broker.consumers(group)
+    if consumers is None:
+        return GroupFacts(ordered=ordered)
+    pops: frozenset[str] = frozenset(consumers.filters) if consumers.pops else frozenset()
+    pulls: frozenset[str] = frozenset()
+    for client in consumers.clients[:CLIENTS_ASKED]:
+        try:
+            running = broker.running(group, client)
+        except Unavailable:  # a client that does not answer says nothing of the broker
+            continue
+        if running is not None:
+            pops, pulls, ordered = pops | running.pops, pulls | running.pulls, ordered or running.ordered
+    return GroupFacts(pops, pulls - pops, ordered, consumers.filters)
+
+
+def positions(
+    offsets: AllOffsets, groups: Groups, watched: Iterable[GroupQueue], facts: BrokerFacts
+) -> dict[GroupQueue, int]:
+    """Next offset that the broker will hand out, for every queue that a POP group reads."""
+    before: dict[str, set[str]] = {}
+    for queue in watched:
+        before.setdefault(queue.group, set()).add(queue.topic)
+    topics: dict[str, set[str]] = {}
+    for group, topic in (*offsets.committed, *offsets.pulled):
+        topics.setdefault(group, set()).add(topic)
+    found: dict[GroupQueue, int] = {}
+    for group, seen in topics.items():
+        use_pulled = facts.kv and not groups.facts(group).ordered
+        for topic in groups.topics(group, seen, before.get(group, ())):
+            queues = dict(offsets.committed.get((group, topic), {}))
+            if use_pulled:
+                queues |= offsets.pulled.get((group, topic), {})
+            found |= {GroupQueue(group, topic, queue_id): offset for queue_id, offset in queues.items()}
+    return found
+
+
+def _compiled(kind: str, expression: str) -> RowFilter | None:
+    """The filter; an expression that we do not understand filters nothing: the broker, too, applies it when it hands out."""
+    try:
+        return row_filter(expression, kind)
+    except Invalid:
+        return None

@@ -1,0 +1,186 @@
+"""The watch: looks at every position of every POP group, and at what the broker still has; makes debts of what lies between.
+
+One look is one request for all positions (43) and one for each topic's bounds (202), in this order; why, says ``rule``. A look
+that fails half-way changes nothing: the next one then covers a longer time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from tiered.clock import Clock
+from tiered.crashpoint import ReplayPoint, reach
+from tiered.errors import Invalid
+from tiered.metrics import Metrics
+from tiered.replay import inbox
+from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
+from tiered.replay.broker import Broker, BrokerFacts
+from tiered.replay.groups import Groups, positions
+from tiered.replay.ledger import Ledger
+from tiered.replay.rule import Aging, judge, without
+
+log = logging.getLogger("tiered.replay")
+
+DELETING_SECONDS = 10.0
+"""Deleting a batch of files takes the broker some seconds; that much longer than its pause a position must be old."""
+
+Bounds = Mapping[str, Mapping[int, tuple[int, int]]]
+"""Topic → queue id → (minimum, maximum)."""
+
+
+class Watch:
+    """``check`` is told what broker answers whenever the connection is new; it raises if nothing can be replayed through it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        ledger: Ledger,
+        groups: Groups,
+        directory: Path,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        check: Callable[[BrokerFacts], None],
+    ) -> None:
+        self._broker = broker
+        self._ledger = ledger
+        self._groups = groups
+        self._directory = directory
+        self._clock = clock
+        self._metrics = metrics
+        self._check = check
+        self._facts: BrokerFacts | None = None
+        self._connection = 0
+        self._aging: dict[GroupQueue, Aging] = {}
+        self._refused: set[str] = set()
+        self.seen: tuple[str, ...] = ()
+        """Groups that have offsets at the broker."""
+        self.looked_ms: int | None = None
+
+    @property
+    def facts(self) -> BrokerFacts | None:
+        """The broker, once it has answered."""
+        return self._facts
+
+    def step(self) -> None:
+        """One look, and the operators' requests."""
+        self.look()
+        self.take_requests()
+
+    def look(self) -> list[Debt]:
+        """One look; the debts it made."""
+        facts = self._known_broker()
+        now = self._clock.monotonic()
+        offsets = self._broker.offsets()
+        self.seen = tuple(sorted({group for group, _ in (*offsets.committed, *offsets.pulled)}))
+        known = self._ledger.books().positions
+        reported = positions(offsets, self._groups, known, facts)
+        bounds = {topic: self._broker.bounds(topic) or {} for topic in sorted({q.topic for q in reported})}
+        aged = self._aged(reported, now, facts.clean_seconds + DELETING_SECONDS)
+        changed, wanted = self._judge(reported, bounds, known, aged)
+        debts = self._ledger.look(changed, wanted) if changed or wanted else []
+        self.looked_ms = self._clock.now_ms()
+        self._metrics.replay_look_age.set(self.looked_ms / 1000)
+        self._metrics.replay_watched.set(len(reported))
+        self._tell(wanted)
+        return debts
+
+    def take_requests(self) -> None:
+        """Enter what operators asked for, and take it out of the inbox."""
+        try:
+            requests = list(inbox.waiting(self._directory))
+        except Invalid as error:
+            if str(error) not in self._refused:
+                self._refused.add(str(error))
+                log.error("a request cannot be taken", extra={"error": str(error)})
+            return
+        for request in requests:
+            if self._broker.is_ordered(request.group):
+                log.error(
+                    "a group that wants order never reads a retry topic: the request is dropped",
+                    extra={"group": request.group, "topic": request.topic, "request": request.name},
+                )
+            elif not self._ledger.was_asked(request.name):
+                owed = self._owed()
+                wanted = [
+                    Wanted(queue, part.start, part.stop, Reason.ASKED)
+                    for asked in request.ranges
+                    for queue in (GroupQueue(request.group, request.topic, asked.queue_id),)
+                    for part in without(range(asked.start, asked.end), owed.get(queue, ()))
+                ]
+                self._ledger.look({}, wanted, request=request.name)
+                self._tell(wanted)
+            reach(ReplayPoint.AFTER_REQUEST)
+            inbox.take_out(self._directory, [request])
+
+    def _known_broker(self) -> BrokerFacts:
+        """Who answers, asked again on each new connection."""
+        if self._facts is None or self._broker.client.connections != self._connection:
+            facts = self._broker.facts()
+            self._check(facts)
+            self._facts = facts
+            self._connection = self._broker.client.connections
+        return self._facts
+
+    def _judge(
+        self,
+        reported: Mapping[GroupQueue, int],
+        bounds: Bounds,
+        known: Mapping[GroupQueue, Position],
+        aged: Mapping[GroupQueue, int | None],
+    ) -> tuple[dict[GroupQueue, Position], list[Wanted]]:
+        changed: dict[GroupQueue, Position] = {}
+        wanted: list[Wanted] = []
+        owed = self._owed()
+        for queue, offset in reported.items():
+            bound = bounds[queue.topic].get(queue.queue_id)
+            if bound is None or offset < 0:
+                continue
+            position, range_owed = judge(known.get(queue), offset, bound[0], aged[queue])
+            if position != known.get(queue):
+                changed[queue] = position
+            if range_owed is not None:
+                reason = Reason.FIFO if self._groups.facts(queue.group).ordered else Reason.SKIPPED
+                parts = without(range_owed, owed.get(queue, ()))
+                wanted += [Wanted(queue, part.start, part.stop, reason) for part in parts]
+        return changed, wanted
+
+    def _aged(
+        self, reported: Mapping[GroupQueue, int], now: float, seconds: float
+    ) -> dict[GroupQueue, int | None]:
+        """Positions as they were ``seconds`` ago; ``None`` where nobody knows."""
+        self._aging = {queue: self._aging.get(queue) or Aging() for queue in reported}
+        return {queue: self._aging[queue].note(now, offset, seconds) for queue, offset in reported.items()}
+
+    def _owed(self) -> dict[GroupQueue, list[range]]:
+        """What is owed and not sent yet."""
+        found: dict[GroupQueue, list[range]] = {}
+        for debt in self._ledger.debts():
+            found.setdefault(debt.queue, []).append(range(debt.drained, debt.end))
+        return found
+
+    def _tell(self, wanted: Iterable[Wanted]) -> None:
+        """Count and log what is in the ledger now."""
+        for one in wanted:
+            count = one.end - one.start
+            self._metrics.replay_debts.labels(one.reason.value).inc()
+            told = {
+                "group": one.queue.group, "topic": one.queue.topic, "queue_id": one.queue.queue_id,
+                "start": one.start, "end": one.end, "messages": count,
+            }  # fmt: skip
+            if one.reason is Reason.FIFO:
+                self._metrics.replay_fifo_skipped.inc(count)
+                log.error(
+                    "a group that wants order was skipped over deleted messages; they are archived and are not replayed",
+                    extra=told,
+                )
+            elif one.reason is Reason.ASKED:
+                log.info("replay asked for by an operator", extra=told)
+            else:
+                self._metrics.replay_skipped.inc(count)
+                log.warning(
+                    "the broker deleted messages before a POP group read them; they will be replayed",
+                    extra=told,
+                )

@@ -1,0 +1,54 @@
+"""How much is sent to a group's retry queue ahead of the group: one ``Window`` for each such queue."""
+
+from __future__ import annotations
+
+from collections import deque
+
+FIRST_GUESS_BYTES = 1024
+"""What a message is taken to have before one was sent."""
+
+
+class Window:
+    """Messages are counted by the queue's own offsets, bytes by what was sent from here; of others the mean is taken.
+
+    With nothing ahead of the group there is always room for one message, however large. Not for several threads.
+    """
+
+    def __init__(self, most_messages: int, most_bytes: int) -> None:
+        self._most_messages = most_messages
+        self._most_bytes = most_bytes
+        self._sent: deque[tuple[int, int]] = deque()
+        self._sent_bytes = 0
+        self._end = 0
+        self._count = 0
+        self._total = 0
+        self.messages = 0
+        """Messages that may be sent now."""
+        self.bytes = 0
+        """Bytes that may be sent now."""
+
+    @property
+    def open(self) -> bool:
+        """Whether anything may be sent now."""
+        return self.messages > 0 and self.bytes > 0
+
+    def stored(self, offset: int, size: int) -> None:
+        """The broker stored a message of ``size`` bytes at ``offset`` of the retry queue."""
+        self._sent.append((offset, size))
+        self._sent_bytes += size
+        self._count += 1
+        self._total += size
+        self._end = max(self._end, offset + 1)
+        self.messages -= 1
+        self.bytes -= size
+
+    def measure(self, queue_end: int, group_offset: int) -> None:
+        """Make room anew, given the queue's end and where the group stands in it, both by the broker's word."""
+        self._sent = deque(sorted(self._sent))
+        while self._sent and self._sent[0][0] < group_offset:
+            self._sent_bytes -= self._sent.popleft()[1]
+        ahead = max(0, max(queue_end, self._end) - group_offset)
+        mean = self._total // self._count if self._count else FIRST_GUESS_BYTES
+        unknown = max(0, ahead - len(self._sent)) * mean
+        self.messages = max(0, self._most_messages - ahead)
+        self.bytes = max(0, self._most_bytes - self._sent_bytes - unknown)

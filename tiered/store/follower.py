@@ -1,0 +1,223 @@
+"""A reader's own fold of the log, frozen for whoever reads, brought up to date when somebody asks for what is not there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from tiered.archive.entities import Head
+from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.objects import ObjectReader
+from tiered.archive.open import find_identity
+from tiered.archive.reader import LogReader
+from tiered.archive.state import ArchiveState
+from tiered.clock import Clock
+from tiered.errors import NotFound, TieredError, Unavailable
+from tiered.metadata.base import MetadataStore
+from tiered.metrics import Metrics
+from tiered.provider.base import Provider
+from tiered.store.chain import chained
+
+log = logging.getLogger("tiered.store")
+
+CHECK_SECONDS = 3600.0
+"""A fold brought to the end of the log longer ago than this is compared with the bucket again before it is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The archive at one commit. Never changes; any number of threads may read it."""
+
+    identity: ArchiveIdentity
+    head: Head | None
+    state: ArchiveState
+    objects: ObjectReader
+
+
+class Follower:
+    """Looks for new commits, at most one look at a time and at most every ``every_seconds``. Thread-safe.
+
+    ``store`` is this process's own; readers get frozen views of it, so that a fold under way is never seen. ``pool`` runs the
+    looks of those who do not wait.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        every_seconds: float,
+        table_cache_bytes: int,
+        pool: Executor,
+        metrics: Metrics,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.provider = provider
+        self.keys = keys
+        self._store = store
+        self._clock = clock
+        self._every_seconds = every_seconds
+        self._table_cache_bytes = table_cache_bytes
+        self._pool = pool
+        self._metrics = metrics
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._reader: LogReader | None = None
+        self._objects: ObjectReader | None = None
+        self._view: View | None = None
+        self._look: Future[bool] | None = None
+        self._error: TieredError | None = None
+        self._looked: float | None = None
+        self._checked: float | None = None
+        self._closed = False
+
+    def open(self) -> View:
+        """The first look. ``NotFound`` (naming what is there), ``Refused``, ``Corrupt``, ``Unavailable``."""
+        self.follow(force=True)
+        return self.ready()
+
+    def view(self) -> View:
+        """What is known now, without a look. ``Unavailable`` while the archive has never been opened."""
+        return self._view or self._opened(None)
+
+    def ready(self) -> View:
+        """What is known now. While the archive has never been opened: a look, and ``Unavailable`` if it is still away."""
+        return self._view or self._opened(None if self._closed else self.follow_async(here=True))
+
+    def ready_async(self) -> Future[View]:
+        """``ready`` without waiting."""
+        if self._view is None and not self._closed:
+            return chained(self.follow_async(), lambda _: self.ready(), lambda _: self._opened(None))
+        found: Future[View] = Future()
+        try:
+            found.set_result(self.ready())
+        except Unavailable as error:
+            found.set_exception(error)
+        return found
+
+    def _opened(self, look: Future[bool] | None) -> View:
+        """The view after the first look, or ``Unavailable`` with what that look met."""
+        error = self._error if look is None else look.exception()
+        if self._view is not None:
+            return self._view
+        if self._closed:
+            raise Unavailable("the reader is closed")
+        raise Unavailable(
+            "the archive cannot be opened yet",
+            hint="archive.url, source.cluster and source.broker say which one; the cause says why",
+            archive=self.provider.url,
+            cause=error,
+        )
+
+    def follow(self, *, force: bool = False) -> bool:
+        """Look for new commits, or share the look under way; whether there were any. Waits, and raises what the look met.
+
+        Not more often than every ``every_seconds``, counted from the end of the last look: in between that one counts, and its
+        error is raised again. ``force`` looks anyhow.
+        """
+        return self.follow_async(force=force, here=True).result()
+
+    def follow_async(self, *, force: bool = False, here: bool = False) -> Future[bool]:
+        """``follow`` without waiting, or, with ``here``, in this thread."""
+        mine, look = self._claim(force)
+        if mine and here:
+            self._run(look)
+        elif mine:
+            try:
+                self._pool.submit(self._run, look)
+            except RuntimeError:  # the pool was shut down meanwhile
+                with self._lock:
+                    self._look = None
+                look.set_exception(Unavailable("the reader is closed"))
+        return look
+
+    def close(self) -> None:
+        """Let go of the last view, so that the metadata store can be closed."""
+        with self._lock:
+            self._view = None
+            self._closed = True
+
+    def _claim(self, force: bool) -> tuple[bool, Future[bool]]:
+        """The look that answers this asker, and whether the asker has to run it."""
+        with self._lock:
+            if self._look is not None:
+                return False, self._look
+            if self._closed:
+                self._error = Unavailable("the reader is closed")
+            due = self._looked is None or self._clock.monotonic() - self._looked >= self._every_seconds
+            look: Future[bool] = Future()
+            look.set_running_or_notify_cancel()
+            if (due or force) and not self._closed:
+                self._look = look
+                return True, look
+            if self._error is not None:
+                look.set_exception(self._error.with_traceback(None))  # else it grows with every asker
+            else:
+                look.set_result(False)
+            return False, look
+
+    def _run(self, look: Future[bool]) -> None:
+        """One look; the outcome goes to all who wait for it."""
+        error: TieredError | None = None
+        changed = False
+        try:
+            changed = self._fold()
+        except TieredError as e:
+            error = e
+        except BaseException as e:
+            with self._lock:
+                self._look = None
+            look.set_exception(e)
+            raise
+        now = self._clock.monotonic()
+        self._metrics.follows.labels(type(error).__name__ if error else "new" if changed else "same").inc()
+        with self._lock:
+            if error is not None and self._error is None and self._view is not None:
+                log.warning(
+                    "new commits cannot be read, what is known stays readable", extra={"error": str(error)}
+                )
+            self._look, self._looked, self._error = None, now, error
+            if error is None:
+                self._checked = now
+            elif not isinstance(error, Unavailable):
+                self._checked = None
+        if error is not None:
+            look.set_exception(error)
+        else:
+            look.set_result(changed)
+
+    def _fold(self) -> bool:
+        """Bring the store to the end of the log and publish it; whether it moved. Only one thread is ever in here."""
+        reader, objects = self._reader, self._objects
+        if reader is None or objects is None:
+            identity = find_identity(self.provider, self.keys)
+            reader = LogReader(self.provider, self.keys, identity)
+            objects = ObjectReader(
+                self.provider, self.keys, identity.archive_id, cache_bytes=self._table_cache_bytes
+            )
+            self._reader, self._objects = reader, objects
+        before = self._view
+        fresh = self._checked is not None and self._clock.monotonic() - self._checked < CHECK_SECONDS
+        head = (reader.follow if fresh else reader.fold)(self._store, self._progress)
+        if before is not None and _position(before.head) == _position(head):
+            return False
+        if self._closed:
+            return False
+        self._view = View(reader.identity, head, ArchiveState(self._store.snapshot()), objects)
+        self._metrics.read_seq.set(-1 if head is None else head.seq)
+        return True
+
+
+def _position(head: Head | None) -> bytes | None:
+    return None if head is None else head.position()
+
+
+def is_away(error: TieredError) -> bool:
+    """Whether an archive may still appear: its store is away, or nothing is there yet."""
+    return isinstance(error, Unavailable | NotFound)

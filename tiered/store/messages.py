@@ -1,0 +1,299 @@
+"""``MessageStore``: reads of one archive with RocketMQ's own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from itertools import groupby
+
+from tiered.archive.entities import QueueState
+from tiered.archive.flatfile import FlatMessageFile
+from tiered.archive.index import Located, locate_physical, query_key
+from tiered.clock import Clock
+from tiered.errors import TieredError
+from tiered.fetch.base import ReaderId, RowFilter
+from tiered.fetch.expiry import GroupExpiry
+from tiered.fetch.fetcher import Fetcher
+from tiered.metrics import Metrics
+from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, QueueOffset
+from tiered.settings import KIB, Settings
+from tiered.source.topics import TopicPolicy
+from tiered.store.answer import queue_of
+from tiered.store.follower import View, is_away
+from tiered.store.levels import LocalQueue, StorageLevel, StorageLevels, archive_answers
+from tiered.store.opening import Parts, open_parts
+from tiered.store.puller import Pull, Puller
+
+MAX_TRANSFER_BYTES = 256 * KIB
+"""Most bytes of an answer unless told otherwise: RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
+
+
+class MessageStore:
+    """The archive of one broker, for reading. Thread-safe. Make one with ``open``.
+
+    Offsets are queue offsets, times ms since 1970, ranges half-open. Every method may raise ``Unavailable`` (the object store
+    cannot be asked, or the archive was never opened) and ``Corrupt`` (with key and position: damaged bytes are never served).
+    """
+
+    def __init__(self, settings: Settings, parts: Parts, clock: Clock, metrics: Metrics) -> None:
+        source, fetch = settings.source, settings.fetch
+        self._follower = parts.follower
+        self._levels = StorageLevels(fetch.storage_level, fetch.topic_storage_levels)
+        self._topics = TopicPolicy(cluster=source.cluster, broker=source.broker)
+        self._clock = clock
+        self._expiry = GroupExpiry.of(fetch)
+
+        def fetcher(view: View) -> Fetcher:
+            return Fetcher(
+                parts.provider,
+                view.objects,
+                fetch,
+                clock,
+                pool=parts.pool,
+                metrics=metrics,
+                expiry=self._expiry,
+            )
+
+        self._puller = Puller(parts.follower, fetcher, metrics)
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        stack: ExitStack,
+        name: str | None = None,
+        wait_for_archive: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> MessageStore:
+        """Open provider, fold, fetcher and pools; ``stack`` closes them.
+
+        ``name`` is that of this reader process ("gateway"): with ``fetch.fold_directory`` set, its fold is kept there between
+        runs, else in memory. ``wait_for_archive``: an archive that is away or not there yet is no error now; every read is then
+        ``Unavailable`` until a ``follow`` finds it. ``progress`` hears the number of each commit folded.
+
+        Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
+        names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.
+        """
+        parts = open_parts(stack, settings, clock, metrics, name=name, progress=progress)
+        made = cls(settings, parts, clock, metrics)
+        stack.callback(made.close)
+        stack.callback(parts.give_up.set)
+        try:
+            parts.follower.open()
+        except TieredError as error:
+            if not (wait_for_archive and is_away(error)):
+                raise
+        return made
+
+    # ---- messages
+
+    def get_message(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> GetMessageResult:
+        """Records of a queue from ``offset`` on, or why there are none: the table of ``tiered.store.answer``.
+
+        At least one record if there is one, however large; else at most ``max_count`` and ``max_bytes`` (RocketMQ's 256 KiB).
+        """
+        limit = MAX_TRANSFER_BYTES if max_bytes is None else max(0, max_bytes)
+        return self._puller.get(Pull(reader, topic, queue_id, offset, max_count, limit, row_filter))
+
+    def get_message_async(
+        self,
+        reader: ReaderId,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> Future[GetMessageResult]:
+        """``get_message`` without waiting; errors, too, come through the future. Its callbacks run in threads of the pools."""
+        limit = MAX_TRANSFER_BYTES if max_bytes is None else max(0, max_bytes)
+        return self._puller.get_async(Pull(reader, topic, queue_id, offset, max_count, limit, row_filter))
+
+    def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
+        """``reader`` committed ``offset``, wherever it read: for what the cache keeps."""
+        self._expiry.heard(reader, MessageQueue(topic, queue_id), offset, self._clock.monotonic())
+
+    def alive(self, reader: ReaderId) -> None:
+        """A heartbeat of ``reader``: it will read on, although it does not now."""
+        self._expiry.alive(reader, self._clock.monotonic())
+
+    def forget(self, reader: ReaderId) -> None:
+        """``reader`` said good-bye."""
+        self._expiry.forget(reader)
+
+    # ---- offsets and times
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
+        """The first readable offset; ``None`` for a queue that is not archived."""
+        found = self._queue(topic, queue_id)
+        return None if found is None else QueueOffset(found.min_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
+        """The end of what is archived, as far as this reader knows (``follow`` first for more)."""
+        found = self._queue(topic, queue_id)
+        return None if found is None else QueueOffset(found.max_offset)
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time of the first readable message, from its row; ``None`` when there is none."""
+        file = self._file(topic, queue_id)
+        return None if file is None else file.time_of(file.min_offset)
+
+    def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store time of the message at an offset; ``None`` when no message is there."""
+        file = self._file(topic, queue_id)
+        return None if file is None else file.time_of(offset)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> QueueOffset | None:
+        """The first offset stored at or after ``time_ms`` (``UPPER``: the last of that very time); the end when all are older.
+
+        ``None`` for a queue that is not archived.
+        """
+        file = self._file(topic, queue_id)
+        found = None if file is None else file.offset_by_time(time_ms, boundary)
+        if file is None or found != file.max_offset or not self.follow():
+            return found
+        file = self._file(topic, queue_id)
+        return None if file is None else file.offset_by_time(time_ms, boundary)
+
+    # ---- look-ups
+
+    def query_message(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+    ) -> list[memoryview]:
+        """The newest ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as their UNIQ_KEY).
+
+        Stored in [``begin_ms``, ``end_ms``], both included as in RocketMQ; in the order in which the broker stored them.
+        """
+        found = self.query(topic, key, max_count, begin_ms, end_ms, unique=unique)
+        return [memoryview(item.record) for item in found]
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        unique: bool = False,
+        oldest: bool = False,
+    ) -> list[Located]:
+        """``query_message`` with where each message lies; ``oldest``: the oldest ones instead; no bounds: all times."""
+
+        def ask() -> list[Located]:
+            view = self._follower.ready()
+            return query_key(
+                view.state, view.objects, topic, key,
+                unique=unique, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, oldest=oldest,
+            )  # fmt: skip
+
+        found = ask()
+        if found or max_count < 1 or not self.follow():
+            return found
+        return ask()
+
+    def view_message(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at a physical offset, in the newest lineage that has one; ``None`` if none begins there."""
+        found = self.locate(physical_offset)
+        return None if found is None else memoryview(found.record)
+
+    def locate(self, physical_offset: int, *, store_host: str | None = None) -> Located | None:
+        """``view_message`` with where it lies; ``store_host`` (ip:port, of a message id) must then be the record's own."""
+
+        def ask() -> Located | None:
+            view = self._follower.ready()
+            newest = 0 if view.head is None else view.head.highest_lineage
+            for lineage in range(newest, 0, -1):
+                found = locate_physical(view.state, view.objects, PhysicalOffset(physical_offset), lineage)
+                if found is not None and store_host in (None, found.message.store_host):
+                    return found
+            return None
+
+        if physical_offset < 0:
+            return None
+        found = ask()
+        return found if found is not None or not self.follow() else ask()
+
+    # ---- what there is
+
+    def topics(self, *, system: bool = False) -> Iterator[str]:
+        """Names of archived topics, in order; RocketMQ's own only with ``system``."""
+        for topic, _ in groupby(self._follower.ready().state.queues(), key=lambda q: q.queue.topic):
+            if system or not self._topics.is_system(topic):
+                yield topic
+
+    def queues(self, topic: str | None = None) -> Iterator[QueueState]:
+        """Archived queues of a topic, or of all, in order; also those without a message now (``generation`` ``None``)."""
+        return self._follower.ready().state.queues(topic)
+
+    @property
+    def view(self) -> View:
+        """The archive as this reader knows it now; it does not change while it is held. Never waits: ``Unavailable`` while the
+        archive has not been opened."""
+        return self._follower.view()
+
+    def follow(self) -> bool:
+        """Look for new commits; whether there were any. At most every ``fetch.follow_ms``: in between the last look counts.
+
+        The reads themselves call it when what they are asked for is not there.
+        """
+        return self._follower.follow()
+
+    # ---- storage levels
+
+    def storage_level(self, topic: str) -> StorageLevel:
+        """The level in force for a topic."""
+        return self._levels.level(topic)
+
+    def set_storage_level(self, topic_pattern: str, level: StorageLevel | str | None) -> None:
+        """Set the level of topics from now on; ``None`` takes the pattern away, ``*`` is the default."""
+        self._levels.set(topic_pattern, level)
+
+    def answers(self, topic: str, queue_id: int, offset: int, local: LocalQueue) -> bool:
+        """Whether a read is the archive's to answer, given what the broker has; RocketMQ's own topics are the broker's.
+
+        What was answered before is not changed by it: ``get_message`` answers whatever the level is.
+        """
+        if self._topics.is_system(topic):
+            return False
+        level = self._levels.level(topic)
+        if level in (StorageLevel.FORCE, StorageLevel.DISABLE):
+            return level is StorageLevel.FORCE
+        return archive_answers(level, offset, self.max_offset(topic, queue_id), local)
+
+    def close(self) -> None:
+        """Give up what is under way; the stack given to ``open`` does the rest. Twice is harmless."""
+        self._puller.close()
+        self._follower.close()
+
+    # ---- inside
+
+    def _queue(self, topic: str, queue_id: int) -> QueueState | None:
+        """A queue's state; one that is not known is looked for in new commits."""
+        found = queue_of(self._follower.ready().state, topic, queue_id)
+        if found is None and self.follow():
+            found = queue_of(self._follower.ready().state, topic, queue_id)
+        return found
+
+    def _file(self, topic: str, queue_id: int) -> FlatMessageFile | None:
+        if self._queue(topic, queue_id) is None:
+            return None
+        view = self._follower.ready()
+        return FlatMessageFile(view.state, view.objects, MessageQueue(topic, queue_id))

@@ -1,0 +1,80 @@
+"""What a ``MessageStore`` is made of, opened in order and closed by the caller's stack."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.state import FOLD_VERSION
+from tiered.clock import Clock
+from tiered.errors import Invalid
+from tiered.metadata.base import MetadataStore
+from tiered.metadata.memory import MemoryStore
+from tiered.metadata.open import open_metadata
+from tiered.metrics import Metrics
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.settings import MIB, Settings
+from tiered.store.follower import Follower
+
+TABLE_CACHE_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything below the facade; the follower is not open yet. ``give_up`` ends waits for the store."""
+
+    provider: Provider
+    follower: Follower
+    pool: ThreadPoolExecutor
+    give_up: threading.Event
+
+
+def open_parts(
+    stack: ExitStack,
+    settings: Settings,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    name: str | None,
+    progress: Callable[[int], None] | None,
+) -> Parts:
+    """Provider, fold and pools; no request is made. ``Invalid`` when no archive is named or its URL makes no sense."""
+    if not settings.archive.url:
+        raise Invalid(
+            "no archive is named", key="archive.url", hint="set archive.url: where the archive lies"
+        )
+    give_up = threading.Event()
+    provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
+    stack.callback(provider.close)
+    fold = fold_store(settings, name)
+    stack.callback(fold.close)
+    looking = ThreadPoolExecutor(1, "follow")
+    stack.callback(looking.shutdown, wait=True, cancel_futures=True)
+    pool = ThreadPoolExecutor(settings.fetch.threads, "fetch")
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    follower = Follower(
+        provider,
+        ArchiveKeys(settings.source.cluster, settings.source.broker),
+        fold,
+        clock,
+        every_seconds=settings.fetch.follow_ms / 1000,
+        table_cache_bytes=TABLE_CACHE_BYTES,
+        pool=looking,
+        metrics=metrics,
+        progress=progress,
+    )
+    return Parts(provider, follower, pool, give_up)
+
+
+def fold_store(settings: Settings, name: str | None) -> MetadataStore:
+    """Where the fold of this reader lives: a directory of its own, or memory."""
+    if name is None or not settings.fetch.fold_directory:
+        return MemoryStore()
+    directory = Path(settings.fetch.fold_directory) / name
+    return open_metadata("rocksdb", directory, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
