@@ -15,6 +15,7 @@ from tiered.clock import SystemClock
 from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
+LOOK_SECONDS = 0.02
 QUIET = ("--set", "web.port=-1", "--set", "log.level=warning")
 
 
@@ -39,15 +40,37 @@ class Row:
 
 
 def measure(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Measured:
-    """Run a command to its end; SystemExit when it fails."""
+    """Run a command to its end; SystemExit when it fails.
+
+    The peak is read from the process while it runs: what the kernel tells afterwards counts the parent's memory from before the
+    child's own program began.
+    """
     started = time.monotonic()
     process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    peak = 0
+    while True:
+        peak = max(peak, _peak_bytes(process.pid))
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(LOOK_SECONDS)
+    seconds = time.monotonic() - started
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    seconds = time.monotonic() - started
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak)
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most resident memory the process has had (``VmHWM``); 0 once it has ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
 
 
 def generate(store: Path, messages: int, queues: int, *, body_bytes: int = 1024, topics: int = 1) -> int:
