@@ -4,7 +4,9 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
 
     rocketmq-<version>/lib/*.jar           the published jars
     rocketmq-<version>/client-<hash>/      the client's sources compiled against them; the hash covers the sources
+    rocketmq-<version>/pop-<hash>/         the POP client, the same way (5.x only)
     bin/versitygw-<version>/versitygw      the S3 server
+    rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
     <name>.installed                       marker, written last; holds what was installed, as JSON
     <name>.lock                            held while one process installs
 
@@ -24,12 +26,19 @@ from pathlib import Path
 
 JAVA_DIRECTORY = Path(__file__).with_name("java")
 CLIENT_SOURCES = (JAVA_DIRECTORY / "Client.java", JAVA_DIRECTORY / "Consumers.java")
+POP_SOURCE = JAVA_DIRECTORY / "Pop.java"
+GRPC_SOURCE = JAVA_DIRECTORY / "Grpc.java"
+PROXY_POMS = (JAVA_DIRECTORY / "pom-proxy.xml", JAVA_DIRECTORY / "pom-grpc.xml")
 
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
 ROCKETMQ_4 = "4.9.7"
 """Newest 4.9.x whose broker and name server are published (of 4.9.8 only the client and tools are)."""
 VERSITYGW = "v1.8.0"
+GRPC_JAVA = "5.2.0"
+GRPC_PYTHON = "5.1.2"
+PROXY = "rocketmq-proxy"
+"""Name of the counterpart that is the Proxy and the gRPC clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_5}", "broker", ROCKETMQ_5),
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
+        Counterpart(PROXY, "proxy", ROCKETMQ_5),
     )
 }
 
@@ -65,6 +75,26 @@ def rocketmq_directory(version: str) -> Path:
 def client_classes(version: str) -> Path:
     """Where the client's sources are compiled to; another source text gives another directory."""
     return rocketmq_directory(version) / f"client-{_digest(*CLIENT_SOURCES)}"
+
+
+def pop_classes(version: str) -> Path:
+    """Where the POP client is compiled to."""
+    return rocketmq_directory(version) / f"pop-{_digest(POP_SOURCE)}"
+
+
+def proxy_directory() -> Path:
+    """Where the Proxy and the gRPC clients are."""
+    return root() / PROXY
+
+
+def grpc_classes() -> Path:
+    """Where the Java gRPC client is compiled to."""
+    return proxy_directory() / f"grpc-{_digest(GRPC_SOURCE)}"
+
+
+def grpc_python() -> Path:
+    """The interpreter of the environment that has the Python gRPC client."""
+    return proxy_directory() / "grpc-python" / "bin" / "python"
 
 
 def versitygw_binary() -> Path:
@@ -87,6 +117,8 @@ def expected_marker(counterpart: Counterpart) -> str:
     facts = {"version": counterpart.version}
     if counterpart.tier == "broker":
         facts["pom"] = _digest(pom(counterpart.version))
+    if counterpart.tier == "proxy":
+        facts |= {"poms": _digest(*PROXY_POMS), "python": GRPC_PYTHON}
     return json.dumps(facts, sort_keys=True)
 
 
@@ -99,7 +131,11 @@ def installed(name: str) -> bool:
     except OSError:
         return False
     if counterpart.tier == "broker":
-        return (client_classes(counterpart.version) / "Client.class").exists()
+        version = counterpart.version
+        pops = version != ROCKETMQ_5 or (pop_classes(version) / "Pop.class").exists()
+        return pops and (client_classes(version) / "Client.class").exists()
+    if counterpart.tier == "proxy":
+        return grpc_python().exists() and (grpc_classes() / "Grpc.class").exists()
     return versitygw_binary().exists()
 
 

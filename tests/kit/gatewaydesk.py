@@ -33,7 +33,14 @@ def recorded(name: str) -> Command:
 class Desk:
     """An ``Answers`` over a ``FakeArchive``, and one connection to it."""
 
-    def __init__(self, archive: Any = None, *, read_timeout_ms: int = 10_000, **options: object) -> None:
+    def __init__(
+        self,
+        archive: Any = None,
+        *,
+        read_timeout_ms: int = 10_000,
+        again_seconds: float = 3600.0,
+        **options: object,
+    ) -> None:
         self.archive = archive or FakeArchive()
         self.metrics = Metrics()
         self.clock = ManualClock()
@@ -53,6 +60,7 @@ class Desk:
             self.pool,
             floor=self._floor,
             memory_bytes=10_000,
+            again_seconds=again_seconds,
         )
         self.connection = ConnectionInfo(1, "10.0.0.9:50000", "10.0.0.1:10911", BROKER)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tiered.clock import SystemClock
 from tiered.codec.remoting import Command, decode_command, encode_command
+from tiered.errors import Corrupt
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.base import Answering, ConnectionInfo, NewBody
 from tiered.metrics import Metrics
@@ -130,7 +131,7 @@ class FakeServer:
                 self.frames.append(data)
                 if self.handle is not None:
                     await self.handle(peer, data)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError, MemoryError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError, Corrupt):
             return
         finally:
             peer.ended = True

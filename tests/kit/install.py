@@ -49,6 +49,8 @@ def install(name: str, say: Callable[[str], None] = print) -> None:
             return
         if counterpart.tier == "broker":
             _install_rocketmq(counterpart, say)
+        elif counterpart.tier == "proxy":
+            _install_proxy(say)
         else:
             _install_versitygw(say)
         mark = cache.marker(name)
@@ -74,6 +76,8 @@ def _install_rocketmq(counterpart: cache.Counterpart, say: Callable[[str], None]
             shutil.rmtree(home / "lib", ignore_errors=True)
             os.replace(f"{part}/lib", home / "lib")
     _compile_client(version, say)
+    if version == cache.ROCKETMQ_5:
+        _compile((cache.POP_SOURCE,), home / "lib", cache.pop_classes(version), say)
 
 
 def _compile_client(version: str, say: Callable[[str], None]) -> None:
@@ -88,6 +92,44 @@ def _compile_client(version: str, say: Callable[[str], None]) -> None:
         _run([*command, "-d", f"{part}/classes", *map(str, cache.CLIENT_SOURCES)], timeout_seconds=120)
         shutil.rmtree(classes, ignore_errors=True)
         os.replace(f"{part}/classes", classes)
+
+
+def _compile(sources: Sequence[Path], jars: Path, classes: Path, say: Callable[[str], None]) -> None:
+    if classes.exists():
+        return
+    _need("javac")
+    say(f"javac compiles {', '.join(source.name for source in sources)} to {classes}")
+    with tempfile.TemporaryDirectory(dir=classes.parent, prefix="part-") as part:
+        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", f"{part}/classes"]
+        _run([*command, *map(str, sources)], timeout_seconds=120)
+        os.replace(f"{part}/classes", classes)
+
+
+def _install_proxy(say: Callable[[str], None]) -> None:
+    """The Proxy and the Java gRPC client from Maven's repository, the Python gRPC client, from pip's, in a venv of its own."""
+    _need("mvn", "java")
+    home = cache.proxy_directory()
+    home.mkdir(parents=True, exist_ok=True)
+    for pom, name in zip(cache.PROXY_POMS, ("lib", "grpc-java"), strict=True):
+        if not (home / name).exists():
+            say(f"{cache.PROXY}: mvn copies published jars to {home / name}")
+            with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+                scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"]
+                _run(["mvn", "-B", "-q", "-f", str(pom), MAVEN_COPY, *scope], timeout_seconds=900)
+                os.replace(f"{part}/lib", home / name)
+    _compile((cache.GRPC_SOURCE,), home / "grpc-java", cache.grpc_classes(), say)
+    python = cache.grpc_python()
+    if not python.exists():
+        place = python.parent.parent
+        say(f"{cache.PROXY}: pip installs rocketmq-python-client {cache.GRPC_PYTHON} to {place}")
+        shutil.rmtree(place, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", str(place)], timeout_seconds=120)
+        wanted = f"rocketmq-python-client=={cache.GRPC_PYTHON}"
+        try:
+            _run([str(python), "-m", "pip", "install", "--quiet", wanted], timeout_seconds=600)
+        except InstallError:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
 
 
 def _install_versitygw(say: Callable[[str], None]) -> None:

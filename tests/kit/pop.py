@@ -6,13 +6,8 @@ consumed, many more sent and archived, then the broker deletes nearly all of its
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,30 +21,6 @@ from tests.kit.client import read_lines
 from tests.kit.process import Child, ChildError, Scratch
 from tiered.clock import SystemClock
 from tiered.replay.client import RemotingClient, Request
-
-POP_SOURCE = cache.JAVA_DIRECTORY / "Pop.java"
-
-
-def pop_classes(version: str = cache.ROCKETMQ_5) -> Path:
-    """Where Pop.java is compiled to; compiles it if it is not there."""
-    home = cache.rocketmq_directory(version)
-    classes = home / f"pop-{hashlib.sha256(POP_SOURCE.read_bytes()).hexdigest()[:12]}"
-    if not classes.exists():
-        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-            command = [
-                "javac",
-                "-nowarn",
-                "-encoding",
-                "UTF-8",
-                "-cp",
-                f"{home / 'lib'}/*",
-                "-d",
-                f"{part}/classes",
-            ]
-            subprocess.run([*command, str(POP_SOURCE)], check=True, timeout=120, capture_output=True)
-            shutil.rmtree(classes, ignore_errors=True)
-            os.replace(f"{part}/classes", classes)
-    return classes
 
 
 @dataclass(slots=True)
@@ -109,7 +80,14 @@ class PopClient:
         ]
         servers = {"namesrv": self._broker.name_server.address, "broker": self._broker.address, "out": path}
         arguments = [f"{key}={value}" for key, value in {**servers, **options}.items()]
-        command_line = [*java, "-cp", f"{pop_classes()}:{jars}/*", "Pop", command, *arguments]
+        command_line = [
+            *java,
+            "-cp",
+            f"{cache.pop_classes(cache.ROCKETMQ_5)}:{jars}/*",
+            "Pop",
+            command,
+            *arguments,
+        ]
         return Popping(Child(name, command_line, self._directory / f"{name}.out"), path, scratch)
 
     def push(self, topic: str, group: str, **options: object) -> list[dict[str, Any]]:
@@ -177,6 +155,45 @@ class Deliveries:
         return sum(count - 1 for count in self.numbers.values())
 
 
-def dump(value: object) -> str:
-    """For messages of assertions."""
-    return json.dumps(value, indent=1, default=str)
+def make_ordered(address: str, group: str) -> None:
+    """Configure a group to get its messages in order, as ``mqadmin updateSubGroup -o true`` does."""
+    body = {
+        "groupName": group,
+        "consumeEnable": True,
+        "consumeMessageOrderly": True,
+        "retryQueueNums": 1,
+        "retryMaxTimes": 16,
+    }
+    client = RemotingClient(address, SystemClock())
+    try:
+        answer = client.ask(200, {}, json.dumps(body).encode())
+        assert answer.code == 0, answer.remark
+    finally:
+        client.close()
+
+
+def pop_in_order(address: str, topic: str, group: str, count: int) -> None:
+    """Take and acknowledge at least ``count`` messages as the Proxy does for a group that wants order."""
+    client = RemotingClient(address, SystemClock(), timeout_seconds=20)
+    try:
+        while count > 0:
+            ext = {
+                "consumerGroup": group, "topic": topic, "queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000,
+                "pollTime": 5_000, "bornTime": int(time.time() * 1000), "initMode": 0, "expType": "TAG", "exp": "*",
+                "order": True,
+            }  # fmt: skip
+            popped = client.ask(200050, ext)
+            assert popped.code == 0, popped
+            starts = dict(entry.rsplit(" ", 1) for entry in popped.ext["startOffsetInfo"].split(";"))
+            common = f"{popped.ext['popTime']} {popped.ext['invisibleTime']} {popped.ext['reviveQid']}"
+            for entry in popped.ext["msgOffsetInfo"].split(";"):
+                key, offsets = entry.rsplit(" ", 1)
+                flag, queue_id = key.split(" ")
+                for offset in offsets.split(","):
+                    handle = f"{starts[key]} {common} {flag} broker-a {queue_id} {offset}"
+                    ack = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "offset": offset}
+                    answer = client.ask(200051, {**ack, "extraInfo": handle})
+                    assert answer.code == 0, answer
+                    count -= 1
+    finally:
+        client.close()

@@ -39,6 +39,7 @@ from tiered.codec.protocol import (
 )
 from tiered.codec.remoting import Command
 from tiered.errors import Corrupt, Invalid, Unavailable
+from tiered.model import QueueOffset
 from tiered.store import StorageLevel
 
 
@@ -88,6 +89,20 @@ class TestMinimum:
         assert desk.ask(min_offset(), simple(0, "", offset="100")) == RETRY
         refused = simple(501, "not leader")
         assert desk.ask(min_offset(), refused) is refused
+
+    def test_an_archive_that_fails_for_a_moment_is_asked_again(self) -> None:
+        desk = Desk(again_seconds=0.001)
+        desk.archive.fill("T", 0, 10, 150)
+        asked, fails = desk.archive.min_offset, [Unavailable("away")] * 3
+
+        def moody(topic: str, queue_id: int) -> QueueOffset | None:
+            if fails:
+                raise fails.pop()
+            return asked(topic, queue_id)
+
+        desk.archive.min_offset = moody
+        assert fields(desk.ask(min_offset(), simple(0, "", offset="100"))) == {"offset": "10"}
+        desk.close()
 
     def test_disable(self, desk: Desk) -> None:
         desk.archive.levels["*"] = StorageLevel.DISABLE

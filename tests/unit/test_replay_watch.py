@@ -13,7 +13,9 @@ from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.replay import inbox
 from tiered.replay.base import GroupQueue, Position, Reason
+from tiered.replay.groups import ordered_groups
 from tiered.replay.inbox import Asked, AskedFor
+from tiered.replay.ledger import Settled
 
 Q0 = GroupQueue("G", "T", 0)
 CONSUMERS = {
@@ -154,14 +156,48 @@ def test_a_group_watched_before_stays_watched_after_a_restart(tmp_path: Path) ->
         assert [d.end for d in b.watch.look()] == [300]
 
 
-def test_an_ordered_client_is_recognised(tmp_path: Path) -> None:
+def test_a_group_that_wants_order_is_known_by_its_configuration(tmp_path: Path) -> None:
     with bench(tmp_path) as b:
         b.broker.consumers["G"], b.broker.running["G"] = CONSUMERS, RUNNING % b"true"
+        assert not b.groups.learn(b.asking, "G").ordered, (
+            "a remoting client pops without order, whatever its listener"
+        )
+        b.broker.ordered.add("G")
         assert b.groups.learn(b.asking, "G").ordered
+        b.broker.ordered.clear()
         b.broker.consumers["G"] = {**CONSUMERS, "consumeType": "CONSUME_POP"}
         b.broker.running.clear()
         facts = b.groups.learn(b.asking, "G")
-        assert (facts.pops, facts.ordered) == ({"T", "P"}, False)
+        assert (facts.pops, facts.ordered) == ({"T", "P"}, True), "order once wanted is remembered"
+
+
+def test_the_brokers_own_file_tells_of_ordered_groups(tmp_path: Path) -> None:
+    path = tmp_path / "consumerOrderInfo.json"
+    assert ordered_groups(path) == ordered_groups(None) == set()
+    path.write_text('{"table":{"T@G":{"0":{"popTime":1}},"U@H":{}}}')
+    assert ordered_groups(path) == {"G", "H"}
+    path.write_text('{"tab')
+    assert ordered_groups(path) == set()
+
+
+def test_what_a_group_is_owed_is_held_when_it_turns_out_to_want_order(tmp_path: Path) -> None:
+    with bench(tmp_path, "G") as b:
+        far_behind(b.broker, 300)
+        b.broker.fill("T", 1, 1000, 200)
+        b.broker.committed["T@G"] = {0: 20, 1: 20}
+        first, _ = b.watch.look()
+        b.ledger.settle(Settled(first.number, 50, sent=30))
+        b.broker.ordered.add("G")
+        b.groups.learn(b.asking, "G")
+        b.watch.look()
+        assert b.ledger.debts() == []
+        told = {
+            (d.queue.queue_id, d.start, d.end)
+            for d in b.ledger.books().debts.values()
+            if d.reason is Reason.FIFO
+        }
+        assert told == {(0, 50, 300), (1, 20, 200)}
+        assert sum(d.sent for d in b.ledger.books().debts.values()) == 30
 
 
 def test_kv_positions_are_the_pulled_ones(tmp_path: Path) -> None:
@@ -238,7 +274,7 @@ REQUEST = AskedFor("0001-ab", "N", "T", 5, (Asked(0, 10, 60), Asked(1, 0, 7)))
 def test_an_operators_request_is_entered_once(tmp_path: Path) -> None:
     with bench(tmp_path, "G") as b:
         inbox.leave(tmp_path, REQUEST)
-        assert list(inbox.waiting(tmp_path)) == [REQUEST]
+        assert inbox.waiting(tmp_path) == ([REQUEST], [])
 
         class Crash(BaseException):
             pass
@@ -257,7 +293,7 @@ def test_an_operators_request_is_entered_once(tmp_path: Path) -> None:
         assert [(d.queue.queue_id, d.start, d.end, d.reason) for d in b.ledger.debts()] == [
             (0, 10, 60, Reason.ASKED), (1, 0, 7, Reason.ASKED),
         ]  # fmt: skip
-        assert list(inbox.waiting(tmp_path)) == []
+        assert inbox.waiting(tmp_path) == ([], [])
 
 
 def test_what_is_owed_already_is_not_asked_for_twice(tmp_path: Path) -> None:
@@ -278,7 +314,7 @@ def test_a_request_for_a_group_that_wants_order_is_dropped(tmp_path: Path) -> No
         inbox.leave(tmp_path, REQUEST)
         b.watch.take_requests()
         assert b.ledger.debts() == []
-        assert list(inbox.waiting(tmp_path)) == []
+        assert inbox.waiting(tmp_path) == ([], [])
 
 
 def test_rubbish_in_the_inbox_is_told_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -289,4 +325,5 @@ def test_rubbish_in_the_inbox_is_told_and_left(tmp_path: Path, caplog: pytest.Lo
         b.watch.take_requests()
         b.watch.take_requests()
         assert bad.exists()
+        assert len(b.ledger.debts()) == 2, "the good one is taken"
         assert len([r for r in caplog.records if "cannot be taken" in r.message]) == 1

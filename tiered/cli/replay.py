@@ -127,7 +127,9 @@ def status(
     out = output(json)
     _, directory = _replay_directory(config, archive, store, state, sets)
     books = read_books(directory) or Books()
-    waiting = list(inbox.waiting(directory))
+    waiting, wrong = inbox.waiting(directory)
+    for error in wrong:
+        out.note(str(error))
     debts = rows(books.debts.values())
     if json:
         out.record(

@@ -64,6 +64,7 @@ _FIXED = struct.Struct(">hbhiii")  # code, language, version, opaque, flag, leng
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _WHAT = "a remoting header"
+_ONLY_TEXT = frozenset({str})
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ def decode_command(frame: bytes | memoryview) -> Command:
     """The command in ``frame``, which begins behind the length word. The body is not copied when a memoryview is given."""
     view = memoryview(frame)
     if len(view) < 4:
-        raise Corrupt(
+        raise _corrupt(
             "a remoting frame is too short for its header word", expected="4 bytes", found=len(view)
         )
     encoding, length = header_word(int.from_bytes(view[:4], "big"), len(view) + LENGTH_BYTES)
@@ -112,9 +113,9 @@ def header_word(word: int, frame_bytes: int) -> tuple[int, int]:
     """Encoding and length of the header, checked against a whole frame of ``frame_bytes`` (length word included)."""
     encoding, length = word >> 24 & 0xFF, word & _MAX_HEADER_BYTES
     if encoding not in (JSON_HEADER, BINARY_HEADER):
-        raise Corrupt("an unknown header encoding in a remoting frame", expected="0 or 1", found=encoding)
+        raise _corrupt("an unknown header encoding in a remoting frame", expected="0 or 1", found=encoding)
     if length > frame_bytes - PREFIX_BYTES:
-        raise Corrupt(
+        raise _corrupt(
             "a remoting header is longer than its frame", expected=f"≤ {frame_bytes - 8}", found=length
         )
     return encoding, length
@@ -144,11 +145,10 @@ def frame_length(prefix: bytes | bytearray | memoryview, max_frame_bytes: int) -
     """Bytes of the whole frame whose first four bytes are ``prefix``. ``Corrupt`` if impossible, ``Refused`` if too long."""
     length = int.from_bytes(prefix[:4], "big", signed=True) + LENGTH_BYTES
     if length < PREFIX_BYTES:
-        raise Corrupt(
+        raise _corrupt(
             "a remoting frame has an impossible length",
             expected="≥ 4",
             found=length - LENGTH_BYTES,
-            hint="the peer does not speak RocketMQ's protocol, or speaks TLS where none is set",
         )
     if length > max_frame_bytes:
         raise Refused(
@@ -191,12 +191,12 @@ def _decode_json(header: bytes | memoryview) -> Command:
     try:
         fields = json.loads(str(header, "utf-8"))
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"{_WHAT} is not JSON", found=str(error)[:200]) from None
+        raise _corrupt(f"{_WHAT} is not JSON", found=str(error)[:200]) from None
     if not isinstance(fields, dict):
-        raise Corrupt(f"{_WHAT} is not a JSON object", found=type(fields).__name__)
+        raise _corrupt(f"{_WHAT} is not a JSON object", found=type(fields).__name__)
     remark = fields.get("remark")
     if remark is not None and not isinstance(remark, str):
-        raise Corrupt(f"{_WHAT} has a remark that is no text", found=type(remark).__name__)
+        raise _corrupt(f"{_WHAT} has a remark that is no text", found=type(remark).__name__)
     return Command(
         code=_json_int(fields, "code"),
         opaque=_json_int(fields, "opaque"),
@@ -213,7 +213,7 @@ def _json_int(fields: Mapping[str, object], name: str) -> int:
     if value is None:
         return 0
     if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
-        raise Corrupt(f"{_WHAT} has a wrong field", name=name, expected="int32", found=repr(value)[:100])
+        raise _corrupt(f"{_WHAT} has a wrong field", name=name, expected="int32", found=repr(value)[:100])
     return value
 
 
@@ -228,7 +228,9 @@ def _json_ext(fields: object) -> dict[str, str]:
     if fields is None:
         return {}
     if not isinstance(fields, dict):
-        raise Corrupt(f"{_WHAT} has extFields that are no object", found=type(fields).__name__)
+        raise _corrupt(f"{_WHAT} has extFields that are no object", found=type(fields).__name__)
+    if _ONLY_TEXT.issuperset(map(type, fields.values())):  # as every Java peer writes them
+        return fields
     return {name: _json_text(name, value) for name, value in fields.items() if value is not None}
 
 
@@ -239,7 +241,7 @@ def _json_text(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return json.dumps(value)
-    raise Corrupt(f"{_WHAT} has a field that is no text", name=name[:100], found=type(value).__name__)
+    raise _corrupt(f"{_WHAT} has a field that is no text", name=name[:100], found=type(value).__name__)
 
 
 def _encode_json(command: Command) -> bytes:
@@ -263,17 +265,17 @@ def _encode_json(command: Command) -> bytes:
 
 def _decode_binary(view: memoryview) -> Command:
     if len(view) < _FIXED.size + 4:
-        raise Corrupt(
+        raise _corrupt(
             "a binary remoting header is too short", expected=f"≥ {_FIXED.size + 4}", found=len(view)
         )
     code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(view)
     remark, position = _binary_text(view, _FIXED.size, remark_length)
     if len(view) - position < 4:
-        raise Corrupt("a binary remoting header ends before its fields", position=position, found=len(view))
+        raise _corrupt("a binary remoting header ends before its fields", position=position, found=len(view))
     (ext_length,) = _INT.unpack_from(view, position)
     position += 4
     if not 0 <= ext_length <= len(view) - position:
-        raise Corrupt(
+        raise _corrupt(
             "the fields of a binary remoting header lie outside it",
             position=position,
             expected=f"≤ {len(view) - position}",
@@ -295,11 +297,11 @@ def _binary_ext(view: memoryview, position: int) -> dict[str, str]:
     found: dict[str, str] = {}
     while position < len(view):
         if len(view) - position < 2:
-            raise Corrupt("a field name of a binary remoting header is cut off", position=position)
+            raise _corrupt("a field name of a binary remoting header is cut off", position=position)
         (length,) = _SHORT.unpack_from(view, position)
         name, position = _binary_text(view, position + 2, length)
         if len(view) - position < 4:
-            raise Corrupt("a field of a binary remoting header is cut off", position=position)
+            raise _corrupt("a field of a binary remoting header is cut off", position=position)
         (length,) = _INT.unpack_from(view, position)
         value, position = _binary_text(view, position + 4, length)
         found[name] = value
@@ -310,7 +312,7 @@ def _binary_text(view: memoryview, position: int, length: int) -> tuple[str, int
     """The text of ``length`` bytes at ``position``, and where it ends."""
     end = position + length
     if length < 0 or end > len(view):
-        raise Corrupt(
+        raise _corrupt(
             "a text of a binary remoting header lies outside it",
             position=position,
             expected=f"≤ {len(view) - position}",
@@ -319,7 +321,7 @@ def _binary_text(view: memoryview, position: int, length: int) -> tuple[str, int
     try:
         return str(view[position:end], "utf-8"), end
     except UnicodeDecodeError as error:
-        raise Corrupt(
+        raise _corrupt(
             "a text of a binary remoting header is not UTF-8", position=position + error.start
         ) from None
 
@@ -339,3 +341,9 @@ def _encode_binary(command: Command) -> bytes:
     except struct.error as error:
         raise Invalid("a command does not fit a binary header", code=command.code, found=str(error)) from None
     return fixed + remark + _INT.pack(len(pieces)) + bytes(pieces)
+
+
+def _corrupt(message: str, **fields: object) -> Corrupt:
+    """What a peer sent makes no sense; nothing stored is damaged."""
+    hint = "the peer does not speak RocketMQ's protocol, or speaks TLS where none is set"
+    return Corrupt(message, hint=hint, **fields)

@@ -18,7 +18,7 @@ from tiered.clock import Clock
 from tiered.codec.protocol import PullStatus, RequestCode, ResponseCode, is_logical
 from tiered.codec.remoting import Command
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.archive import AGAIN_SECONDS, Archive, Asking, Coverage
 from tiered.gateway.base import ConnectionInfo, NewBody
 from tiered.gateway.filters import Filters
 from tiered.gateway.lookup import Lookups
@@ -82,6 +82,7 @@ class Answers:
         *,
         floor: Callable[[ConnectionInfo], Awaitable[int | None]] | None = None,
         memory_bytes: int | None = None,
+        again_seconds: float = AGAIN_SECONDS,
     ) -> None:
         source = settings.source
         self._archive = archive
@@ -89,7 +90,7 @@ class Answers:
         self._clock = clock
         self._broker = source.broker
         self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
-        asking = Asking(pool, settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE)
+        asking = Asking(pool, settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE, again_seconds)
         self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
         self._minimums = Minimums()
         self.clients = Clients(metrics)

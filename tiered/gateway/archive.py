@@ -23,6 +23,8 @@ T = TypeVar("T")
 CALL_SECONDS = 2.5
 """Most time for a question other than a pull: clients give up on those after three seconds."""
 
+AGAIN_SECONDS = 0.25
+
 MAX_WAITING = 4096
 
 FLOOR_SECONDS = 4.0
@@ -80,14 +82,26 @@ class Asking:
     """Questions to the archive from the event loop. One that takes too long is ``Unavailable`` and goes on in the background,
     so that the next one finds its blocks in the cache."""
 
-    def __init__(self, pool: Executor, pull_seconds: float) -> None:
+    def __init__(self, pool: Executor, pull_seconds: float, again_seconds: float = AGAIN_SECONDS) -> None:
         self._pool = pool
+        self._again_seconds = again_seconds
         self.pull_seconds = pull_seconds
         self.call_seconds = min(pull_seconds, CALL_SECONDS)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """``function``, which may block, run in the pool."""
-        return await self.wait(self._pool.submit(function), self.call_seconds)
+        """``function``, which may block, run in the pool; tried again while there is time if the archive is ``Unavailable``.
+
+        Consumers that pull try again by themselves, those who call this for an application do not.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.call_seconds
+        while True:
+            try:
+                return await self.wait(self._pool.submit(function), max(end - loop.time(), 0.0))
+            except Unavailable:
+                if loop.time() + self._again_seconds >= end:
+                    raise
+            await asyncio.sleep(self._again_seconds)
 
     def aside(self, function: Callable[[], object]) -> None:
         """Run ``function`` for its own sake; nobody waits, and an error of its own is its own."""

@@ -47,7 +47,7 @@ class Judge(Protocol):
         ...
 
     def peek(self, first: memoryview) -> Fate:
-        """The first body bytes of the frame that ``head`` wanted to peek into: ``PASS`` or ``HOLD``."""
+        """The first body bytes of the frame that ``head`` wanted to peek into: ``PASS`` or ``HOLD``. Good during the call."""
         ...
 
     def whole(self, header: bytes, body: memoryview) -> None:
@@ -127,6 +127,8 @@ class FrameWalk:
                 break
             body = self._begin(view, position, header)
             end = position + PREFIX_BYTES + header
+            if self._fate is Fate.PEEK and size - end >= min(body, PEEK_BYTES):  # no need to keep anything
+                self._fate = self._judge.peek(view[end : end + min(body, PEEK_BYTES)])
             if self._fate is not Fate.PASS:
                 start = self._keep(view, start, position, end, body, out)
             if self._fate is Fate.PASS and body <= size - end:  # the common case: all of it is here
@@ -170,10 +172,6 @@ class FrameWalk:
     ) -> int:
         """Begin to keep the frame whose header is ``view[position:end]``; returns where unsent bytes start."""
         self._kept_head = bytes(view[position:end])
-        if self._fate is Fate.PEEK and not body:
-            self._fate = self._judge.peek(_NO_BODY)
-            if self._fate is Fate.PASS:
-                return start
         if self._fate is not Fate.COPY:
             if start < position:
                 out.append(view[start:position])

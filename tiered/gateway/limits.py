@@ -69,20 +69,19 @@ class Traffic:
 
 
 class Sparse:
-    """Log lines that a crowd of clients could multiply: at most one in ``seconds``."""
+    """Log lines that a crowd of clients could multiply: of each kind at most one in ``seconds``. Kinds are few and fixed."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self._seconds = seconds
-        self._next = float("-inf")
-        self._unsaid = 0
+        self._kinds: dict[str, tuple[float, int]] = {}  # when the next may be said, and how many were not
 
-    def due(self, now: float) -> int | None:
-        """``None``: say nothing now. Else how many lines were left out since the last one."""
-        if now < self._next:
-            self._unsaid += 1
+    def due(self, kind: str, now: float) -> int | None:
+        """``None``: say nothing now. Else how many lines of this kind were left out since the last one."""
+        after, unsaid = self._kinds.get(kind, (now, 0))
+        if now < after:
+            self._kinds[kind] = after, unsaid + 1
             return None
-        unsaid, self._unsaid = self._unsaid, 0
-        self._next = now + self._seconds
+        self._kinds[kind] = now + self._seconds, 0
         return unsaid
 
 

@@ -163,7 +163,9 @@ class AnswerJudge:
     def peek(self, first: memoryview) -> Fate:
         """Whether the answer passes after all."""
         self._answer.body = first
-        return Fate.PASS if self._answers.passes(self._request, self._answer) else Fate.HOLD
+        passes = self._answers.passes(self._request, self._answer)
+        self._answer.body = b""  # the view would keep a whole chunk alive
+        return Fate.PASS if passes else Fate.HOLD
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A held answer is complete."""

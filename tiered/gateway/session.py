@@ -166,12 +166,13 @@ class Session:
         """End both sides at once, say why, count it."""
         if self.closed:
             return
-        self.shared.metrics.gateway_cut.labels(reason).inc()
-        log.warning(
-            "connection ended: %s",
-            why,
-            extra={"reason": reason, "client": self.info.client, "broker": self.info.broker_address},
-        )
+        shared = self.shared
+        shared.metrics.gateway_cut.labels(reason).inc()
+        unsaid = shared.sparse.due(reason, shared.clock.monotonic()) if reason == "bad_frame" else 0
+        if unsaid is not None:
+            broker = self.info.broker_address
+            said = {"reason": reason, "client": self.info.client, "broker": broker, "unsaid": unsaid}
+            log.warning("connection ended: %s", why, extra=said)
         self._close()
         self._end(at_once=True)
 
@@ -302,7 +303,7 @@ class Session:
     def _busy(self, held: Held, why: str) -> list[Bytes]:
         """The client shall try again."""
         shared, request = self.shared, held.request
-        if (unsaid := shared.sparse.due(shared.clock.monotonic())) is not None:
+        if (unsaid := shared.sparse.due("busy", shared.clock.monotonic())) is not None:
             topic = request.ext.get("topic")
             said = {"client": self.info.client, "code": request.code, "topic": topic, "unsaid": unsaid}
             log.warning("told to try again: %s", why, extra=said)

@@ -134,8 +134,11 @@ class Books:
 def retry_topic(queue: GroupQueue) -> str:
     """The topic from which the group pops again what it did not acknowledge, by the old (V1) name: every 5.x broker reads it.
 
-    A retry topic is its own.
+    A retry topic is its own; one by the newer name, which no client may write to, has the old one.
     """
-    return (
-        queue.topic if queue.topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{queue.group}_{queue.topic}"
-    )
+    if not queue.topic.startswith(RETRY_PREFIX):
+        return f"{RETRY_PREFIX}{queue.group}_{queue.topic}"
+    newer = f"{RETRY_PREFIX}{queue.group}+"
+    if queue.topic.startswith(newer):
+        return f"{RETRY_PREFIX}{queue.group}_{queue.topic[len(newer) :]}"
+    return queue.topic

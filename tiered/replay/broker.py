@@ -120,11 +120,10 @@ class Consumers:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What one client does: topics it pops, topics it pulls, and whether it wants order."""
+    """What one client does: topics it pops, topics it pulls."""
 
     pops: frozenset[str]
     pulls: frozenset[str]
-    ordered: bool
 
 
 class Broker:
@@ -190,8 +189,7 @@ class Broker:
         if answer.code != Said.SUCCESS:
             return None
         body = bytes(answer.body)
-        ordered = re.search(rb'"PROP_CONSUMEORDERLY"\s*:\s*"true"', body, re.IGNORECASE)
-        return Running(_topics(body, b'"mqPopTable"'), _topics(body, b'"mqTable"'), ordered is not None)
+        return Running(_topics(body, b'"mqPopTable"'), _topics(body, b'"mqTable"'))
 
     def offset_at(self, code: Code, topic: str, queue_id: int) -> int | None:
         """Minimum or maximum of a queue; ``None`` if there is no such topic or queue."""

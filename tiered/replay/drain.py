@@ -40,6 +40,11 @@ WAIT_SECONDS = 5.0
 """A debt or lane in trouble is looked at again after this long; twice as long each time, up to ``MOST_WAIT_SECONDS``."""
 MOST_WAIT_SECONDS = 60.0
 
+REST_SECONDS = 0.1
+"""A full window is measured again after this long; twice as long each time its group has not moved, up to
+``MOST_REST_SECONDS``."""
+MOST_REST_SECONDS = 5.0
+
 _STORED = frozenset(
     {Said.SUCCESS, Said.FLUSH_DISK_TIMEOUT, Said.SLAVE_NOT_AVAILABLE, Said.FLUSH_SLAVE_TIMEOUT}
 )
@@ -104,6 +109,7 @@ class Drain:
         self._settings = settings
         self._windows: dict[tuple[str, str], Window] = {}
         self._troubles: dict[object, Trouble] = {}
+        self._rests: dict[object, float] = {}
         self._ahead: dict[int, set[int]] = {}
         """Offsets of a debt that are stored although one before them is not settled."""
         self._turn = 0
@@ -143,14 +149,20 @@ class Drain:
         numbers = {debt.number for debts in lanes.values() for debt in debts}
         self._windows = {key: w for key, w in self._windows.items() if key in lanes}
         self._ahead = {number: offsets for number, offsets in self._ahead.items() if number in numbers}
+        self._rests = {key: at for key, at in self._rests.items() if key in lanes}
         self._troubles = {k: t for k, t in self._troubles.items() if k in lanes or k in numbers}
 
     def _lane(self, key: tuple[str, str], debts: list[Debt]) -> int:
+        if self._rests.get(key, 0.0) > self._clock.monotonic():
+            return 0
         window = self._measured(key)
         settled = 0
         for debt in debts:
             if window.open and self._free(debt.number):
                 settled += self._guarded(debt.number, partial(self._pay, key, debt, window))
+        if not window.open:
+            rest = min(MOST_REST_SECONDS, REST_SECONDS * 2.0 ** min(window.still, 10))
+            self._rests[key] = self._clock.monotonic() + rest
         return settled
 
     def _measured(self, key: tuple[str, str]) -> Window:

@@ -1,15 +1,20 @@
 """Which groups pop what. The broker keeps no list: it is put together from settings, from what connected clients say, and from
 the retry topics that popping alone makes.
 
+Which of them want order is in the broker's configuration of the group. (The remoting client pops without order whatever its
+listener is, and reads retry topics: it is not meant.)
+
 ``Groups`` is shared: one thread asks the broker, a few groups at a time (``learn``), the others read.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from tiered.clock import Clock
 from tiered.errors import Invalid, Unavailable
@@ -50,8 +55,10 @@ UNKNOWN = GroupFacts()
 class Groups:
     """What is known of all groups. ``patterns``: those that settings name; none: whoever is seen to pop."""
 
-    def __init__(self, patterns: Collection[str], clock: Clock) -> None:
+    def __init__(self, patterns: Collection[str], clock: Clock, *, order_file: Path | None = None) -> None:
+        """``order_file``: where the broker keeps what ordered groups have in hand, if it can be read here."""
         self._patterns = tuple(patterns)
+        self._order_file = order_file
         self._clock = clock
         self._lock = threading.Lock()
         self._facts: dict[str, GroupFacts] = {}
@@ -62,6 +69,11 @@ class Groups:
         """What is known of a group."""
         with self._lock:
             return self._facts.get(group, UNKNOWN)
+
+    def asked(self, group: str) -> bool:
+        """Whether the broker was asked about it since the start."""
+        with self._lock:
+            return group in self._facts
 
     def named(self, group: str) -> bool:
         """Whether it may be watched at all: a pattern fits, or there are none, and it is not one of the broker's own."""
@@ -109,6 +121,8 @@ class Groups:
         """Ask the broker, and through it some clients, about a group."""
         self._asked_at[group] = self._clock.monotonic()
         facts = ask(broker, group)
+        if self.facts(group).ordered or group in ordered_groups(self._order_file):
+            facts = replace(facts, ordered=True)
         with self._lock:
             self._facts[group] = facts
         return facts
@@ -128,8 +142,20 @@ def ask(broker: Broker, group: str) -> GroupFacts:
         except Unavailable:  # a client that does not answer says nothing of the broker
             continue
         if running is not None:
-            pops, pulls, ordered = pops | running.pops, pulls | running.pulls, ordered or running.ordered
+            pops, pulls = pops | running.pops, pulls | running.pulls
     return GroupFacts(pops, pulls - pops, ordered, consumers.filters)
+
+
+def ordered_groups(path: Path | None) -> set[str]:
+    """Groups that have popped in order, by the broker's own file (``config/consumerOrderInfo.json``): its keys are
+    ``topic@group``. Empty if it is not there, or not what it was."""
+    if path is None:
+        return set()
+    try:
+        table = json.loads(path.read_bytes())["table"]
+        return {str(key).partition("@")[2] for key in table}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def positions(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,11 +65,19 @@ def leave(directory: Path, request: AskedFor) -> Path:
     return path
 
 
-def waiting(directory: Path) -> Iterator[AskedFor]:
-    """Requests not taken yet, oldest first."""
+def waiting(directory: Path) -> tuple[list[AskedFor], list[Invalid]]:
+    """Requests not taken yet, oldest first; and what is wrong with other files there."""
+    requests: list[AskedFor] = []
+    wrong: list[Invalid] = []
     inbox = directory / INBOX
-    requests = [read(path) for path in inbox.glob(f"*{SUFFIX}")] if inbox.is_dir() else []
-    return iter(sorted((r for r in requests if r is not None), key=lambda r: (r.asked_ms, r.name)))
+    for path in sorted(inbox.glob(f"*{SUFFIX}")) if inbox.is_dir() else ():
+        try:
+            request = read(path)
+        except Invalid as error:
+            wrong.append(error)
+        else:
+            requests += [request] if request is not None else []
+    return sorted(requests, key=lambda r: (r.asked_ms, r.name)), wrong
 
 
 def read(path: Path) -> AskedFor | None:

@@ -144,6 +144,27 @@ class Ledger:
             self._append(SETTLED, fields)
             return self._books.debts[settled.number]
 
+    def hold(self, number: int) -> Debt:
+        """The rest of an open debt is not to be sent: its group wants order. What was sent stays; the rest is told."""
+        with self._lock:
+            self._ready()
+            debt = self._books.debts[number]
+            if debt.drained == debt.start:
+                held = [replace(debt, reason=Reason.FIFO)]
+            else:
+                rest = Debt(
+                    self._books.next_number,
+                    debt.queue,
+                    debt.drained,
+                    debt.end,
+                    Reason.FIFO,
+                    debt.noticed_ms,
+                    debt.drained,
+                )
+                held = [rest, replace(debt, end=debt.drained)]
+            self._append(LOOK, [[], [_debt_fields(one) for one in held], None])
+            return held[0]
+
     # ---- inside
 
     def _open(self) -> None:

@@ -47,7 +47,8 @@ class Running:
         self._metrics = metrics
         self._directory = state / DIRECTORY
         self._ledger = Ledger(self._directory, clock)
-        self._groups = Groups(settings.replay.groups, clock)
+        order_file = Path(settings.source.store_dir, "config", "consumerOrderInfo.json")
+        self._groups = Groups(settings.replay.groups, clock, order_file=order_file)
         self._clients: list[RemotingClient] = []
         self._problems: dict[str, str] = {}
         self._opened = False

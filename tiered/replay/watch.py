@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
-from tiered.errors import Invalid
 from tiered.metrics import Metrics
 from tiered.replay import inbox
 from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
@@ -77,10 +76,16 @@ class Watch:
         self.seen = tuple(sorted({group for group, _ in (*offsets.committed, *offsets.pulled)}))
         known = self._ledger.books().positions
         reported = positions(offsets, self._groups, known, facts)
+        for group in sorted({queue.group for queue in reported}):
+            if not self._groups.asked(
+                group
+            ):  # whether it wants order must be known before it is owed anything
+                self._groups.learn(self._broker, group)
         bounds = {topic: self._broker.bounds(topic) or {} for topic in sorted({q.topic for q in reported})}
         aged = self._aged(reported, now, facts.clean_seconds + DELETING_SECONDS)
         changed, wanted = self._judge(reported, bounds, known, aged)
         debts = self._ledger.look(changed, wanted) if changed or wanted else []
+        self._hold_ordered()
         self.looked_ms = self._clock.now_ms()
         self._metrics.replay_look_age.set(self.looked_ms / 1000)
         self._metrics.replay_watched.set(len(reported))
@@ -89,15 +94,13 @@ class Watch:
 
     def take_requests(self) -> None:
         """Enter what operators asked for, and take it out of the inbox."""
-        try:
-            requests = list(inbox.waiting(self._directory))
-        except Invalid as error:
+        requests, wrong = inbox.waiting(self._directory)
+        for error in wrong:
             if str(error) not in self._refused:
                 self._refused.add(str(error))
                 log.error("a request cannot be taken", extra={"error": str(error)})
-            return
         for request in requests:
-            if self._broker.is_ordered(request.group):
+            if self._groups.facts(request.group).ordered or self._broker.is_ordered(request.group):
                 log.error(
                     "a group that wants order never reads a retry topic: the request is dropped",
                     extra={"group": request.group, "topic": request.topic, "request": request.name},
@@ -160,6 +163,13 @@ class Watch:
         for debt in self._ledger.debts():
             found.setdefault(debt.queue, []).append(range(debt.drained, debt.end))
         return found
+
+    def _hold_ordered(self) -> None:
+        """A group that turns out to want order is sent nothing more."""
+        for debt in self._ledger.debts():
+            if self._groups.facts(debt.queue.group).ordered:
+                held = self._ledger.hold(debt.number)
+                self._tell([Wanted(held.queue, held.start, held.end, Reason.FIFO)])
 
     def _tell(self, wanted: Iterable[Wanted]) -> None:
         """Count and log what is in the ledger now."""

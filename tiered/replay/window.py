@@ -22,6 +22,9 @@ class Window:
         self._end = 0
         self._count = 0
         self._total = 0
+        self._group_offset = -1
+        self.still = 0
+        """How often in a row there was no room and the group had not moved."""
         self.messages = 0
         """Messages that may be sent now."""
         self.bytes = 0
@@ -52,3 +55,5 @@ class Window:
         unknown = max(0, ahead - len(self._sent)) * mean
         self.messages = max(0, self._most_messages - ahead)
         self.bytes = max(0, self._most_bytes - self._sent_bytes - unknown)
+        self.still = self.still + 1 if not self.open and group_offset == self._group_offset else 0
+        self._group_offset = group_offset

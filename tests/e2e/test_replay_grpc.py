@@ -1,0 +1,106 @@
+"""gRPC consumers far behind, through the real Proxy: SimpleConsumer and PushConsumer of Java, PushConsumer of Python.
+
+The broker names no group that comes through a Proxy: ``replay.groups`` does. One group is not named, and shows the loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.kit.broker import Broker, NameServer
+from tests.kit.daemonproc import Daemon, wait_for
+from tests.kit.pop import Deliveries, Popping, body_of, produce
+from tests.kit.proxy import Proxy, create_typed_topic
+from tests.kit.realdaemon import expire, log_end
+from tiered.replay.drain import BATCH
+
+pytestmark = [pytest.mark.broker, pytest.mark.proxy, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ALL = range(6000)
+FIRST = range(1000)
+BODY = 500
+NAMED = {"simple": "Gsimple", "push": "Gpush", "python": "Gpython"}
+
+
+@dataclass
+class Scene:
+    """The broker after the deletion, and what each group had consumed before."""
+
+    broker: Broker
+    proxy: Proxy
+    daemon: Daemon
+    before: dict[str, Deliveries]
+
+    def consume(self, kind: str, group: str, idle: int) -> Popping:
+        """A consumer of this kind for a group."""
+        if kind == "python":
+            return self.proxy.python("T", group, idle)
+        return self.proxy.java(kind, topic="T", group=group, idle=idle)
+
+
+@pytest.fixture(scope="module")
+def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """6,000 messages; each group has all of the first thousand; then the broker deletes all full files."""
+    path: Path = tmp_path_factory.mktemp("replay-grpc")
+    with (
+        NameServer(rocketmq, path / "ns") as ns,
+        Broker(rocketmq, path / "broker", ns) as broker,
+        Proxy(broker, path / "proxy") as proxy,
+    ):
+        create_typed_topic(broker, "T")
+        daemon = Daemon(
+            path, broker.store_dir, f"file://{path / 'archive'}",
+            **{
+                "replay.enabled": True, "replay.broker_address": broker.address, "replay.groups": "G*",
+                "replay.poll_ms": 1000, "replay.window_messages": 500,
+            },
+        )  # fmt: skip
+        with daemon.running():
+            produce(broker.address, "T", FIRST, body_bytes=BODY)
+            scene = Scene(broker, proxy, daemon, {})
+            for kind, group in {**NAMED, "lost": "Lost"}.items():
+                took = scene.consume("simple" if kind == "lost" else kind, group, 8)
+                scene.before[group] = Deliveries(took.wait())
+            wait_for(lambda: daemon.status()["replay"].get("watched_groups") == 3, "the named groups watched")
+            produce(broker.address, "T", range(FIRST.stop, ALL.stop), body_bytes=BODY)
+            daemon.wait_archived(log_end(broker))
+            expire(broker)
+            time.sleep(12)  # the broker's minimums follow its deletions within ten seconds
+            yield scene
+
+
+def test_without_replay_the_history_is_skipped_silently(scene: Scene) -> None:
+    got = scene.before["Lost"]
+    assert got.missing(FIRST) == []
+    cold = sum(max(0, scene.broker.offsets("T", q).start - FIRST.stop // 4) for q in range(4))
+    assert cold > 2000
+    got.add(scene.consume("simple", "Lost", 25).wait())
+    assert len(got.missing(ALL)) == cold
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_with_replay_every_message_arrives(scene: Scene, kind: str) -> None:
+    group = NAMED[kind]
+    got = scene.before[group]
+    consumer = scene.consume(kind, group, 90)
+    try:
+        had = {line["seq"] for line in got.lines}
+        wait_for(lambda: had | {line["seq"] for line in consumer.taken()} >= set(ALL), "every message", 120)
+        time.sleep(2)
+    finally:
+        consumer.kill()
+    got.add(consumer.taken())
+    assert got.missing(ALL) == []
+    assert got.repeats <= BATCH
+    assert {line["attempt"] for line in got.lines} == {1}
+    for line in got.lines:
+        assert line["body"] == body_of(line["seq"], BODY)
+        assert line["tags"] == "ABC"[line["seq"] % 3]
+    if kind != "python":
+        assert len({line["properties"] for line in got.lines}) == 1, "no property more or less than before"
+    assert scene.daemon.status()["replay"]["holes"] == 0
