@@ -25,7 +25,7 @@ lock: ## resolve the dependencies anew into requirements.lock
 	  --extra dev --extra s3fs pyproject.toml requirements-build.in -o requirements.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real test lint types imports unit test-install bench soak config model
+.PHONY: demo demo-real demo-consumer test lint types imports unit test-install bench soak config model
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -33,6 +33,10 @@ demo: install ## the main job on embedded defaults: archive a live store, kill -
 demo-real: install ## the same against a real RocketMQ broker and a real S3 server
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 versitygw
 	$(BIN)/python -m tests.kit.demo_real
+
+demo-consumer: install ## a Java consumer that is far behind reads through the gateway what a real broker has deleted
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
+	$(BIN)/python -m tests.kit.demo_consumer
 
 test: install lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
 

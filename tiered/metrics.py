@@ -212,9 +212,12 @@ class Metrics:
             "replay_last_look_timestamp_seconds", "When all POP positions were last looked at; 0: never"
         )
         self.replay_owed = self._gauge(
-            "replay_owed_messages", "Messages that the broker deleted before a POP group read them, not sent yet"
+            "replay_owed_messages",
+            "Messages that the broker deleted before a POP group read them, not sent yet",
         )
-        self.replay_debts = self._counter("replay_debts", "Ranges owed, by reason: skipped, asked, fifo", "reason")
+        self.replay_debts = self._counter(
+            "replay_debts", "Ranges owed, by reason: skipped, asked, fifo", "reason"
+        )
         self.replay_skipped = self._counter(
             "replay_skipped_messages", "Messages that the broker deleted before a POP group read them"
         )
@@ -222,9 +225,13 @@ class Metrics:
             "replay_fifo_skipped_messages", "The same, of groups that want order: told, never sent"
         )
         self.replay_settled = self._counter(
-            "replay_settled_messages", "Owed messages settled, by outcome: sent, filtered, hole, refused", "outcome"
+            "replay_settled_messages",
+            "Owed messages settled, by outcome: sent, filtered, hole, refused",
+            "outcome",
         )
-        self.replay_problem = self._gauge("replay_problem", "1 while a part of replay cannot do its work", "part")
+        self.replay_problem = self._gauge(
+            "replay_problem", "1 while a part of replay cannot do its work", "part"
+        )
 
     def _declare_health(self) -> None:
         self.ready = self._gauge("ready", "1 while this process archives: epoch held, broker found")

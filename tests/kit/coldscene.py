@@ -155,7 +155,8 @@ def cold_scene(
         if s3 is not None:
             places["s3"] = (s3.url(s3.bucket(), "archive"), s3.environment())
         for name, (url, environment) in places.items():
-            daemon = Daemon(directory, broker.store_dir, url, name=name, environment=environment)
+            calm = {"source.poll_interval_ms": 50}  # it runs on beside all that a test measures or waits for
+            daemon = Daemon(directory, broker.store_dir, url, name=name, environment=environment, **calm)
             stack.callback(daemon.kill)
             scene.archives[name] = Archive(url, environment, daemon.start())
         _fill(scene, messages)

@@ -72,7 +72,7 @@ def body(said: str) -> bytes:
 
 
 def table(said: str) -> list[list[str]]:
-    """Rows of a table, cells split at two blanks or more; the head begins with ``#``."""
+    """Rows of a table, cells split at two blanks or more, so not where one fills its column; the head begins with ``#``."""
     lines = said.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines[head + 1 :]]

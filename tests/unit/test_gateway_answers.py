@@ -370,10 +370,20 @@ class TestResets:
         if way == "time":
             desk.clock.advance(3601)
         else:
-            commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset="120")
-            desk.answers.observe(commit, desk.connection)
+            for offset in ("170", "120"):
+                commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=offset)
+                desk.answers.observe(commit, desk.connection)
         delivered = answered(21, "OFFSET_RESET", 100, 100, 200)
         assert desk.ask(pull(offset=170), delivered) is delivered
+
+    def test_a_consumer_that_has_not_heard_of_it_yet_commits_where_it_stood(self, desk: Desk) -> None:
+        desk.ask(self.order(), simple(0, None, self.BODY))
+        for offset in ("170", "170", "175"):
+            commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=offset)
+            desk.answers.observe(commit, desk.connection)
+        made = desk.ask(pull(offset=175), answered(21, "OFFSET_RESET", 100, 100, 200))
+        assert isinstance(made, Command)
+        assert made.ext["nextBeginOffset"] == "40"
 
     def test_what_the_broker_can_do_itself_passes(self, desk: Desk) -> None:
         answer = simple(0, None, self.BODY)

@@ -179,10 +179,17 @@ def test_records_missing_before_the_first_one_come_from_the_archive(desk: Desk) 
     assert desk.ask(pull(offset=40), answer) == RETRY
 
 
-def test_a_gap_that_the_archive_cannot_fill_passes(desk: Desk) -> None:
-    for topic, offset in (("Compacted", 40), ("T", 170)):
-        answer = found(topic, 0, range(offset + 5, offset + 9), 0, 200)
-        assert desk.ask(pull(topic, offset=offset), answer) is answer
+def test_a_gap_in_a_queue_that_is_not_archived_passes(desk: Desk) -> None:
+    answer = found("Compacted", 0, range(45, 49), 0, 200)
+    assert desk.ask(pull("Compacted", offset=40), answer) is answer
+
+
+def test_a_gap_beyond_the_end_of_the_archive_waits_for_it(desk: Desk) -> None:
+    """The broker deletes what the archive, as it was last looked at, did not have yet."""
+    answer = found("T", 0, range(170, 174), 0, 200)
+    assert desk.ask(pull(offset=160, count=5), answer) == RETRY
+    desk.archive.fill("T", 0, 0, 165)
+    assert offsets_of(desk.ask(pull(offset=160, count=9), answer)) == [160, 161, 162, 163, 164]
 
 
 def test_a_filtered_gap_near_the_minimum_is_looked_at(desk: Desk) -> None:

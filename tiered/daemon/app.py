@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from tiered.archive.writer import check_fence, ensure_directory, record_fence
@@ -96,9 +97,6 @@ class Daemon:
         self._source = source
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
         early = [self._hold(stack, source), *self._web(stack), *self._gateway(stack)]
-        if self._settings.replay.enabled and not self._choices.once:
-            self._replay = Replay(self._settings, self._clock, self._metrics, self._state)
-            self._replay.start(stack)  # not among the services whose end ends the daemon
         parts = self._open(  # None: told to stop meanwhile
             stack,
             lambda inner: open_parts(
@@ -117,7 +115,7 @@ class Daemon:
         archiving = Archiving(parts, self._choices, self._stop, observer, end)
         self._archiving = archiving
         try:
-            return archiving.run(stack, early, self._ready, self._notifier.watchdog)
+            return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
         except (Unavailable, Refused):
             if self._stop.is_set() and not archiving.running:
                 return self._stopped_early()
@@ -228,6 +226,14 @@ class Daemon:
         stack.callback(service.join, 2.0)
         stack.callback(service.stop)
         return (service,)
+
+    def _claimed(self, stack: ExitStack) -> None:
+        """The epoch is ours. Replay runs beside the one writer only, two would send everything twice; it is not among the
+        services whose end ends the daemon."""
+        self._ready()
+        if self._settings.replay.enabled and not self._choices.once:
+            self._replay = Replay(self._settings, self._clock, self._metrics, self._state)
+            self._replay.start(stack)
 
     def _ready(self) -> None:
         self._problem = None

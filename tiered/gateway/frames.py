@@ -26,6 +26,7 @@ MAX_HEADER_BYTES = 1 << 20
 """RocketMQ's properties, the longest part of a header, have at most 32 KiB; JSON makes them at most six times longer."""
 
 _PREFIX = struct.Struct(">iI")
+_HEADER_LENGTH = 0xFFFFFF
 _CODE_KEY = b'{"code":'
 _NO_BODY = memoryview(b"")
 
@@ -120,13 +121,16 @@ class FrameWalk:
                 out += self.insert
                 self.insert.clear()
                 start = position
-            header = self._header_bytes(data, position, size)
-            if header is None:
+            found = self._header_at(data, position, size)
+            if found is None:
                 self._head += view[position:]
                 size = position
                 break
-            body = self._begin(view, position, header)
-            end = position + PREFIX_BYTES + header
+            encoding, header, body = found
+            at = position + PREFIX_BYTES
+            end = at + header
+            self.frames += 1
+            self._fate = self._judge.head(view[at:end], encoding, body)
             if self._fate is Fate.PEEK and size - end >= min(body, PEEK_BYTES):  # no need to keep anything
                 self._fate = self._judge.peek(view[end : end + min(body, PEEK_BYTES)])
             if self._fate is not Fate.PASS:
@@ -141,8 +145,11 @@ class FrameWalk:
             out.append(data if start == 0 and size == len(data) else view[start:size])
         return out
 
-    def _header_bytes(self, data: bytes, position: int, size: int) -> int | None:
-        """Length of the header at ``position``; ``None`` while it is not all there. Lengths are checked at once."""
+    def _header_at(self, data: bytes, position: int, size: int) -> tuple[int, int, int] | None:
+        """Encoding and length of the header at ``position`` and length of the body; ``None`` while the header is not all there.
+
+        Lengths are checked at once.
+        """
         have = size - position
         if have < PREFIX_BYTES:
             self._need = PREFIX_BYTES
@@ -152,20 +159,15 @@ class FrameWalk:
         length, word = _PREFIX.unpack_from(data, position)
         if not 4 <= length <= self._max - LENGTH_BYTES:
             frame_length(data[position : position + LENGTH_BYTES], self._max)
-        _, header = header_word(word, length + LENGTH_BYTES)
+        encoding, header = word >> 24, word & _HEADER_LENGTH
+        if encoding > BINARY_HEADER or header > length - 4:
+            header_word(word, length + LENGTH_BYTES)  # raises
         if header > MAX_HEADER_BYTES:
             raise Refused("a remoting header is too long", expected=f"≤ {MAX_HEADER_BYTES}", found=header)
-        self._need = PREFIX_BYTES + header
-        return header if have >= self._need else None
-
-    def _begin(self, view: memoryview, position: int, header: int) -> int:
-        """Ask the judge about the frame at ``position``; returns the length of its body."""
-        length, word = _PREFIX.unpack_from(view, position)
-        body: int = length - 4 - header
-        self.frames += 1
-        at = position + PREFIX_BYTES
-        self._fate = self._judge.head(view[at : at + header], word >> 24, body)
-        return body
+        if have < PREFIX_BYTES + header:
+            self._need = PREFIX_BYTES + header
+            return None
+        return encoding, header, length - 4 - header
 
     def _keep(
         self, view: memoryview, start: int, position: int, end: int, body: int, out: list[Bytes]

@@ -174,7 +174,7 @@ class Pulls:
         status = result.status
         if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
             return self._served(why, pull, bounds, result, answer)
-        if why is not Why.SKIP:
+        if why is not Why.SKIP and not (why is Why.GAP and status in _AT_END):
             return self._count("passed", None)
         if status is GetMessageStatus.OFFSET_TOO_SMALL:
             if bounds.min_offset <= result.min_offset:

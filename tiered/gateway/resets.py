@@ -42,11 +42,12 @@ MAX_RESETS = 65_536
 MAX_QUEUES = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reset:
     local: int  # where the broker puts the group
     target: int  # where the operator wants it
     until: float
+    committed: int = -1  # the last offset that the group has committed since
 
 
 class Resets:
@@ -135,11 +136,18 @@ class Resets:
         return changed(answer, answer.code, answer.remark, {"offset": known.target})
 
     def committed(self, fields: Mapping[str, str]) -> None:
-        """A group commits an offset: one that has gone on from where the broker put it has had its reset."""
+        """A group commits an offset: one that has gone back, and on from where the broker put it, has had its reset.
+
+        Until a consumer hears of the reset, it goes on to commit where it stood before.
+        """
         if self._targets:
             known = self._known(fields)
-            if known is not None and number(fields, "commitOffset", default=-1) > known.local:
+            offset = number(fields, "commitOffset", default=-1)
+            if known is None or offset <= known.local:
+                return
+            if offset < known.committed:
                 self._targets.pop(_key(fields), None)
+            known.committed = offset
 
     def _known(self, fields: Mapping[str, str]) -> _Reset | None:
         if not self._targets:

@@ -136,13 +136,13 @@ class Triggers:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
         if end <= offset or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
             return None
+        found = answer.code == ResponseCode.SUCCESS
+        if found and self._filters.take_all(PullRequest.parse(request)):
+            return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
         if not self._may_have(_queue(request), offset):
             return None
-        if answer.code == ResponseCode.SUCCESS:
-            if self._filters.take_all(PullRequest.parse(request)):
-                return Why.GAP
-            if self._log_end - _number(answer, _PHYSICAL_OFFSET) < NEAR_END_BYTES:
-                return None
+        if found and self._log_end - _number(answer, _PHYSICAL_OFFSET) < NEAR_END_BYTES:
+            return None
         return Why.DOUBT
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:

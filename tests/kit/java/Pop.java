@@ -13,9 +13,7 @@ import java.io.Writer;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageRequestMode;
@@ -26,7 +24,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * <pre>
  *   mode  topic= group=                                          : the broker is told that this group pops this topic (request 401)
- *   push  topic= group= out= [n=] [idle=8] [sub=*] [fail=0] [orderly=0] : push consumer; ends after n messages or idle seconds without one
+ *   push  topic= group= out= [n=] [idle=8] [sub=*] [fail=0] : push consumer; ends after n messages or idle seconds without one
  * </pre>
  *
  * <p>One JSON line per delivery goes to {@code out}: seq, attempt, topic, queue_id, unique_key, keys, tags, body. The last line of standard output sums up.
@@ -97,20 +95,13 @@ public final class Pop {
         AtomicInteger fail = new AtomicInteger(number("fail", 0));
         Path path = Paths.get(text("out", ""));
         try (Writer out = Files.newBufferedWriter(path, StandardCharsets.UTF_8, StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
-            if (number("orderly", 0) == 1) {
-                consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                    note(out, messages, taken, last);
-                    return ConsumeOrderlyStatus.SUCCESS;
-                });
-            } else {
-                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                    note(out, messages, taken, last);
-                    if (messages.get(0).getReconsumeTimes() == 0 && fail.getAndDecrement() > 0) {
-                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-                    }
-                    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-                });
-            }
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                note(out, messages, taken, last);
+                if (messages.get(0).getReconsumeTimes() == 0 && fail.getAndDecrement() > 0) {
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
             consumer.start();
             last.set(System.nanoTime());
             while (taken.get() < wanted && System.nanoTime() - last.get() < number("idle", 8) * 1_000_000_000L) {
