@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.backlog import backlog, to_s3
+from tests.bench.coldpush import gateway_cold
+from tests.bench.gateway import gateway_hop
 from tests.bench.live import idle, latency, objects, restart
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
@@ -31,6 +33,8 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "idle": lambda work: idle(work, 2 if quick else 10),
         "restart": lambda work: restart(work, 2_000 if quick else 100_000),
         "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
+        "gateway-hop": lambda work: gateway_hop(work, 2 if quick else 10, 5_000 if quick else 40_000),
+        "gateway-cold": lambda work: gateway_cold(work, 20_000 if quick else 500_000),
         **read_cases(quick),
     }
 

@@ -22,14 +22,19 @@ from tiered.provider.base import Fetched, Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Archive, Fetch, Settings
 from tiered.store import MessageStore, opening
+from tiered.store.opening import calm_collector
 
 MIB = 1 << 20
 TOPIC = "Bench0"
 PULL_MESSAGES, PULL_BYTES = 4096, MIB  # what the gateway answers at most
 
 
+Piece = tuple[str, int | None, int | None]
+"""A ranged GET: key, start, length."""
+
+
 class Watched:
-    """A provider whose GETs are counted and, on request, answered ``seconds`` late: a store further away."""
+    """A provider whose GETs are counted, noted and, on request, answered ``seconds`` late: a store further away."""
 
     def __init__(self, inner: Provider, seconds: float = 0.0) -> None:
         self._inner = inner
@@ -37,6 +42,7 @@ class Watched:
         self._lock = threading.Lock()
         self.gets = 0
         self.get_bytes = 0
+        self.asked: list[Piece] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -48,12 +54,14 @@ class Watched:
         with self._lock:
             self.gets += 1
             self.get_bytes += len(fetched.data)
+            self.asked.append((key, start, length))
         return fetched
 
     def reset(self) -> None:
         """Count from here."""
         with self._lock:
             self.gets = self.get_bytes = 0
+            self.asked = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +96,17 @@ class ColdArchive:
         with ExitStack() as stack:
             with patch.object(opening, "open_provider", watched):
                 store = MessageStore.open(self.settings(**fetch), SystemClock(), Metrics(), stack=stack)
+            calm_collector()
             made[0].reset()
             made[0].seconds = seconds
             yield store, made[0]
 
 
 @contextmanager
-def cold(work: Path, messages: int, queues: int, store: Path | None = None) -> Iterator[ColdArchive]:
-    """Archive a generated backlog (or ``store``) without compression, so that bytes compare, on a server of its own."""
+def cold(
+    work: Path, messages: int, queues: int, store: Path | None = None, *, compression: str = "none"
+) -> Iterator[ColdArchive]:
+    """Archive a generated backlog (or ``store``) on a server of its own; without compression stored bytes are message bytes."""
     source = store or work / "store"
     size = generate(source, messages, queues) if store is None else 0
     with versitygw(work / "server") as server:
@@ -104,7 +115,7 @@ def cold(work: Path, messages: int, queues: int, store: Path | None = None) -> I
             source,
             url,
             work / "state",
-            "dispatch.compression=none",
+            f"dispatch.compression={compression}",
             "hold.max_disk_percent=99",
             environment=server.environment(),
         )
@@ -135,16 +146,16 @@ def read_queue(
     return messages, size
 
 
-def ranges(provider: Provider, most: int) -> list[tuple[str, int, int]]:
+def ranges(provider: Provider, most: int) -> list[Piece]:
     """All data objects in ranged pieces, as a copy of them would ask."""
-    pieces = []
+    pieces: list[Piece] = []
     for item in provider.list("DefaultCluster/broker-a/data/"):
         for start in range(0, item.length, most):
             pieces.append((item.key, start, min(most, item.length - start)))
     return pieces
 
 
-def raw_gets(provider: Provider, pieces: Sequence[tuple[str, int, int]], threads: int) -> tuple[float, int]:
+def raw_gets(provider: Provider, pieces: Sequence[Piece], threads: int) -> tuple[float, int]:
     """Seconds and bytes of fetching ``pieces``, ``threads`` at once, and throwing them away."""
     started = time.monotonic()
     with ThreadPoolExecutor(threads) as pool:

@@ -20,6 +20,7 @@ from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.settings import Archive, Fetch, Settings
 from tiered.store import MessageStore
+from tiered.store.opening import calm_collector
 
 COUNT = 32
 
@@ -84,6 +85,7 @@ def main(url: str, topic: str, readers: int, budget_bytes: int) -> int:
     settings = replace(Settings(), archive=Archive(url=url), fetch=fetch)
     with ExitStack() as stack:
         store = MessageStore.open(settings, SystemClock(), Metrics(), stack=stack)
+        calm_collector()
         ends = [store.max_offset(topic, queue) for queue in range(readers)]
         idle = peak_bytes()
         crowd = Crowd(store, topic, readers)

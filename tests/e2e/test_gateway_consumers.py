@@ -48,7 +48,7 @@ def start(cold: ColdScene, gateway: Gateway, kind: Kind, **options: object) -> R
 class SideBySide:
     """The consumers of every kind, some of them running ahead of the test that looks at them: they mostly wait."""
 
-    AHEAD = 3
+    AHEAD = 2
 
     def __init__(self, start: Callable[[Kind], Running]) -> None:
         self._start = start

@@ -11,7 +11,7 @@ from tests.kit.delivery import Delivery, Line, compare
 BEHIND = 1500
 """Messages of each queue that the group has still to read, most of them deleted by the broker."""
 
-SLOWLY: Mapping[str, object] = {"rate": 2000, "cached": 64, "persist_ms": 500, "batch": 16, "idle": 30}
+SLOWLY: Mapping[str, object] = {"rate": 2000, "cached": 64, "persist_ms": 500, "batch": 16, "idle": 90}
 """A push consumer that takes a few seconds, holds little in its own memory and commits often."""
 
 HELD = 2 * 64

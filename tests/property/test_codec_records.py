@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tiered.codec import consumequeue
 from tiered.codec.checksum import verify_crc_property
 from tiered.codec.columns import decode_headers, key_hash, property_columns
-from tiered.codec.frame import Frames, Stop, scan, verify
+from tiered.codec.frame import Frames, Stop, edges_of, scan, verify
 from tiered.codec.javahash import java_hashes
 from tiered.codec.message import (
     Message,
@@ -69,6 +69,14 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _edges_say_what_scan_says(data: bytes, rows: int) -> None:
+    frames = scan(data, base=None, max_record_bytes=max(1, len(data)))
+    edges = edges_of(data, rows)
+    assert (edges is not None) == (0 < rows == len(frames) and frames.end == len(data))
+    if edges is not None:
+        assert edges.tolist() == [*frames.starts.tolist(), len(data)]
 
 
 def _through_everything(data: bytes, frames: Frames) -> None:
@@ -143,6 +151,7 @@ def test_whole_record_crc(message: Message) -> None:
 def test_arbitrary_bytes(data: bytes, base: int | None, start: int) -> None:
     frames = scan(data, start=min(start, len(data)), base=base, max_record_bytes=MAX_RECORD)
     _through_everything(data, frames)
+    _edges_say_what_scan_says(data, max(1, len(frames)))
     with contextlib.suppress(Corrupt):
         decode_message(data)
     decode_properties(data)
@@ -159,6 +168,8 @@ def test_flipped_bytes_never_do_more_than_stop_early(batch: list[Message], data:
     torn = torn[: data.draw(st.integers(0, len(torn)))]
     frames = scan(bytes(torn), base=None, max_record_bytes=MAX_RECORD)
     _through_everything(bytes(torn), frames)
+    for rows in {len(frames), len(batch), data.draw(st.integers(-1, 6))}:
+        _edges_say_what_scan_says(bytes(torn), rows)
     # Boundaries the bytes do not support: the header claims the size, the frame another.
     bent = Frames(frames.starts, frames.sizes + data.draw(st.integers(-200, 200)), frames.end, frames.stop)
     with contextlib.suppress(Corrupt):

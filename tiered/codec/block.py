@@ -156,6 +156,12 @@ def decompress(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key:
     ``Corrupt`` if anything disagrees; ``Refused`` for the reserved codec. Allocates at most ``raw_length``,
     which must not pass ``MAX_BLOCK_BYTES``.
     """
+    found = opened(stored, codec=codec, raw_length=raw_length, crc32c=crc32c, key=key, position=position)
+    return found if isinstance(found, bytes) else bytes(found)
+
+
+def opened(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key: str, position: int) -> Buffer:
+    """``decompress`` without a copy: of a block that is not compressed, ``stored`` itself."""
     check_length_and_crc(stored, length=len(stored), crc=crc32c, what="a block", key=key, position=position)
     if codec == CODEC_ZSTD_DICTIONARY:
         raise Refused(
@@ -176,7 +182,7 @@ def decompress(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key:
             expected=f"codec 0 or 1, {raw_length} bytes",
             found=f"codec {codec}, {len(stored)} bytes stored",
         )
-    return bytes(stored)
+    return stored
 
 
 def encode_block_table(blocks: BlockTable) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ class Answer:
         self._max_bytes = max_bytes
         self._filter = row_filter
         self._records: list[memoryview] = []
-        self._offsets: list[QueueOffset] = []
+        self._offsets: list[int] = []
         self._examined = 0
         self.size = 0
         """Bytes of the records taken."""
@@ -70,7 +72,10 @@ class Answer:
 
     def finish(self, next_offset: int) -> Fetched:
         """The answer."""
-        return Fetched(tuple(self._records), tuple(self._offsets), QueueOffset(next_offset), self._examined)
+        offsets = cast(
+            tuple[QueueOffset, ...], tuple(self._offsets)
+        )  # a call for each would be most of the work
+        return Fetched(tuple(self._records), offsets, QueueOffset(next_offset), self._examined)
 
     def _take_all(self, block: LoadedBlock, low: int, high: int) -> int:
         high = min(high, low + self._max_count - len(self._records))
@@ -86,12 +91,12 @@ class Answer:
         data = memoryview(block.data)[base : base + bounds[-1]]
         if 2 * len(data) < len(block.data):
             data = memoryview(bytes(data))
-        self._records += map(data.__getitem__, map(slice, bounds[:-1], bounds[1:]))
+        self._records += [data[begin:end] for begin, end in pairwise(bounds)]
         if block.offsets is None:
             first = block.first_offset + low
-            self._offsets += map(QueueOffset, range(first, first + fit))
+            self._offsets += range(first, first + fit)
         else:
-            self._offsets += map(QueueOffset, block.offsets[low:high].tolist())
+            self._offsets += block.offsets[low:high].tolist()
         self.size += len(data)
         return high
 
@@ -120,6 +125,6 @@ class Answer:
         copy = 2 * size < len(data)
         for row, record in found:
             self._records.append(memoryview(bytes(record)) if copy else record)
-            self._offsets.append(QueueOffset(block.offset_of(row)))
+            self._offsets.append(block.offset_of(row))
         self.size += size
         return stop

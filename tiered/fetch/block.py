@@ -11,16 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.entities import ObjectState, RunState
-from tiered.codec.block import BlockTable, decompress
-from tiered.codec.frame import scan
+from tiered.codec.block import BlockTable, opened
+from tiered.codec.frame import edges_of, scan
 from tiered.codec.header import gather
+from tiered.codec.zstd import Buffer
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue
 
 OVERHEAD_BYTES = 1024
 """What the objects around a cached block cost, beside its bytes."""
 
-_BATCH = 64
+_FIRST_BATCH, _BATCH = 4, 64  # rows of a table taken at a time; most reads want few
 _QUEUE_OFFSET_AT = 20  # in a record, behind size, magic, body CRC, queue id and flag
 
 
@@ -74,7 +75,7 @@ class LoadedBlock:
 
     key: BlockKey
     queue: MessageQueue
-    data: bytes
+    data: Buffer
     edges: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64] | None
     first_offset: int
@@ -120,8 +121,9 @@ def blocks_of(
     first_row = run.first_row + int(table["rows"][first : first + low].sum())
     run_end = run.first_queue_offset + run.queue_offsets
     queue, ref = run.queue, run.object
-    for begin in range(first + low, first + high, _BATCH):
-        stop = min(begin + _BATCH, first + high)
+    begin, batch = first + low, _FIRST_BATCH
+    while begin < first + high:
+        stop = min(begin + batch, first + high)
         part = table[begin : min(stop + 1, end)]
         bounds = part["first_queue_offset"].tolist()
         if len(bounds) == stop - begin:
@@ -135,29 +137,42 @@ def blocks_of(
                 name, run, item, first_offset, bounds[number + 1], first_row, rows, position, stored, raw, codec, crc
             )  # fmt: skip
             first_row += rows
+        begin, batch = stop, _BATCH
 
 
 def check_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
     """A block from its stored bytes. ``Corrupt`` with key and position unless CRC and records are what the tables say."""
-    data = decompress(
+    data = opened(
         stored, codec=ref.codec, raw_length=ref.raw_length, crc32c=ref.crc32c, key=key, position=ref.position
     )
-    frames = scan(data, base=None, max_record_bytes=len(data))
-    if len(frames) != ref.rows or frames.end != len(data):
+    if data is stored:
+        data = _apart(stored)
+    edges = edges_of(data, ref.rows)
+    if edges is None:
+        frames = scan(data, base=None, max_record_bytes=len(data))
         raise Corrupt(
             "a block's records do not add up",
             key=key, position=ref.position, expected=ref.rows, found=len(frames), detail=frames.detail,
         )  # fmt: skip
-    edges = np.empty(ref.rows + 1, np.int32)
-    edges[:-1] = frames.starts
-    edges[-1] = len(data)
-    offsets = None if ref.dense else _own_offsets(ref, data, frames.starts, key)
+    offsets = None if ref.dense else _own_offsets(ref, data, edges[:-1], key)
     return LoadedBlock(
-        ref.key, ref.run.queue, data, edges, offsets, ref.first_offset, ref.end_offset, ref.cost_bytes
+        ref.key,
+        ref.run.queue,
+        data,
+        edges.astype(np.int32),
+        offsets,
+        ref.first_offset,
+        ref.end_offset,
+        ref.cost_bytes,
     )
 
 
-def _own_offsets(ref: BlockRef, data: bytes, starts: npt.NDArray[np.int64], key: str) -> npt.NDArray[Any]:
+def _apart(stored: memoryview) -> memoryview:
+    """A copy, so that a block does not hold the whole answer it came in. Numpy lets go of the interpreter lock meanwhile."""
+    return np.frombuffer(stored, np.uint8).copy().data.toreadonly()
+
+
+def _own_offsets(ref: BlockRef, data: Buffer, starts: npt.NDArray[np.int64], key: str) -> npt.NDArray[Any]:
     """Queue offsets as the records themselves say, compared with what the table says: no column has to be fetched for them."""
     offsets = gather(data, starts + _QUEUE_OFFSET_AT, ">i8").astype(np.int64)
     right = offsets[0] == ref.first_offset and offsets[-1] < ref.end_offset

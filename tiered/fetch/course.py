@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
+
+from cachetools import LRUCache
 
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.state import ArchiveState
@@ -12,7 +17,73 @@ from tiered.errors import Corrupt
 from tiered.fetch.base import RowFilter
 from tiered.model import MessageQueue
 
+KNOWN_QUEUES, KNOWN_RUNS = 128, 32
+"""Queues whose runs are remembered, and runs of each: a reader and the walk ahead of it are usually that near."""
+
 _RUNS = 16
+
+Leg = tuple[RunState, ObjectState]
+"""A run and the object it lies in."""
+
+
+class _Stretch(NamedTuple):
+    """All legs that a look-up from ``begin`` on would find, up to the end of the last one."""
+
+    generation: int
+    begin: int
+    legs: tuple[Leg, ...]
+
+    @property
+    def end(self) -> int:
+        return self.legs[-1][0].end
+
+
+class KnownRuns:
+    """Runs that were looked up lately: most reads go on where one has just ended. Thread-safe.
+
+    Of one state at a time, which never changes; a newer one begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: ArchiveState | None = None
+        self._stretches: LRUCache[MessageQueue, _Stretch] = LRUCache(KNOWN_QUEUES)
+
+    def find(self, state: ArchiveState, queue: MessageQueue, generation: int, offset: int) -> tuple[Leg, ...]:
+        """Legs that end above ``offset``, ascending and without one left out; empty: look it up."""
+        with self._lock:
+            stretch = self._stretches.get(queue) if state is self._state else None
+        if stretch is None or stretch.generation != generation or not stretch.begin <= offset < stretch.end:
+            return ()
+        return stretch.legs[bisect_right(stretch.legs, offset, key=_end_of) :]
+
+    def learn(
+        self, state: ArchiveState, queue: MessageQueue, generation: int, offset: int, legs: tuple[Leg, ...]
+    ) -> None:
+        """``legs`` is what a look-up from ``offset`` on found first."""
+        if not legs:
+            return
+        with self._lock:
+            if state is not self._state:
+                self._stretches.clear()
+                self._state = state
+            before = self._stretches.get(queue)
+            if before is not None and before.generation == generation and before.end == offset:
+                legs, offset = before.legs + legs, before.begin
+            surplus = len(legs) - KNOWN_RUNS
+            if surplus > 0:
+                legs, offset = legs[surplus:], legs[surplus - 1][0].end
+            self._stretches[queue] = _Stretch(generation, offset, legs)
+
+    def forget(self) -> None:
+        """Let go of everything, the state too."""
+        with self._lock:
+            self._stretches.clear()
+            self._state = None
+
+
+def _end_of(leg: Leg) -> int:
+    return leg[0].end
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +94,35 @@ class Course:
     queue: MessageQueue
     generation: int
     row_filter: RowFilter | None
+    known: KnownRuns
 
-    def runs(self, offset: int) -> Iterator[tuple[RunState, ObjectState]]:
+    def runs(self, offset: int) -> Iterator[Leg]:
         """Live runs that end above ``offset``, ascending, each with its object. A few are looked up at a time."""
         batch = 1
         while True:
-            batch = min(2 * batch, _RUNS)
-            found = list(islice(self.state.runs(self.queue, self.generation, from_offset=offset), batch))
-            for run in found:
-                item = self.state.object(run.object)
-                if item is None:
-                    raise Corrupt(
-                        "a run names an object that the fold does not know", queue=run.queue, run=run.id
-                    )
-                yield run, item
-                offset = run.end
-            if len(found) < batch:
+            legs = self.known.find(self.state, self.queue, self.generation, offset)
+            last = False
+            if not legs:
+                batch = min(2 * batch, _RUNS)
+                legs = self._look_up(offset, batch)
+                last = len(legs) < batch
+            yield from legs
+            if last:
                 return
+            offset = legs[-1][0].end
+
+    def _look_up(self, offset: int, most: int) -> tuple[Leg, ...]:
+        found = []
+        for run in islice(self.state.runs(self.queue, self.generation, from_offset=offset), most):
+            item = self.state.object(run.object)
+            if item is None:
+                raise Corrupt(
+                    "a run names an object that the fold does not know", queue=run.queue, run=run.id
+                )
+            found.append((run, item))
+        legs = tuple(found)
+        self.known.learn(self.state, self.queue, self.generation, offset, legs)
+        return legs
 
     def hole_after(self, offset: int) -> int:
         """Where the archive goes on when nothing begins at ``offset``: behind a hole, or ``offset`` itself."""

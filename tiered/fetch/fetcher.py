@@ -20,7 +20,7 @@ from tiered.fetch.base import Expiry, Fetched, PlainExpiry, ReaderId, RowFilter
 from tiered.fetch.block import LoadedBlock
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache
-from tiered.fetch.course import Course
+from tiered.fetch.course import Course, KnownRuns
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.loader import Loader
 from tiered.fetch.trip import Tools, Trip
@@ -75,6 +75,7 @@ class Fetcher:
             objects, self._loader, self.cache, self._ahead, settings, self.budget.limit_bytes, metrics
         )
         self._readers: LRUCache[tuple[ReaderId, MessageQueue], Reader] = LRUCache(settings.positions)
+        self._known = KnownRuns()
         self._lock = threading.Lock()
         self._swept_at = clock.monotonic()
         self._wasted_bytes = 0
@@ -95,9 +96,9 @@ class Fetcher:
 
         At most ``max_count`` and ``max_bytes``, but at least one record if one is there. An inner batch that contains
         ``offset`` comes whole. With a filter a read may come back empty before the end, when it has looked at enough: go on
-        at ``next_offset``.
+        at ``next_offset``. ``state`` must be one that does not change: what was looked up in it is remembered.
         """
-        course = Course(state, queue, generation, row_filter)
+        course = Course(state, queue, generation, row_filter, self._known)
         steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
         try:
             while True:
@@ -122,16 +123,17 @@ class Fetcher:
 
         Runs are looked up in ``state`` here and in the pool.
         """
-        course = Course(state, queue, generation, row_filter)
+        course = Course(state, queue, generation, row_filter, self._known)
         steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
         answer: Future[Fetched] = Future()
         answer.set_running_or_notify_cancel()
-        _drive(steps, answer)
+        _Drive(steps, answer).go_on(None)
         return answer
 
     def close(self) -> None:
         """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
         self._loader.close()
+        self._known.forget()
         self.budget.release(self.cache.clear())
 
     def refresh_metrics(self) -> None:
@@ -194,19 +196,25 @@ class Fetcher:
         self.budget.release(freed)
 
 
-def _drive(steps: Generator[Future[Any], None, Fetched], answer: Future[Fetched]) -> None:
-    """Go on with a read whenever what it waits for is there."""
+class _Drive:
+    """Goes on with a read whenever what it waits for is there. Not a closure that names itself: such a circle would keep every
+    answer in memory until the garbage collector comes by."""
 
-    def go_on(_: object) -> None:
+    __slots__ = ("_answer", "_steps")
+
+    def __init__(self, steps: Generator[Future[Any], None, Fetched], answer: Future[Fetched]) -> None:
+        self._steps = steps
+        self._answer = answer
+
+    def go_on(self, _: object) -> None:
+        """To the next wait or the end; a callback of what is waited for."""
         try:
-            waiting = next(steps)
+            waiting = next(self._steps)
             while waiting.done():
-                waiting = next(steps)
+                waiting = next(self._steps)
         except StopIteration as done:
-            answer.set_result(done.value)
+            self._answer.set_result(done.value)
         except BaseException as e:  # noqa: BLE001 - whatever it is belongs to whoever reads
-            answer.set_exception(e)
+            self._answer.set_exception(e)
         else:
-            waiting.add_done_callback(go_on)
-
-    go_on(None)
+            waiting.add_done_callback(self.go_on)

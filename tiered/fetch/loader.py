@@ -117,14 +117,19 @@ class Loader:
 
     def _hurry(self, flight: Flight[T]) -> Future[T]:
         flight.foreground = True
-        if flight.job is not None:
-            self._lanes.promote(flight.job)
+        job = flight.job
+        if job is not None:
+            self._lanes.promote(job)
         return flight.future
 
     def _fly(self, flight: Flight[Loaded], load: _Load) -> None:
         self._launch(flight, lambda alive: self._bring(flight, load, alive=alive))
 
-    def _launch(self, flight: Flight[Any], run: Callable[[bool], None]) -> None:
+    def _launch(self, flight: Flight[Any], bring: Callable[[bool], None]) -> None:
+        def run(alive: bool) -> None:
+            bring(alive)
+            flight.job = None  # else the two hold each other, and what the flight brought, until the garbage collector comes by
+
         job = flight.job = Job(run, flight.foreground)
         self._lanes.submit(job)
         if flight.foreground:  # hurried meanwhile

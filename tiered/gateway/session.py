@@ -95,10 +95,15 @@ class Side(asyncio.Protocol):
         if transport is None:
             self._session.cut("failure", f"the {self.name} is not connected yet")
             return
-        self.written += sum(map(len, pieces))
-        transport.writelines(pieces) if len(pieces) > 1 else transport.write(pieces[0])
-        if self.waiting > self._session.shared.settings.max_pending_bytes:
-            self._session.cut("slow_reader", f"{self.waiting} bytes wait for the {self.name}")
+        if len(pieces) == 1:  # nearly always: a chunk goes on as it came
+            self.written += len(pieces[0])
+            transport.write(pieces[0])
+        else:
+            self.written += sum(map(len, pieces))
+            transport.writelines(pieces)
+        waiting = transport.get_write_buffer_size()
+        if waiting > self._session.shared.settings.max_pending_bytes:
+            self._session.cut("slow_reader", f"{waiting} bytes wait for the {self.name}")
 
     @property
     def waiting(self) -> int:

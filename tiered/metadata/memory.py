@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tiered.metadata.prefix import prefix_end
 
-_CHUNK = 512
-"""Pairs an iterator takes per look, so that a writer is never held up by a slow reader."""
+_CHUNK, _FIRST_CHUNK = 512, 4
+"""Pairs an iterator takes per look, so that a writer is never held up by a slow reader; few at first, for most want one."""
 
 _INSERT_ONE_BY_ONE = 64
 """Up to this many new keys are inserted in place; more are appended and sorted (which merges runs)."""
@@ -37,15 +37,17 @@ class MemoryView:
         moment."""
         resume = start
         inclusive = True
+        most = _FIRST_CHUNK
         while True:
-            chunk = self._chunk(prefix, resume, inclusive, reverse)
+            chunk = self._chunk(prefix, resume, inclusive, reverse, most)
             yield from chunk
-            if len(chunk) < _CHUNK:
+            if len(chunk) < most:
                 return
             resume, inclusive = chunk[-1][0], False
+            most = min(8 * most, _CHUNK)
 
     def _chunk(
-        self, prefix: bytes, start: bytes | None, inclusive: bool, reverse: bool
+        self, prefix: bytes, start: bytes | None, inclusive: bool, reverse: bool, most: int
     ) -> list[tuple[bytes, bytes]]:
         with self._lock:
             order, end = self._order, prefix_end(prefix)
@@ -55,9 +57,9 @@ class MemoryView:
             elif start is not None:
                 low = max(low, bisect_left(order, start) if inclusive else bisect_right(order, start))
             if reverse:
-                keys = order[max(low, high - _CHUNK) : max(low, high)][::-1]
+                keys = order[max(low, high - most) : max(low, high)][::-1]
             else:
-                keys = order[low : min(high, low + _CHUNK)]
+                keys = order[low : min(high, low + most)]
             return [(k, self._values[k]) for k in keys]
 
     def applied(self) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -78,3 +79,12 @@ def fold_store(settings: Settings, name: str | None) -> MetadataStore:
         return MemoryStore()
     directory = Path(settings.fetch.fold_directory) / name
     return open_metadata("rocksdb", directory, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
+
+
+def calm_collector() -> None:
+    """For a process that reads, once its store is open: what start-up made (modules, SDK models) is not walked over again.
+
+    Without it the collector takes a sixth of a cold read's CPU. It concerns the whole process, so a process calls it, no store.
+    """
+    gc.collect()
+    gc.freeze()

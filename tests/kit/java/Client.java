@@ -59,7 +59,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *               [commit=0] : lite pull consumer, queues assigned
  *   pull        topic= group= [start=begin|timestamp|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32] [sub=*]
  *               : classic pull consumer; its summary counts the statuses it was given
- *               push, lite and pull also take [n=] [idle=5] [first_seconds=30] [rate=] [persist_ms=5000] [instance=]
+ *               push, lite and pull also take [n=] [idle=5] [first_seconds=60] [rate=] [persist_ms=5000] [instance=]
  *               [crash_after=] : end like kill -9 once so many are written down
  *               [control=FILE] : a file that may hold the word pause or stop; anything else: go on
  *   offsets     topics= queues= : minimum and maximum of each queue
@@ -152,6 +152,8 @@ public final class Client {
         client.setInstanceName("kit" + ProcessHandle.current().pid() + "-" + System.nanoTime());
         client.setVipChannelEnabled(false);
         client.setPollNameServerInterval(1_000);   // a %RETRY% topic appears while its consumer waits
+        client.setHeartbeatBrokerInterval(3_000);  // a subscription that the broker missed is told again soon
+        client.setMqClientApiTimeout(15_000);      // a loaded machine is no reason to give up
         return client;
     }
 

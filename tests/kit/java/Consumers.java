@@ -14,6 +14,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.Callable;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -111,7 +112,7 @@ final class Consumers {
         boolean commit = Client.number("commit", 0) == 1;
         try (Taken taken = new Taken()) {
             consumer.start();
-            Collection<MessageQueue> queues = chosen(consumer.fetchMessageQueues(Client.need("topic")));
+            Collection<MessageQueue> queues = chosen(patiently(() -> consumer.fetchMessageQueues(Client.need("topic"))));
             consumer.assign(queues);
             String start = Client.text("start", "begin");
             for (MessageQueue queue : queues) {
@@ -156,7 +157,7 @@ final class Consumers {
         Map<String, Long> statuses = new TreeMap<>();
         try (Taken taken = new Taken()) {
             consumer.start();
-            Collection<MessageQueue> queues = chosen(consumer.fetchSubscribeMessageQueues(Client.need("topic")));
+            Collection<MessageQueue> queues = chosen(patiently(() -> consumer.fetchSubscribeMessageQueues(Client.need("topic"))));
             for (MessageQueue queue : queues) {
                 if (start.equals("begin")) {
                     next.put(queue, consumer.minOffset(queue));
@@ -204,6 +205,21 @@ final class Consumers {
         }
         client.setPersistConsumerOffsetInterval(Client.number("persist_ms", 5000));
         return client;
+    }
+
+    /** Ask again when the first answer fails: a client that has just started may lose a request to its own reconnecting. */
+    private static <T> T patiently(Callable<T> question) throws Exception {
+        for (int tries = 1; ; tries++) {
+            try {
+                return question.call();
+            } catch (Exception error) {
+                if (tries == 3) {
+                    throw error;
+                }
+                System.err.println("asking again: " + error);
+                Thread.sleep(500);
+            }
+        }
     }
 
     /** The queues that {@code queue_ids=0,2} names, all of them without; in the order of their numbers. */
@@ -287,7 +303,7 @@ final class Consumers {
                 last = System.nanoTime();
                 return false;
             }
-            int patience = Math.max(Client.number("idle", 5), count > 0 ? 0 : Client.number("first_seconds", 30));
+            int patience = Math.max(Client.number("idle", 5), count > 0 ? 0 : Client.number("first_seconds", 60));
             return count >= want || System.nanoTime() - last > patience * 1_000_000_000L;
         }
 

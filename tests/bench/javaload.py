@@ -1,0 +1,121 @@
+"""The unmodified Java client under the clock: ``java/Bench.java``, compiled for the run, and the CPU of a process beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.kit import cache
+from tests.kit.daemonproc import Pages
+from tests.kit.process import Child, ChildError, Scratch
+
+SOURCE = Path(__file__).parent / "java" / "Bench.java"
+TIMEOUT_SECONDS = 600.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What one way gave: calls and messages a second, and how long a call took: medians of the slices' percentiles."""
+
+    calls: int
+    calls_per_second: float
+    messages_per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push consumer was handed, and offsets between 0 and the highest of each queue that never came."""
+
+    consumed: int
+    skipped: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Messages a second between the first and the last batch."""
+        return self.consumed / self.seconds if self.seconds else 0.0
+
+
+class JavaLoad:
+    """Runs commands of ``Bench.java``, which lists them; everything it writes goes below ``work``."""
+
+    def __init__(self, work: Path, version: str = cache.ROCKETMQ_5) -> None:
+        self._work = work
+        self._jars = cache.rocketmq_directory(version) / "lib"
+        self._classes = work / "classes"
+        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{self._jars}/*"]
+        subprocess.run([*command, "-d", str(self._classes), str(SOURCE)], check=True)
+
+    def in_turn(self, command: str, topic: str, ways: Sequence[str], **options: object) -> list[Way]:
+        """``send`` or ``pull`` by way of each name server in turn."""
+        found = self._run(command, topic=topic, ways=",".join(ways), **options)["ways"]
+        return [
+            Way(w["calls"], w["calls"] / w["seconds"], w["messages"] / w["seconds"], w["p50_ms"], w["p99_ms"])
+            for w in found
+        ]
+
+    def push(self, topic: str, name_server: str, group: str, messages: int, **options: object) -> Pushed:
+        """A push consumer of a new group from the first message, until ``messages`` came or none comes any more."""
+        return Pushed(
+            **self._run("push", topic=topic, namesrv=name_server, group=group, n=messages, **options)
+        )
+
+    def _run(self, command: str, **options: object) -> dict[str, Any]:
+        scratch = Scratch(self._work / "tmp")
+        scratch.make()
+        java = ["java", "-Xmx768m", "-Xms256m", "-XX:+UseSerialGC", scratch.java_option]
+        java += ["--add-opens=java.base/java.util=ALL-UNNAMED", f"-Duser.home={self._work}"]
+        java += ["-Drocketmq.client.logLevel=WARN", "-Drocketmq.client.rebalance.waitInterval=1000"]
+        arguments = [f"{key}={value}" for key, value in options.items()]
+        child = Child(
+            f"bench {command}",
+            [*java, "-cp", f"{self._classes}:{self._jars}/*", "Bench", command, *arguments],
+            self._work / "bench.out",
+        )
+        try:
+            code = child.wait(TIMEOUT_SECONDS)
+        finally:
+            scratch.remove()
+        if code:
+            raise ChildError(f"bench {command} ended with {code}:\n{child.output()}")
+        last = child.output().strip().splitlines()[-1]
+        return dict(json.loads(last))
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU that a process has used since its start, all threads, user and kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds that a gateway has used, and frames that went through it."""
+
+    cpu_seconds: float
+    frames: float
+
+    @classmethod
+    def of(cls, gateway: Pages, pid: int) -> Spent:
+        """Until now."""
+        samples = gateway.ask("/metrics")[1].decode().splitlines()
+        counted = ("tiered_gateway_requests_total{", "tiered_gateway_answers_total ")
+        frames = sum(float(line.rpartition(" ")[2]) for line in samples if line.startswith(counted))
+        return cls(cpu_seconds(pid), frames)
+
+    def since(self, before: Spent) -> Spent:
+        """What came on top."""
+        return Spent(self.cpu_seconds - before.cpu_seconds, self.frames - before.frames)
+
+    @property
+    def per_frame_us(self) -> float:
+        """Microseconds of CPU a frame."""
+        return self.cpu_seconds / self.frames * 1e6 if self.frames else 0.0
