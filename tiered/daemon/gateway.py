@@ -36,6 +36,7 @@ from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings, Web
 from tiered.store import MessageStore
+from tiered.store.opening import calm_collector
 
 log = logging.getLogger("tiered.gateway")
 
@@ -191,4 +192,6 @@ class GatewayProcess:
 
 
 def _open_store(settings: Settings, clock: Clock, metrics: Metrics, stack: ExitStack) -> MessageStore:
-    return MessageStore.open(settings, clock, metrics, stack=stack, name="gateway", wait_for_archive=True)
+    store = MessageStore.open(settings, clock, metrics, stack=stack, name="gateway", wait_for_archive=True)
+    calm_collector()
+    return store

@@ -201,6 +201,15 @@ class Coverage:
             return None
         return waiting.minimum
 
+    async def intact(self, connection: ConnectionInfo) -> bool:
+        """Whether the broker has deleted nothing of its commitlog yet, as it says itself."""
+        if self._floor is None:
+            return False
+        try:
+            return await self._floor(connection) == 0
+        except TieredError:
+            return False
+
     def settled(self, queue: MessageQueue) -> None:
         """The question is answered."""
         self._waiting.pop(queue, None)

@@ -84,7 +84,7 @@ class Pulls:
     async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """The client's answer; ``None``: the broker's. Raises what must make the client wait."""
         why = self._triggers.why(request.ext, answer)
-        if why is None:
+        if why is None or (why is Why.DOUBT and await self._coverage.intact(connection)):
             return None
         try:
             pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)

@@ -17,20 +17,20 @@ from tiered.gateway.archive import Archive, Asking, Coverage
 from tiered.gateway.filters import Filters
 from tiered.gateway.observe import Minimums
 from tiered.model import MessageQueue
-from tiered.settings import MIB
 from tiered.store import StorageLevel
 from tiered.store.answer import queue_of
 
 NEAR_MINIMUM = 1 << 20
 """A pull that begins this close above the broker's minimum may have lost messages to a deletion under way."""
 
-NEAR_END_BYTES = 64 * MIB
-"""Records this close to the end of the broker's log are in files that it does not delete."""
-
 MEMORY_RATIO = 0.4
 """Share of memory that RocketMQ takes for its page cache (``accessMessageInMemoryMaxRatio``)."""
 
 FOLLOW_SECONDS = 1.0
+"""The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
+
+STALE_SECONDS = 3.0
+"""What is known of the archive's end says nothing of a reader at the tail when it is older than this."""
 
 _QUEUE_OFFSET = slice(20, 28)
 _PHYSICAL_OFFSET = slice(28, 36)
@@ -77,7 +77,7 @@ class Triggers:
         self._clock = clock
         self._memory_bytes = memory_bytes
         self._log_end = 0
-        self._followed = -FOLLOW_SECONDS
+        self._followed = -2 * STALE_SECONDS
 
     def learn(self, request: Mapping[str, str], answer: Command) -> None:
         """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
@@ -139,20 +139,33 @@ class Triggers:
         found = answer.code == ResponseCode.SUCCESS
         if found and self._filters.take_all(PullRequest.parse(request)):
             return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
-        if not self._may_have(_queue(request), offset):
-            return None
-        if found and self._log_end - _number(answer, _PHYSICAL_OFFSET) < NEAR_END_BYTES:
-            return None
-        return Why.DOUBT
+        return None if self._at_tail(_queue(request), offset) else Why.DOUBT
+
+    def _at_tail(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether what begins at ``offset`` is too new to be archived, so to be deleted; or its queue was never archived."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return False
+        if known is not None and offset < known.max_offset:
+            return False
+        age = self._follow_aside()
+        return known is None or age <= STALE_SECONDS
+
+    def _follow_aside(self) -> float:
+        """Have the log looked at beside the traffic, if it is time; the age in seconds of the last look before this one."""
+        now = self._clock.monotonic()
+        age = now - self._followed
+        if age >= FOLLOW_SECONDS:
+            self._followed = now
+            self._asking.aside(self._archive.follow)
+        return age
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
         """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""
         if self._may_have(_queue(request), offset):
             return Why.PREFER
-        now = self._clock.monotonic()
-        if now - self._followed >= FOLLOW_SECONDS:
-            self._followed = now
-            self._asking.aside(self._archive.follow)
+        self._follow_aside()
         return None
 
     def _may_have(self, queue: MessageQueue, offset: int) -> bool:
