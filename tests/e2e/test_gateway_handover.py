@@ -90,7 +90,8 @@ def test_nothing_is_skipped_or_repeated_where_old_and_hot_meet(cold: ColdScene, 
     assert all(moved[queue] > low + 500 for queue, low in first.items()), (first, moved)
     paid = [line for line in sent if line["tags"] == WANTED]
     found = {
-        name: compare(paid if name == "tagged" else sent, outcome.lines()) for name, outcome in outcomes.items()
+        name: compare(paid if name == "tagged" else sent, outcome.lines())
+        for name, outcome in outcomes.items()
     }
     assert all(delivery.exact for delivery in found.values()), {name: str(d) for name, d in found.items()}
 
