@@ -273,6 +273,9 @@ class Metrics:
             "HTTP connections that ended before their answer did: client gone, too slow, or a fault",
         )
         self.gateway_brokers = self._gauge("gateway_brokers", "Broker addresses that the gateway listens for")
+        self.gateway_brokers_away = self._gauge(
+            "gateway_brokers_away", "Brokers that do not answer; their clients are refused until they do"
+        )
         self.gateway_archive_open = self._gauge(
             "gateway_archive_open", "1 while the gateway can read the archive; hot traffic flows with 0 too"
         )
@@ -281,7 +284,7 @@ class Metrics:
         self.cold_answers = self._counter(
             "cold_answers",
             "Answers of brokers that the gateway looked at, by what was asked and outcome: archive, no_match, corrected, moved,"
-            " hole, retry, refused, passed",
+            " hole, retry, refused, passed, told",
             "what",
             "outcome",
         )

@@ -6,9 +6,12 @@ Ranges are half-open; absence is ``None``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from itertools import pairwise
+from typing import NewType, overload
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Byte position in the broker's commitlog, within one lineage."""
@@ -101,6 +104,96 @@ class BoundaryType(Enum):
     UPPER = "upper"
 
 
+class Records(Sequence[memoryview]):
+    """Stored records verbatim, in order: a few stretches of memory in which records lie back to back, cut into records only
+    when somebody asks for them one by one. Immutable; equal to any sequence of equal records.
+
+    ``chunks``: the stretches, none empty. ``edges``: for each, where its records begin in it, from 0 on, and its end.
+    """
+
+    __slots__ = ("_counts", "_edges", "_size_bytes", "chunks")
+
+    def __init__(self, chunks: Sequence[memoryview] = (), edges: Sequence[Sequence[int]] = ()) -> None:
+        self.chunks = tuple(chunks)
+        self._edges = tuple(edges)
+        self._counts: list[int] = []  # records in this chunk and those before it
+        count = 0
+        for bounds in self._edges:
+            count += len(bounds) - 1
+            self._counts.append(count)
+        self._size_bytes = sum(map(len, self.chunks))
+
+    @classmethod
+    def of(cls, records: Sequence[memoryview]) -> Records:
+        """From records that lie apart."""
+        return cls(records, [(0, len(record)) for record in records])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records."""
+        return self._size_bytes
+
+    def within(self, count: int, size_bytes: int) -> Records:
+        """The first ones, at most ``count`` and ``size_bytes``; but at least one, if there is one."""
+        if len(self) <= count and self._size_bytes <= size_bytes:
+            return self
+        kept = size = 0
+        for bounds in self._edges:
+            fit = bisect_right(bounds, size_bytes - size) - 1
+            kept += fit
+            size += bounds[fit]
+            if fit < len(bounds) - 1:
+                break
+        return self[: max(1, min(kept, count))]
+
+    def __len__(self) -> int:
+        return self._counts[-1] if self._counts else 0
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for chunk, bounds in zip(self.chunks, self._edges, strict=True):
+            for begin, end in pairwise(bounds):
+                yield chunk[begin:end]
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | Records:
+        if isinstance(index, slice):
+            first, end, step = index.indices(len(self))
+            return self._between(first, end) if step == 1 else Records.of(list(self)[index])
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(index)
+        at = bisect_right(self._counts, number)
+        bounds = self._edges[at]
+        row = number - (self._counts[at - 1] if at else 0)
+        return self.chunks[at][bounds[row] : bounds[row + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Records({len(self)} of {self._size_bytes} bytes)"
+
+    def _between(self, first: int, end: int) -> Records:
+        chunks, edges, before = [], [], 0
+        for chunk, bounds, after in zip(self.chunks, self._edges, self._counts, strict=True):
+            low, high = max(first, before) - before, min(end, after) - before
+            if low < high:
+                base = bounds[low]
+                chunks.append(chunk[base : bounds[high]])
+                edges.append([edge - base for edge in bounds[low : high + 1]])
+            before = after
+        return Records(chunks, edges)
+
+
 @dataclass(frozen=True, slots=True)
 class GetMessageResult:
     """RocketMQ's answer to a pull: ``records`` are the stored records verbatim, in queue order, with their queue offsets.
@@ -112,10 +205,10 @@ class GetMessageResult:
     next_begin_offset: QueueOffset
     min_offset: QueueOffset
     max_offset: QueueOffset
-    records: tuple[memoryview, ...] = ()
+    records: Records = field(default_factory=Records)
     queue_offsets: tuple[QueueOffset, ...] = ()
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of all records."""
-        return sum(map(len, self.records))
+        return self.records.size_bytes

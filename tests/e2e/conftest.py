@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit import cache
 from tests.kit.coldscene import ColdScene, cold_scene
+
+MESSAGES_49 = 6000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,4 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cold(s3_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdScene]:
     """20,000 messages, nearly all deleted by the broker and archived twice, in a directory and on the S3 server."""
     with cold_scene(tmp_path_factory.mktemp("cold"), s3=s3_server) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="session")
+def cold_49(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdScene]:
+    """The same with an older broker: fewer messages, archived in a directory."""
+    with cold_scene(
+        tmp_path_factory.mktemp("cold49"), version=cache.ROCKETMQ_4, messages=MESSAGES_49
+    ) as scene:
         yield scene

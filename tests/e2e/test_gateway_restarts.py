@@ -100,10 +100,18 @@ def test_the_broker_is_killed_and_comes_back(cold: ColdScene, gateway: Gateway) 
     consumer.wait_taken(laggard.total // 4)
     cold.broker.kill()
     time.sleep(GONE_SECONDS)
+    before = consumer.taken()
     cold.broker.start()
+    started = time.monotonic()
+    consumer.wait_taken(before + 1)
+    stalled = time.monotonic() - started
     laggard.wait_end(consumer)
     found = laggard.judge(consumer.finish().lines())
     assert found.complete, str(found)
     assert not found.disordered, str(found)
     # The broker writes consumer offsets down every 5 seconds: a killed one forgets what was committed since.
-    print(f"repeated after the broker was killed: {len(found.repeated)}")
+    print(f"repeated after the broker was killed: {len(found.repeated)}; stalled for {stalled:.1f} s")
+    said = gateway.output()
+    assert said.count("a broker is away") == said.count("a broker is back") == 1
+    # Whoever connects in the moment between the broker's death and the gateway's notice.
+    assert said.count("client turned away") < 10

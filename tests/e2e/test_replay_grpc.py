@@ -1,4 +1,4 @@
-"""gRPC consumers far behind, through the real Proxy: SimpleConsumer and PushConsumer of Java, PushConsumer of Python.
+"""gRPC consumers far behind, through the real Proxy: SimpleConsumer and PushConsumer, of Java and of Python.
 
 The broker names no group that comes through a Proxy: ``replay.groups`` does. One group is not named, and shows the loss.
 """
@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.proxy, pytest.mark.slow, pytest.ma
 ALL = range(6000)
 FIRST = range(1000)
 BODY = 500
-NAMED = {"simple": "Gsimple", "push": "Gpush", "python": "Gpython"}
+PYTHON = "python "
+NAMED = {"simple": "Gsimple", "push": "Gpush", "python push": "Gpython", "python simple": "Gpythonsimple"}
 
 
 @dataclass
@@ -38,8 +39,8 @@ class Scene:
 
     def consume(self, kind: str, group: str, idle: int) -> Popping:
         """A consumer of this kind for a group."""
-        if kind == "python":
-            return self.proxy.python("T", group, idle)
+        if kind.startswith(PYTHON):
+            return self.proxy.python(kind.removeprefix(PYTHON), "T", group, idle)
         return self.proxy.java(kind, topic="T", group=group, idle=idle)
 
 
@@ -66,7 +67,10 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             for kind, group in {**NAMED, "lost": "Lost"}.items():
                 took = scene.consume("simple" if kind == "lost" else kind, group, 8)
                 scene.before[group] = Deliveries(took.wait())
-            wait_for(lambda: daemon.status()["replay"].get("watched_groups") == 3, "the named groups watched")
+            wait_for(
+                lambda: daemon.status()["replay"].get("watched_groups") == len(NAMED),
+                "the named groups watched",
+            )
             produce(broker.address, "T", range(FIRST.stop, ALL.stop), body_bytes=BODY)
             daemon.wait_archived(log_end(broker))
             expire(broker)
@@ -101,6 +105,6 @@ def test_with_replay_every_message_arrives(scene: Scene, kind: str) -> None:
     for line in got.lines:
         assert line["body"] == body_of(line["seq"], BODY)
         assert line["tags"] == "ABC"[line["seq"] % 3]
-    if kind != "python":
+    if not kind.startswith(PYTHON):
         assert len({line["properties"] for line in got.lines}) == 1, "no property more or less than before"
     assert scene.daemon.status()["replay"]["holes"] == 0

@@ -57,6 +57,12 @@ def java_command(
     return ["java", *flags, "-cp", f"{jars}/*", main, *arguments]
 
 
+def write_logging(home: Path, name: str) -> None:
+    """The logging file without which programs of 4.9 refuse to start; those of 5.x bring their own."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log"))
+
+
 class _Server:
     """What name server and broker share: one directory, one JVM, ports that a restart keeps."""
 
@@ -64,6 +70,7 @@ class _Server:
         self.version = version
         self.directory = Path(directory).resolve()
         self.port = 0
+        self.properties: dict[str, str] = {}  # of the JVM, from its next start on
         self._child: Child | None = None
         self._scratch = Scratch(self.directory / "tmp")
 
@@ -128,12 +135,13 @@ class _Server:
 
     def _launch(self, name: str, main: str, heap_mib: int, conf: dict[str, object]) -> Child:
         home = self.directory
-        (home / "conf").mkdir(parents=True, exist_ok=True)
-        # 4.9 refuses to start without its logging file; 5.x brings its own.
-        (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log"))
+        write_logging(home, name)
         path = home / f"{name}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
-        command = java_command(self.version, home, heap_mib, main, "-c", str(path), scratch=self._scratch)
+        java, *command = java_command(
+            self.version, home, heap_mib, main, "-c", str(path), scratch=self._scratch
+        )
+        command = [java, *(f"-D{key}={value}" for key, value in self.properties.items()), *command]
         self._child = Child(f"{name} {self.version}", command, home / f"{name}.out")
         return self._child
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -118,12 +118,27 @@ class JavaClient:
             broker_name=self._broker_name,
         )
 
-    def run(self, command: str, *, seconds: float = 120.0, heap_mib: int = 256, **options: object) -> Outcome:
+    def run(
+        self,
+        command: str,
+        *,
+        seconds: float = 120.0,
+        heap_mib: int = 256,
+        properties: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> Outcome:
         """Run a command to its end; ChildError with the client's own words when it fails."""
-        return self.start(command, heap_mib=heap_mib, **options).wait(seconds)
+        return self.start(command, heap_mib=heap_mib, properties=properties, **options).wait(seconds)
 
-    def start(self, command: str, *, heap_mib: int = 256, **options: object) -> Running:
-        """Start a command; ``out`` defaults to a new file in the directory."""
+    def start(
+        self,
+        command: str,
+        *,
+        heap_mib: int = 256,
+        properties: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> Running:
+        """Start a command; ``out`` defaults to a new file in the directory, ``properties`` are the JVM's."""
         jars = cache.rocketmq_directory(self.version) / "lib"
         classes = cache.client_classes(self.version)
         if not (classes / "Client.class").exists():
@@ -140,6 +155,7 @@ class JavaClient:
         scratch = Scratch(self.directory / f"{name}-tmp")
         scratch.make()
         java += ["-Drocketmq.client.rebalance.waitInterval=1000", scratch.java_option]
+        java += [f"-D{key}={value}" for key, value in (properties or {}).items()]
         arguments = [f"{key}={value}" for key, value in chosen.items()]
         child = Child(
             f"client {command} {self.version}",

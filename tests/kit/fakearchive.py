@@ -11,7 +11,7 @@ from typing import Any
 
 from tiered.codec.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId, RowFilter
-from tiered.model import BoundaryType, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
+from tiered.model import BoundaryType, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.store import StorageLevel
 
 FIRST_TIME = 1_700_000_000_000
@@ -160,7 +160,7 @@ class FakeArchive:
             QueueOffset(at),
             QueueOffset(low),
             QueueOffset(high),
-            tuple(map(memoryview, found)),
+            Records.of([memoryview(data) for data in found]),
             tuple(map(QueueOffset, offsets)),
         )
 

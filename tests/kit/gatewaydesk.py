@@ -64,7 +64,7 @@ class Desk:
         )
         self.connection = ConnectionInfo(1, "10.0.0.9:50000", "10.0.0.1:10911", BROKER)
 
-    async def _floor(self, connection: ConnectionInfo) -> int | None:
+    async def _floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
         return self.floor
 
     def close(self) -> None:

@@ -91,19 +91,31 @@ class FakeServer:
         self.handle = handle
         self._tls = tls
         self._server: asyncio.Server | None = None
+        self._port = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
         """host:port."""
-        assert self._server is not None
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        assert self._port
+        return f"127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Listen; after ``stop`` at the same port."""
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self._port, ssl=self._tls, limit=1 << 26
+        )
+        self._port = int(self._server.sockets[0].getsockname()[1])
 
     async def __aenter__(self) -> FakeServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 26)
+        await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """As a server that is killed: its port refuses, its connections end."""
         assert self._server is not None
         self._server.close()
         for peer in self.peers:
@@ -150,6 +162,7 @@ class ScriptedAnswers:
     observed: list[Command] = field(default_factory=list)
     asked: list[tuple[Command, Command]] = field(default_factory=list)
     gone: list[ConnectionInfo] = field(default_factory=list)
+    notices: frozenset[int] = frozenset()
 
     def wants(self, request: Command) -> bool:
         return request.code in self.wanted
@@ -162,6 +175,10 @@ class ScriptedAnswers:
     ) -> Command | NewBody | None:
         self.asked.append((request, answer))
         return await self.make(request, answer) if self.make is not None else None
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        made = await self.make(notice, notice) if self.make is not None else None
+        return made if isinstance(made, NewBody) else None
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         self.observed.append(request)

@@ -1,6 +1,7 @@
-"""The unmodified Python gRPC client, run by the interpreter that has it: ``grpcclient.py ENDPOINT TOPIC GROUP OUT IDLE``.
+"""The unmodified Python gRPC client, run by the interpreter that has it: ``grpcclient.py KIND ENDPOINT TOPIC GROUP OUT IDLE``.
 
-A PushConsumer; one JSON line per delivery goes to OUT. Ends after IDLE seconds without one. Imports nothing of this repository.
+KIND: ``push`` (PushConsumer) or ``simple`` (SimpleConsumer). One JSON line per delivery goes to OUT, before it is acknowledged.
+Ends after IDLE seconds without one. Imports nothing of this repository.
 """
 
 from __future__ import annotations
@@ -8,44 +9,86 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
+
+BATCH = 32
+INVISIBLE_SECONDS = 30
+POLL_SECONDS = 3
+
+
+class Notes:
+    """What was delivered, written down; when the last was."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._last = time.monotonic()
+
+    def take(self, message: Any) -> None:
+        """Write one delivery down."""
+        line = {
+            "seq": int(message.properties["seq"]),
+            "attempt": message.delivery_attempt,
+            "tags": message.tag,
+            "body": message.body.decode(),
+        }
+        self._out.write(json.dumps(line) + "\n")
+        self._out.flush()
+        self._last = time.monotonic()
+
+    def quiet(self, seconds: float) -> bool:
+        """Whether nothing has come for so long."""
+        return time.monotonic() - self._last >= seconds
 
 
 def main() -> None:
     """Consume until nothing comes any more."""
     from rocketmq.v5.client import ClientConfiguration, Credentials  # type: ignore[import-not-found]
+    from rocketmq.v5.model import FilterExpression  # type: ignore[import-not-found]
+
+    kind, endpoint, topic, group, path, idle = sys.argv[1:7]
+    consume = {"push": push, "simple": simple}[kind]
+    with open(path, "a", encoding="utf-8") as out:
+        configuration = ClientConfiguration(endpoint, Credentials())
+        consume(configuration, group, {topic: FilterExpression()}, Notes(out), float(idle))
+
+
+def push(configuration: Any, group: str, topics: dict[str, Any], notes: Notes, idle: float) -> None:
+    """Messages are handed to a listener."""
     from rocketmq.v5.consumer.push import (  # type: ignore[import-not-found]
         ConsumeResult,
         MessageListener,
         PushConsumer,
     )
-    from rocketmq.v5.model import FilterExpression  # type: ignore[import-not-found]
 
-    endpoint, topic, group, path, idle = sys.argv[1:6]
-    last = [time.monotonic()]
-    with open(path, "a", encoding="utf-8") as out:
+    class Noting(MessageListener):  # type: ignore[misc]
+        def consume(self, message: Any) -> Any:
+            notes.take(message)
+            return ConsumeResult.SUCCESS
 
-        class Noting(MessageListener):  # type: ignore[misc]
-            def consume(self, message: Any) -> Any:
-                line = {
-                    "seq": int(message.properties["seq"]),
-                    "attempt": message.delivery_attempt,
-                    "tags": message.tag,
-                    "body": message.body.decode(),
-                }
-                out.write(json.dumps(line) + "\n")
-                out.flush()
-                last[0] = time.monotonic()
-                return ConsumeResult.SUCCESS
+    consumer = PushConsumer(configuration, group, Noting(), topics)
+    consumer.startup()
+    while not notes.quiet(idle):
+        time.sleep(0.1)
+    consumer.shutdown()
 
-        consumer = PushConsumer(
-            ClientConfiguration(endpoint, Credentials()), group, Noting(), {topic: FilterExpression()}
-        )
-        consumer.startup()
-        last[0] = time.monotonic()
-        while time.monotonic() - last[0] < float(idle):
+
+def simple(configuration: Any, group: str, topics: dict[str, Any], notes: Notes, idle: float) -> None:
+    """Messages are asked for and acknowledged one by one."""
+    from rocketmq.v5.consumer import SimpleConsumer  # type: ignore[import-not-found]
+
+    consumer = SimpleConsumer(configuration, group, topics, await_duration=POLL_SECONDS)
+    consumer.startup()
+    while not notes.quiet(idle):
+        try:
+            messages = consumer.receive(BATCH, INVISIBLE_SECONDS)
+        except Exception as error:  # a poll of one queue that found nothing, or that the Proxy cut off
+            print(f"receive: {error}", file=sys.stderr, flush=True)
             time.sleep(0.1)
-        consumer.shutdown()
+            continue
+        for message in messages or ():
+            notes.take(message)
+            consumer.ack(message)
+    consumer.shutdown()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tiered.fetch.base import ReaderId, RowFilter
 from tiered.gateway.http import HttpLimits, HttpServer
 from tiered.gateway.httpanswers import Pages
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.settings import Gateway
 
 
@@ -79,7 +79,7 @@ class FakeStore:
                 offsets.append(QueueOffset(at))
             at += 1
         status = GetMessageStatus.FOUND if records else GetMessageStatus.NO_MATCHED_MESSAGE
-        return GetMessageResult(status, QueueOffset(at), low, high, tuple(records), tuple(offsets))
+        return GetMessageResult(status, QueueOffset(at), low, high, Records.of(records), tuple(offsets))
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
         self.trouble("min_offset")

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kit.broker import java_command
+from tests.kit.broker import java_command, write_logging
 from tests.kit.process import Child, ChildError, Scratch
 
 MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 _NOISE = re.compile(r"^\d\d:\d\d:\d\d,\d{3} \|-.*\n", re.MULTILINE)
+TRIES = 3
+"""It gives up on an answer after two or three seconds, which a loaded machine may take: then it is run again."""
+_TIMEOUT = "RemotingTimeoutException"
 _TRACKS = re.compile(r"^MessageTrack .*", re.MULTILINE | re.DOTALL)
 
 
@@ -37,8 +41,20 @@ class MqAdmin:
         Left out of that: its logging, and the list of all groups that may have consumed a message. ``ChildError`` when it
         prints an exception, unless it ``fails``, and then when it does not. May be called by several threads.
         """
+        for tries in range(1, TRIES + 1):
+            code, said = self._once(command, seconds, options)
+            if tries == TRIES or _TIMEOUT not in said:
+                break
+        failed = code != 0 or re.search(r"^\S*(Exception|Error)\b", said, re.MULTILINE) is not None
+        if failed is not fails or _TIMEOUT in said:
+            raise ChildError(f"mqadmin {command} ended with {code}:\n{said[-4000:]}")
+        return said
+
+    def _once(self, command: str, seconds: float, options: Mapping[str, object]) -> tuple[int, str]:
+        """Exit code, and what it printed."""
         self.directory.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"mqadmin-{command}-"))
+        write_logging(work, "tools")
         scratch = Scratch(work / "tmp")
         java = java_command(self.version, work, 128, MAIN, command, scratch=scratch)
         given = [f"{part}" for key, value in options.items() for part in (f"-{key}", value)]
@@ -47,11 +63,7 @@ class MqAdmin:
             code = child.wait(seconds)
         finally:
             scratch.remove()
-        said = _TRACKS.sub("", _NOISE.sub("", child.output(last_bytes=1 << 24))).strip()
-        failed = code != 0 or re.search(r"^\S*(Exception|Error)\b", said, re.MULTILINE) is not None
-        if failed is not fails:
-            raise ChildError(f"mqadmin {command} ended with {code}:\n{said[-4000:]}")
-        return said
+        return code, _TRACKS.sub("", _NOISE.sub("", child.output(last_bytes=1 << 24))).strip()
 
 
 def message(said: str) -> dict[str, str]:

@@ -85,12 +85,13 @@ class Proxy:
         line = [*java, "-cp", f"{cache.grpc_classes()}:{jars}/*", "Grpc", command, *arguments]
         return Popping(Child(f"grpc {command}", line, path.with_suffix(".out")), path, scratch)
 
-    def python(self, topic: str, group: str, idle: float) -> Popping:
-        """The Python client's PushConsumer."""
+    def python(self, kind: str, topic: str, group: str, idle: float) -> Popping:
+        """The Python client: ``simple`` or ``push``."""
         path, scratch = self._place("python")
         line = [
             str(cache.grpc_python()),
             str(PYTHON_CLIENT),
+            kind,
             self.endpoint,
             topic,
             group,

@@ -13,7 +13,7 @@ from tiered.clock import ManualClock
 from tiered.codec.message import Message, encode_message
 from tiered.fetch.base import ReaderId, RowFilter
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset, Records
 from tiered.replay.broker import Broker, BrokerFacts
 from tiered.replay.client import RemotingClient
 from tiered.replay.drain import Drain
@@ -93,7 +93,7 @@ class FakeArchive:
         status = S.FOUND if taken else S.NO_MATCHED_MESSAGE
         return GetMessageResult(
             status, QueueOffset(following), QueueOffset(low), QueueOffset(high),
-            tuple(r for _, r in taken), tuple(o for o, _ in taken),
+            Records.of([r for _, r in taken]), tuple(o for o, _ in taken),
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
+from tests.kit.storefakes import Scripted
 from tiered.errors import Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.window import START_UNITS, UNIT_BYTES
+from tiered.provider.wrap import Retrying
 from tiered.settings import KIB, MIB
 
 
@@ -121,6 +124,20 @@ def test_a_store_that_pushes_back_slows_read_ahead_and_fails_nobody(s: Scene) ->
         s.read(fetcher, 1000, 1)
     s.provider.gate = lambda *_: None
     assert s.read_through(fetcher, offset=33) == s.raws()[33:]
+
+
+def test_a_refusal_that_a_second_try_hides_slows_read_ahead_too(s: Scene) -> None:
+    s.send(3000, noise=True)
+    fetcher = s.fetcher()
+    s.read(fetcher, 0)
+    s.provider.gets.clear()
+    busy_once = Scripted(s.provider.inner, [Unavailable("503 SlowDown")])
+    s.provider.inner = Retrying(busy_once, s.clock, random.Random(1), attempts=4, base_ms=100, max_ms=1000)
+    s.read(fetcher, 32, 1)
+    assert len(busy_once.calls) == len(s.provider.gets) + 1 >= 2, "one of them was made twice"
+    assert fetcher.window_bytes(READERS, ORDERS) == UNIT_BYTES
+    assert s.read_through(fetcher, offset=33) == s.raws()[33:]
+    assert (fetcher.window_bytes(READERS, ORDERS) or 0) > UNIT_BYTES, "it grows again"
 
 
 def test_who_jumps_starts_anew(s: Scene) -> None:

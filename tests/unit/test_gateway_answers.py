@@ -176,7 +176,8 @@ class TestView:
 
     @pytest.mark.parametrize("code", [0, 1])
     def test_garbage_and_not_found_come_from_the_archive(self, desk: Desk, code: int) -> None:
-        broker = simple(code, body=b"\0" * 167_642 if code == 0 else b"")
+        said = "can not find message by the offset" if code else None
+        broker = simple(code, said, b"" if code else b"\0" * 167_642)
         made = desk.ask(asking(33, offset=str(40 * RECORD_ROOM)), broker)
         assert isinstance(made, Command)
         assert (made.code, bytes(made.body)) == (0, record("T", 0, 40))

@@ -204,8 +204,6 @@ def test_a_filtered_gap_near_the_minimum_is_looked_at(desk: Desk) -> None:
     assert desk.ask(pull(offset=41, subscription="a"), same) is same
     none = answered(20, "NO_MATCHED_MESSAGE", 49, 0, 200)
     assert desk.ask(pull(offset=41, subscription="a"), none) is none
-    desk.archive.error = Unavailable("away")
-    assert desk.ask(pull(offset=41, subscription="a"), answer) is answer  # doubt alone stops no hot reader
 
 
 def test_a_filtered_gap_far_above_the_minimum_costs_nothing(desk: Desk) -> None:

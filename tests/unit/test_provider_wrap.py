@@ -72,6 +72,17 @@ def test_a_stop_ends_the_waiting() -> None:
     assert len(fake.calls) == 1
 
 
+def test_a_read_says_how_often_it_was_refused_before() -> None:
+    clock = ManualClock()
+    stored = MemoryProvider("", clock)
+    stored.put("k", [b"x"])
+    fake = Scripted(stored, ["dropped", "dropped", "ok"])
+    paced = Throttled(retrying(fake, clock), clock, bytes_per_second=0, requests_per_second=0)
+    provider = Metered(paced, Seen(), clock)
+    assert provider.get("k").refused == 2
+    assert provider.get("k").refused == 0
+
+
 @pytest.mark.parametrize("error", [NotFound("x"), Conflict("x"), Invalid("x")])
 def test_other_errors_are_not_retried(error: Exception) -> None:
     clock = ManualClock()

@@ -143,8 +143,8 @@ class GatewayProcess:
             self._notifier.watchdog()
             await asyncio.sleep(1.0)
 
-    async def _floor(self, connection: ConnectionInfo) -> int | None:
-        return await self._floors.floor(connection)
+    async def _floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
+        return await self._floors.floor(connection, fresh=fresh)
 
     def _background(self, stack: ExitStack, name: str, service: Service) -> None:
         service.start()
@@ -156,9 +156,10 @@ class GatewayProcess:
         listen = self._settings.gateway.web_listen
         if not listen:
             return
-        host, port = split_address(listen, key="gateway.web_listen")
+        key = "gateway.web_listen"
+        host, port = split_address(listen, key=key)
         pages = Pages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = WebServer(Web(host, port), pages, self._clock)
+        server = WebServer(Web(host, port), pages, self._clock, key=key)
         server.open()
         stack.callback(server.close)
         if self._state is not None:

@@ -64,12 +64,16 @@ def _verdict(said: tuple[bool, str]) -> tuple[int, str, bytes]:
 
 
 class WebServer:
-    """Serves ``pages``. ``open`` binds; ``step`` accepts for a moment and is the step of a ``Service``; ``close`` ends."""
+    """Serves ``pages``. ``open`` binds; ``step`` accepts for a moment and is the step of a ``Service``; ``close`` ends.
 
-    def __init__(self, settings: Web, pages: Pages, clock: Clock) -> None:
+    ``key``: the setting that holds the whole address, where that is not ``web.host`` and ``web.port``.
+    """
+
+    def __init__(self, settings: Web, pages: Pages, clock: Clock, *, key: str | None = None) -> None:
         self._settings = settings
         self._pages = pages
         self._clock = clock
+        self._key = key
         self._server: _Server | None = None
 
     @property
@@ -86,17 +90,20 @@ class WebServer:
         return str(host), int(port)
 
     def open(self) -> None:
-        """Bind and listen. Raises ``Invalid`` naming ``web.port`` or ``web.host``."""
+        """Bind and listen. Raises ``Invalid`` naming the setting: ``web.port`` or ``web.host``, or the ``key``."""
         host, port = self._settings.host, self._settings.port
         try:
             self._server = _Server(host, port, self._pages, self._clock)
         except OSError as error:
+            fix = "choose another web.port (0: any free one, -1: off)"
+            if self._key is not None:
+                fix = f"choose another {self._key} (port 0: any free one, empty: off)"
             raise Invalid(
                 "the health and metrics address cannot be bound",
-                key="web.host" if isinstance(error, socket.gaierror) else "web.port",
+                key=self._key or ("web.host" if isinstance(error, socket.gaierror) else "web.port"),
                 address=f"{host}:{port}",
                 found=error.strerror,
-                hint="choose another web.port (0: any free one, -1: off) or stop what listens there",
+                hint=f"{fix} or stop what listens there",
             ) from None
 
     def step(self) -> Next:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from tiered.fetch.base import Fetched, RowFilter
 from tiered.fetch.block import LoadedBlock
-from tiered.model import QueueOffset
+from tiered.model import QueueOffset, Records
 
 
 class Answer:
@@ -24,7 +23,8 @@ class Answer:
         self._max_count = max(1, max_count)
         self._max_bytes = max_bytes
         self._filter = row_filter
-        self._records: list[memoryview] = []
+        self._chunks: list[memoryview] = []
+        self._edges: list[list[int]] = []
         self._offsets: list[int] = []
         self._examined = 0
         self.size = 0
@@ -35,7 +35,7 @@ class Answer:
     @property
     def left_count(self) -> int:
         """Records that may still be taken."""
-        return 0 if self.full else self._max_count - len(self._records)
+        return 0 if self.full else self._max_count - len(self._offsets)
 
     @property
     def left_bytes(self) -> int:
@@ -43,7 +43,7 @@ class Answer:
         return 0 if self.full else self._max_bytes - self.size
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._offsets)
 
     def skip(self, rows: int) -> None:
         """Rows that the filter refused by their columns."""
@@ -67,7 +67,7 @@ class Answer:
         if stop < high:
             self.full = True
             return block.offset_of(stop)
-        self.full = len(self._records) >= self._max_count
+        self.full = len(self._offsets) >= self._max_count
         return min(end, block.end_offset)
 
     def finish(self, next_offset: int) -> Fetched:
@@ -75,15 +75,15 @@ class Answer:
         offsets = cast(
             tuple[QueueOffset, ...], tuple(self._offsets)
         )  # a call for each would be most of the work
-        return Fetched(tuple(self._records), offsets, QueueOffset(next_offset), self._examined)
+        return Fetched(Records(self._chunks, self._edges), offsets, QueueOffset(next_offset), self._examined)
 
     def _take_all(self, block: LoadedBlock, low: int, high: int) -> int:
-        high = min(high, low + self._max_count - len(self._records))
+        high = min(high, low + self._max_count - len(self._offsets))
         base = int(block.edges[low])
         bounds = (block.edges[low : high + 1] - base).tolist()
         fit = bisect_right(bounds, self._max_bytes - self.size) - 1
         if fit <= 0:
-            if self._records:
+            if self._offsets:
                 return low
             fit = 1
         high = low + fit
@@ -91,7 +91,8 @@ class Answer:
         data = memoryview(block.data)[base : base + bounds[-1]]
         if 2 * len(data) < len(block.data):
             data = memoryview(bytes(data))
-        self._records += [data[begin:end] for begin, end in pairwise(bounds)]
+        self._chunks.append(data)
+        self._edges.append(bounds)
         if block.offsets is None:
             first = block.first_offset + low
             self._offsets += range(first, first + fit)
@@ -116,7 +117,7 @@ class Answer:
             record = data[edges[row] : edges[row + 1]]
             if not accepts(record):
                 continue
-            held = len(self._records) + len(found)
+            held = len(self._offsets) + len(found)
             if held >= self._max_count or (held and self.size + size + len(record) > self._max_bytes):
                 stop = row
                 break
@@ -124,7 +125,8 @@ class Answer:
             size += len(record)
         copy = 2 * size < len(data)
         for row, record in found:
-            self._records.append(memoryview(bytes(record)) if copy else record)
+            self._chunks.append(memoryview(bytes(record)) if copy else record)
+            self._edges.append([0, len(record)])
             self._offsets.append(block.offset_of(row))
         self.size += size
         return stop

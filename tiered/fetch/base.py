@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiered.model import MessageQueue, QueueOffset
+from tiered.model import MessageQueue, QueueOffset, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Fetched:
     looked at, those that a filter refused included.
     """
 
-    records: tuple[memoryview, ...]
+    records: Records
     queue_offsets: tuple[QueueOffset, ...]
     next_offset: QueueOffset
     examined: int

@@ -168,8 +168,10 @@ def check_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
 
 
 def _apart(stored: memoryview) -> memoryview:
-    """A copy, so that a block does not hold the whole answer it came in. Numpy lets go of the interpreter lock meanwhile."""
-    return np.frombuffer(stored, np.uint8).copy().data.toreadonly()
+    """A copy, so that a block does not hold the whole answer it came in (unless that is all there was in it). The interpreter
+    lock is kept: getting it back from a busy reader takes longer than the copy."""
+    whole = isinstance(stored.obj, bytes) and len(stored.obj) == stored.nbytes
+    return stored if whole else memoryview(bytes(stored))
 
 
 def _own_offsets(ref: BlockRef, data: Buffer, starts: npt.NDArray[np.int64], key: str) -> npt.NDArray[Any]:

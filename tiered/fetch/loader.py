@@ -35,7 +35,7 @@ class Backer(Owner, Protocol):
     """An owner that also hears how the store took its loads."""
 
     def pushed_back(self, stamp: int) -> None:
-        """The store refused a load made under ``stamp``."""
+        """The store refused a load made under ``stamp``, if only at first."""
         ...
 
 
@@ -201,7 +201,10 @@ class Loader:
         """One ranged GET."""
         key = self._objects.key_of(refs[0].item)
         begin, end = refs[0].position, refs[-1].end_position
-        data = memoryview(self._provider.get(key, begin, end - begin).data)
+        fetched = self._provider.get(key, begin, end - begin)
+        if fetched.refused and load.owner is not None:
+            load.owner.pushed_back(load.stamp)
+        data = memoryview(fetched.data)
         self._metrics.fetched_bytes.labels("ahead" if load.for_later else "demand").inc(len(data))
         for ref in refs:
             stored = data[ref.position - begin : ref.end_position - begin]

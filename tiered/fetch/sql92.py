@@ -88,4 +88,4 @@ def _compile(expression: str, whole: bool) -> SqlFilter:
     return SqlFilter(expression, parse(expression, whole=whole))
 
 
-_kept = functools.lru_cache(maxsize=256)(_compile)
+_kept = functools.lru_cache(maxsize=32)(_compile)

@@ -18,7 +18,7 @@ from tiered.clock import Clock
 from tiered.codec.protocol import PullStatus, RequestCode, ResponseCode, is_logical
 from tiered.codec.remoting import Command
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered.gateway.archive import AGAIN_SECONDS, Archive, Asking, Coverage
+from tiered.gateway.archive import AGAIN_SECONDS, Archive, Asking, AsksFloor, Coverage
 from tiered.gateway.base import ConnectionInfo, NewBody
 from tiered.gateway.filters import Filters
 from tiered.gateway.lookup import Lookups
@@ -26,7 +26,7 @@ from tiered.gateway.observe import Clients, Minimums, PopWatch, Positions
 from tiered.gateway.offsets import Offsets
 from tiered.gateway.pull import Pulls
 from tiered.gateway.reply import changed
-from tiered.gateway.resets import Resets
+from tiered.gateway.resets import RESET_CLIENT_OFFSET, Resets
 from tiered.gateway.stats import Stats
 from tiered.gateway.trigger import Triggers
 from tiered.metrics import Metrics
@@ -71,6 +71,7 @@ class Answers:
     """
 
     codes: frozenset[int] = frozenset(int(code) for code in RequestCode)
+    notices: frozenset[int] = frozenset({RESET_CLIENT_OFFSET})
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Answers:
         clock: Clock,
         pool: Executor,
         *,
-        floor: Callable[[ConnectionInfo], Awaitable[int | None]] | None = None,
+        floor: AsksFloor | None = None,
         memory_bytes: int | None = None,
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
@@ -96,7 +97,7 @@ class Answers:
         self.clients = Clients(metrics)
         self._positions = Positions(self.clients, clock, archive.observe)
         self._pop = PopWatch(self._minimums, metrics)
-        filters = Filters(self.clients)
+        filters = Filters(self.clients, asking)
         coverage = Coverage(archive, clock, floor)
         memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
         self._triggers = Triggers(archive, asking, filters, self._minimums, coverage, clock, memory)
@@ -127,12 +128,7 @@ class Answers:
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
-        if topic is None:
-            return True
-        return (
-            not self._topics.is_system(topic)
-            and self._archive.storage_level(topic) is not StorageLevel.DISABLE
-        )
+        return topic is None or self._is_served(topic)
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """Learn from a request on its way to the broker: subscriptions, and where readers stand."""
@@ -227,6 +223,22 @@ class Answers:
             self._metrics.cold_seconds.labels(_what(code)).observe(self._clock.monotonic() - started)
         return made
 
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """The broker tells a consumer where to go on: into the archive, if that is where the operator wants it."""
+        ext = notice.ext
+        ours = self._is_ours(ext, connection)
+        if ours is False or is_logical(ext) or not self._is_served(ext.get("topic", "")):
+            return None
+        if ours is None:
+            raise Unavailable(
+                "it is not known which broker this connection leads to", address=connection.broker_address
+            )
+        try:
+            return await self._resets.told(notice)
+        except Invalid as error:
+            self._bad(notice.code, error)
+            return None
+
     def _handler(self, code: int) -> Callable[[Command, Command, ConnectionInfo], Awaitable[Made]]:
         return self._pulled if code in PULLS else self._asked
 
@@ -256,6 +268,11 @@ class Answers:
         return None
 
     # ---- inside
+
+    def _is_served(self, topic: str) -> bool:
+        """Neither one of RocketMQ's own topics nor at level ``DISABLE``."""
+        disabled = self._archive.storage_level(topic) is StorageLevel.DISABLE
+        return not disabled and not self._topics.is_system(topic)
 
     def _is_ours(self, ext: Mapping[str, str], connection: ConnectionInfo) -> bool | None:
         """Whether the connection leads to the archived broker; ``None``: nobody has said."""

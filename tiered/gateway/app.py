@@ -16,7 +16,7 @@ from tiered.gateway.base import Answering
 from tiered.gateway.limits import ByteBudget, Slots, Sparse, Traffic
 from tiered.gateway.namesrv import Discovery, RouteAnswers
 from tiered.gateway.routes import PortBook, exhausted, port_range
-from tiered.gateway.server import Front, Lobby
+from tiered.gateway.server import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.session import Shared
 from tiered.gateway.tls import server_context, upstream_context
 from tiered.gateway.upstream import Upstream, split_address, split_addresses
@@ -67,11 +67,14 @@ class BrokerFronts:
         upstream = self.fronts[address].upstream
         return await upstream.ask(request, seconds=seconds, max_frame_bytes=self._settings.max_frame_bytes)
 
+    def problem(self, address: str) -> str | None:
+        """Why clients of a broker are refused; ``None``: they are not. May be called from any thread."""
+        front = self.fronts.get(address)
+        return front.outage.problem if front is not None and front.outage is not None else None
+
     def _open(self, address: str) -> Front:
         upstream = Upstream([split_address(address, key="a broker's address")], self._tls)
-        front = Front(
-            self._lobby, "broker", address, upstream, self._answers, lambda: self._names.get(address)
-        )
+        front = Front(self._lobby, BROKER, address, upstream, self._answers, lambda: self._names.get(address))
         ports = port_range(self._settings.broker_listen_ports)
         if len(self.fronts) >= MAX_FRONTS:
             raise exhausted(address, ports)
@@ -126,7 +129,7 @@ class GatewayApp:
         # Routes flow while answers from the archive queue up.
         routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls)
         self.namesrv = Front(
-            routes, "namesrv", settings.namesrv_upstream, upstream, RouteAnswers(self.brokers.ensure)
+            routes, NAMESRV, settings.namesrv_upstream, upstream, RouteAnswers(self.brokers.ensure)
         )
         self._discovery = Discovery(upstream, self.brokers.ensure, settings.max_frame_bytes)
         self._slots = slots
@@ -139,6 +142,7 @@ class GatewayApp:
         except OSError as error:
             raise Invalid(
                 "the gateway's name-server address cannot be bound",
+                key="gateway.namesrv_listen",
                 address=self._settings.namesrv_listen,
                 found=error.strerror,
                 hint="choose another gateway.namesrv_listen, or stop what listens there",
@@ -169,7 +173,8 @@ class GatewayApp:
         """Whether clients can be served, and what is missing if not."""
         if self._discovery.problem is not None and not self.brokers.fronts:
             return False, self._discovery.problem
-        return True, "ready"
+        away = [address for address in tuple(self.brokers.fronts) if self.brokers.problem(address)]
+        return True, f"ready; brokers away: {', '.join(away)}" if away else "ready"
 
     def publish(self) -> None:
         """Bring the metrics up to date. May be called from any thread."""
@@ -182,7 +187,12 @@ class GatewayApp:
             "namesrv": {"upstream": self._settings.namesrv_upstream, "problem": self._discovery.problem},
             "connections": self._slots.taken,
             "brokers": [
-                {"broker": address, "name": place.name, "port": place.port}
+                {
+                    "broker": address,
+                    "name": place.name,
+                    "port": place.port,
+                    "problem": self.brokers.problem(address),
+                }
                 for address, place in sorted(dict(self._book.places).items())
             ],
         }

@@ -31,6 +31,17 @@ FLOOR_SECONDS = 4.0
 """Age of a minimum when the log's begin is asked for: an answer to that is kept for less, so that it is never older."""
 
 
+CALM_SECONDS = 30.0
+"""A broker's own minimums are right when its commitlog has begun at one place for this long: it corrects them every ten
+seconds, in the same job that deletes files."""
+
+
+class AsksFloor(Protocol):
+    """Where a connection's broker begins; see ``Floors``."""
+
+    def __call__(self, connection: ConnectionInfo, *, fresh: bool = False) -> Awaitable[int | None]: ...
+
+
 class Archive(Protocol):
     """What the gateway uses of ``MessageStore``; see there."""
 
@@ -103,6 +114,10 @@ class Asking:
                     raise
             await asyncio.sleep(self._again_seconds)
 
+    async def finish(self, function: Callable[[], T]) -> T:
+        """``function`` run in the pool, however long it takes: what it makes is wanted by those who ask later."""
+        return await asyncio.wrap_future(self._pool.submit(function))
+
     def aside(self, function: Callable[[], object]) -> None:
         """Run ``function`` for its own sake; nobody waits, and an error of its own is its own."""
         with suppress(RuntimeError):  # the pool is closed
@@ -163,11 +178,12 @@ class Coverage:
         self,
         archive: Archive,
         clock: Clock,
-        floor: Callable[[ConnectionInfo], Awaitable[int | None]] | None,
+        floor: AsksFloor | None,
     ) -> None:
         self._archive = archive
         self._clock = clock
         self._floor = floor
+        self._begins: dict[str, tuple[int, float]] = {}  # where each broker begins, and since when it does
         self._waiting: LRUCache[MessageQueue, _Waiting] = LRUCache(MAX_WAITING)
 
     def served(self, queue: MessageQueue, offset: int, physical_offset: int) -> None:
@@ -203,12 +219,28 @@ class Coverage:
 
     async def intact(self, connection: ConnectionInfo) -> bool:
         """Whether the broker has deleted nothing of its commitlog yet, as it says itself."""
+        return await self._begin(connection, fresh=False) == 0
+
+    async def calm(self, connection: ConnectionInfo) -> bool:
+        """Whether the broker has deleted nothing lately, so that what it has just answered left out nothing but what a filter
+        did not take."""
+        floor = await self._begin(connection, fresh=True)
+        if floor is None:
+            return False
+        return self._clock.monotonic() - self._begins[connection.broker_address][1] >= CALM_SECONDS
+
+    async def _begin(self, connection: ConnectionInfo, *, fresh: bool) -> int | None:
+        """Where the broker's commitlog begins; ``None``: it does not say."""
         if self._floor is None:
-            return False
+            return None
         try:
-            return await self._floor(connection) == 0
+            floor = await self._floor(connection, fresh=fresh)
         except TieredError:
-            return False
+            return None
+        known = self._begins.get(connection.broker_address)
+        if floor is not None and (known is None or known[0] != floor):
+            self._begins[connection.broker_address] = (floor, self._clock.monotonic())
+        return floor
 
     def settled(self, queue: MessageQueue) -> None:
         """The question is answered."""

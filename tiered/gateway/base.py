@@ -43,12 +43,18 @@ class Answering(Protocol):
     codes: frozenset[int]
     """Request codes that ``wants`` or ``observe`` may care for; frames of every other code are not even parsed."""
 
+    notices: frozenset[int]
+    """Codes of the broker's own requests to its clients that ``notice`` is to see; none of others is parsed."""
+
     def wants(self, request: Command) -> bool:
         """Whether the answer to this request is to be held until ``answer`` has looked at it."""
         ...
 
     def passes(self, request: Command, answer: Command) -> bool:
-        """True: pass this answer on now, without collecting it. ``answer.body`` holds its first ``PEEK_BYTES`` at most."""
+        """True: pass this answer on now. ``answer.body`` holds its first ``PEEK_BYTES`` at most.
+
+        Asked again, with the whole body, when the answer was collected because this said no.
+        """
         ...
 
     async def answer(
@@ -58,6 +64,13 @@ class Answering(Protocol):
 
         Whatever is raised, and being too slow, makes the client try again (``SYSTEM_BUSY``): the broker's answer is not
         passed on then. A ``Command`` must carry the opaque of the answer.
+        """
+        ...
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """What the client gets instead of a request of ``notices`` that the broker sends it; ``None``: the request as it came.
+
+        It wants no answer. Whatever is raised, and being too slow, keeps it from the client.
         """
         ...
 

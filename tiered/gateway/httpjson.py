@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tiered.archive.entities import QueueState
+from tiered.codec import messagefields
 from tiered.codec.header import SYS_COMPRESSED
 from tiered.codec.message import Message, decode_message
 from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
@@ -31,32 +30,9 @@ class Answer:
 
 def message_fields(queue_offset: int, message: Message) -> dict[str, object]:
     """Every field of a message; the body in base64 as stored, and as text where it is UTF-8. Times in ms since 1970."""
-    fields: dict[str, object] = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": queue_offset,
-        "store_timestamp": message.store_timestamp,
-        "born_timestamp": message.born_timestamp,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "unique_key": message.unique_key,
-        "msg_id": message.message_id,
-        "properties": dict(message.properties),
-        "born_host": message.born_host,
-        "store_host": message.store_host,
-        "sys_flag": message.sys_flag,
-        "flag": message.flag,
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "physical_offset": message.physical_offset,
-        "body_crc": message.body_crc,
-        "body_size": len(message.body),
-        "compressed": bool(message.sys_flag & SYS_COMPRESSED),
-        "body_base64": base64.b64encode(message.body).decode(),
-    }
-    with contextlib.suppress(UnicodeDecodeError):
-        fields["body"] = message.body.decode()
-    return fields
+    compressed = {"compressed": bool(message.sys_flag & SYS_COMPRESSED)}
+    body = messagefields.body_fields(message.body, always_base64=True)
+    return messagefields.message_fields(queue_offset, message) | compressed | body
 
 
 def error_fields(error: TieredError) -> dict[str, object]:

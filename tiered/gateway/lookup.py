@@ -21,6 +21,9 @@ UNIQUE_FOUND = 32
 
 FRAME_ROOM = 64 * KIB
 
+NOT_FOUND = "can not find"
+"""How every broker begins its remark when it has no message at an offset."""
+
 _PHYSICAL_OFFSET = slice(28, 36)
 
 
@@ -36,7 +39,7 @@ class Lookups:
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether the archive cannot help: only *found* and *not found* are looked at."""
         if request.code == RequestCode.VIEW_MESSAGE_BY_ID:
-            return answer.code not in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
+            return answer.code != ResponseCode.SUCCESS and not _is_not_found(answer)
         return answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 
     async def view(self, request: Command, answer: Command) -> Command | None:
@@ -58,7 +61,7 @@ class Lookups:
             return self._count("view", "archive", changed(answer, ResponseCode.SUCCESS, None, {}, record))
         if not garbage:
             return self._count("view", "passed", None)
-        remark = f"can not find message by the offset, {offset}"
+        remark = f"{NOT_FOUND} message by the offset, {offset}"
         return self._count("view", "refused", reply(answer, ResponseCode.SYSTEM_ERROR, remark))
 
     async def query(self, request: Command, answer: Command) -> Command | None:
@@ -108,6 +111,11 @@ class Lookups:
     def _count(self, what: str, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels(what, outcome).inc()
         return made
+
+
+def _is_not_found(answer: Command) -> bool:
+    """Whether a broker has no message at an offset. It says the same code when it refuses a client that may not ask."""
+    return answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(NOT_FOUND)
 
 
 def _frames(body: bytes | memoryview, base: int | None) -> Frames:

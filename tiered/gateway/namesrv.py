@@ -34,6 +34,7 @@ class RouteAnswers:
     """Exchanges the broker addresses in the answers to 105 and 106."""
 
     codes = frozenset({ROUTE, CLUSTER})
+    notices: frozenset[int] = frozenset()
 
     def __init__(self, ensure: Ensure) -> None:
         self._ensure = ensure
@@ -50,6 +51,10 @@ class RouteAnswers:
         """The same header, and the body with the gateway's addresses in it."""
         ours = {address: self._ensure(address, name) for address, name in addresses_in(answer.body).items()}
         return NewBody(rewrite(answer.body, ours)) if ours else None
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """A name server tells clients nothing of its own accord."""
+        return None
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """Nothing to learn."""

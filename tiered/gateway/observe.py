@@ -38,6 +38,13 @@ MAX_PER_HEARTBEAT = 4096
 EVERY_SECONDS = 1.0
 MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_EXPRESSION = 65_536
+"""Characters of a filter expression that is still run. A longer one by tag is not kept; other ones as long as to be refused."""
+MAX_KIND = 64
+"""Characters of an expression's type; the known ones have three and five."""
+MAX_GROUPS_BYTES = 128 * 1024 * 1024
+"""About what subscriptions take together, at most; a group counts for ``GROUP_BYTES`` beside its subscriptions."""
+GROUP_BYTES = 4096
+_SUBSCRIPTION_BYTES = 256
 
 _WITHOUT_SUB = b'"withoutSub":true'
 
@@ -56,6 +63,7 @@ class Subscription:
 class _Group:
     broadcast: bool
     subscriptions: dict[str, Subscription]
+    size: int
 
 
 @dataclass(slots=True)
@@ -69,7 +77,7 @@ class Clients:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._groups: LRUCache[str, _Group] = LRUCache(MAX_GROUPS)
+        self._groups: LRUCache[str, _Group] = LRUCache(MAX_GROUPS_BYTES, lambda group: group.size)
         self._clients: LRUCache[int, _Client] = LRUCache(MAX_CONNECTIONS)
 
     def heartbeat(self, body: bytes | memoryview, connection: ConnectionInfo) -> list[ReaderId]:
@@ -94,7 +102,11 @@ class Clients:
                 newer = subscriptions.get(topic)
                 if newer is not None and newer.version < subscription.version:
                     subscriptions[topic] = subscription
-            self._groups[name] = _Group(broadcast, subscriptions)
+            group = _Group(broadcast, subscriptions, _size(name, subscriptions))
+            if group.size <= self._groups.maxsize:
+                self._groups[name] = group
+            else:
+                self._groups.pop(name, None)
         self._clients[connection.number] = client
         return [self.reader(connection, name) for name in client.groups]
 
@@ -140,6 +152,12 @@ class Clients:
         )
 
 
+def _size(name: str, subscriptions: Mapping[str, Subscription]) -> int:
+    """What a group counts for."""
+    said = sum(len(topic) + len(told.expression) for topic, told in subscriptions.items())
+    return GROUP_BYTES + len(name) + said + _SUBSCRIPTION_BYTES * len(subscriptions)
+
+
 def _heartbeat(body: bytes | memoryview) -> tuple[str, bool, list[tuple[str, bool, dict[str, Subscription]]]]:
     """Client id, whether subscriptions are left out, and per group: name, broadcasting, subscriptions. ``ValueError``."""
     if len(body) > MAX_HEARTBEAT_BYTES:
@@ -150,13 +168,15 @@ def _heartbeat(body: bytes | memoryview) -> tuple[str, bool, list[tuple[str, boo
         subscriptions = {}
         for data in _list(consumer, "subscriptionDataSet")[:MAX_PER_HEARTBEAT]:
             expression = str(data.get("subString") or "")
-            if len(expression) <= MAX_EXPRESSION:
-                subscriptions[str(data["topic"])] = Subscription(
-                    expression,
-                    str(data.get("expressionType") or TAG),
-                    int(data.get("subVersion") or 0),
-                    data.get("classFilterMode") is True,
-                )
+            kind = str(data.get("expressionType") or TAG)
+            if len(expression) > MAX_EXPRESSION and kind == TAG:
+                continue  # unknown: every message goes to the client, which compares tags itself
+            subscriptions[str(data["topic"])] = Subscription(
+                expression[: MAX_EXPRESSION + 1],
+                kind[:MAX_KIND],
+                int(data.get("subVersion") or 0),
+                data.get("classFilterMode") is True,
+            )
         broadcast = consumer.get("messageModel") == "BROADCASTING"
         groups.append((str(consumer.get("groupName") or ""), broadcast, subscriptions))
     return str(fields.get("clientID") or ""), fields.get("withoutSub") is True, groups

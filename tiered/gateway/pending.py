@@ -1,7 +1,8 @@
 """Which requests wait for an answer that somebody wants to look at, and the judges of both directions of a connection.
 
 Requests always go on as they came. Answers go on too, except those of remembered requests: they are held and handed over.
-Requests that the broker sends to a client, and the client's answers to those, have an opaque space of their own and pass.
+Requests that the broker sends to a client, and the client's answers to those, have an opaque space of their own and pass; but
+some of those that want no answer are held too, to be handed on with another body.
 """
 
 from __future__ import annotations
@@ -26,11 +27,19 @@ _PENDING_HEADER_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class Held:
-    """An answer that does not go on by itself: the request, the answer's first bytes as they came, and the answer decoded."""
+    """An answer that does not go on by itself: the request, the answer's first bytes as they came, and the answer decoded.
+
+    Or a request of the broker's own to the client: ``request`` and ``answer`` both.
+    """
 
     request: Command
     head: bytes
     answer: Command
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether nobody has asked for it."""
+        return not self.answer.is_response
 
 
 class Pending:
@@ -135,14 +144,15 @@ class RequestJudge:
 
 
 class AnswerJudge:
-    """Broker → client: answers to remembered requests are held; while none is remembered no header is read."""
+    """Broker → client: answers to remembered requests are held; while none is remembered no more than the code is read."""
 
-    __slots__ = ("_answer", "_answers", "_on_held", "_pending", "_request", "_traffic")
+    __slots__ = ("_answer", "_answers", "_notices", "_on_held", "_pending", "_request", "_traffic")
 
     def __init__(
         self, answers: Answering, pending: Pending, traffic: Traffic, on_held: Callable[[Held], None]
     ) -> None:
         self._answers = answers
+        self._notices = answers.notices
         self._pending = pending
         self._traffic = traffic
         self._on_held = on_held
@@ -151,6 +161,11 @@ class AnswerJudge:
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Whether the frame answers a remembered request. Raises ``Corrupt`` for a header that cannot be read."""
         self._traffic.answers += 1
+        if self._notices and code_of(header, encoding) in self._notices:
+            notice = decode_header(header, encoding)
+            if notice.is_oneway and not notice.is_response:
+                self._request = self._answer = notice
+                return Fate.HOLD
         if not len(self._pending):
             return Fate.PASS
         answer = decode_header(header, encoding)

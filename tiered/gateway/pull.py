@@ -29,7 +29,7 @@ from tiered.gateway.observe import Clients
 from tiered.gateway.reply import changed, refused, reply
 from tiered.gateway.trigger import Triggers, Why, gap_end
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.settings import KIB, Gateway
 
 log = logging.getLogger("tiered.gateway")
@@ -93,7 +93,7 @@ class Pulls:
                 raise
             raise Unavailable("a pull cannot be answered", cause=error) from error
         try:
-            wanted = self._filters.of(pull)
+            wanted = await self._filters.of(pull)
             result = await self._read(pull, bounds, wanted, connection)
             if why is Why.SKIP and result.status in _NOTHING:
                 end = await self._lost_until(pull, bounds, connection)
@@ -106,7 +106,7 @@ class Pulls:
         except Invalid as error:
             return self._refused(answer, error) if why is Why.SKIP else self._count("passed", None)
         except TieredError as error:
-            if why in (Why.SKIP, Why.GAP):
+            if why in (Why.SKIP, Why.GAP) or (why is Why.DOUBT and not await self._coverage.calm(connection)):
                 raise
             log.debug("the archive cannot say whether messages are missing", extra={"error": str(error)})
             return self._count("passed", None)
@@ -211,8 +211,8 @@ class Pulls:
             )
         records, following = self._cut(result, pull)
         if why in (Why.GAP, Why.DOUBT):
-            end = gap_end(answer)
-            if not records or result.queue_offsets[0] >= end:
+            end = gap_end(answer, pull.offset)
+            if (result.queue_offsets[0] if records else following) >= end:
                 return self._count("passed", None)
         if following <= pull.offset:
             raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
@@ -226,24 +226,18 @@ class Pulls:
                 numbers,
             )
             return self._count("no_match", made)
-        body = b"".join(records)
+        body = records.chunks[0] if len(records.chunks) == 1 else b"".join(records.chunks)
         self._metrics.cold_messages.inc(len(records))
         self._metrics.cold_bytes.inc(len(body))
         made = changed(answer, ResponseCode.SUCCESS, PullStatus.FOUND.value, numbers, body)
         return self._count("archive", made)
 
-    def _cut(self, result: GetMessageResult, pull: PullRequest) -> tuple[tuple[memoryview, ...], int]:
+    def _cut(self, result: GetMessageResult, pull: PullRequest) -> tuple[Records, int]:
         """Records that fit the client's limits, at least one, and where to go on: a store that gives more is not believed."""
-        limit = self._most_bytes(pull)
-        count, size = 0, 0
-        for record in result.records[: self._most(pull)]:
-            size += len(record)
-            if count and size > limit:
-                break
-            count += 1
-        if count == len(result.records):
-            return result.records, result.next_begin_offset
-        return result.records[:count], result.queue_offsets[count]
+        records = result.records.within(self._most(pull), self._most_bytes(pull))
+        if len(records) == len(result.records):
+            return records, result.next_begin_offset
+        return records, result.queue_offsets[len(records)]
 
     def _most(self, pull: PullRequest) -> int:
         return max(1, min(pull.max_count, MAX_COUNT))

@@ -1,10 +1,15 @@
 """Resets of a group to a time (222) that lies before what the broker still has.
 
-The broker computes the offsets itself, from its own data, and delivers them with the group's next pulls (21,
-``OFFSET_RESET``), which must reach the client. So only the number is corrected: in the answer to the operator, in the first
-``OFFSET_RESET`` of each queue that carries what the broker told him, and in answers to *query consumer offset* (14) until
-then. What is known is kept in memory, for an hour: after a restart of the gateway the broker's own number passes, as it would
-without the gateway.
+The broker computes the offsets itself, from its own data; only the numbers are corrected, in all that names them. The answer
+to the operator does. Then there are two kinds of brokers (``useServerSideResetOffset``, known to 5.1 and later):
+
+* Those that hand the offsets to the group with its next pulls (21, ``OFFSET_RESET``). These must reach the client. Corrected
+  is the first one of each queue that carries what the broker told the operator, and answers to *query consumer offset* (14)
+  until then. What is known is kept in memory, for an hour: after a restart of the gateway the broker's own number passes, as
+  it would without the gateway.
+* Those that tell every consumer at once (220), by a request that wants no answer and names the time. It is corrected by
+  itself, wherever the operator's order came through: another gateway, or none. While the archive cannot say, it does not reach
+  the consumer; the order fails for the same reason, so that the operator gives it again.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from tiered.codec.protocol import (
     number,
     text,
 )
-from tiered.codec.remoting import Command
+from tiered.codec.remoting import Bytes, Command
 from tiered.errors import Corrupt
 from tiered.gateway.archive import Asking
 from tiered.gateway.base import NewBody
@@ -40,6 +45,10 @@ log = logging.getLogger("tiered.gateway")
 KEPT_SECONDS = 3600.0
 MAX_RESETS = 65_536
 MAX_QUEUES = 4096
+MAX_TOLD = 4096
+
+RESET_CLIENT_OFFSET = 220
+"""The broker's request to a consumer: topic, group, timestamp, and the table of 222 as its body."""
 
 
 @dataclass(slots=True)
@@ -59,6 +68,7 @@ class Resets:
         self._metrics = metrics
         self._clock = clock
         self._targets: LRUCache[tuple[str, str, int], _Reset] = LRUCache(MAX_RESETS)
+        self._told: LRUCache[tuple[str, str, int], float] = LRUCache(MAX_TOLD)  # group, topic, time → until
 
     def __len__(self) -> int:
         """Targets not reached yet."""
@@ -71,31 +81,50 @@ class Resets:
     async def ordered(self, request: Command, answer: Command) -> NewBody | None:
         """222: the table of new offsets with the archive's where they are smaller."""
         reset = ResetRequest.parse(request.ext)
-        made = None
-        if not reset.explicit and reset.time_ms >= 0:
-            try:
-                table = decode_object_map(answer.body, "offsetTable")
-            except Corrupt:
-                self._metrics.gateway_bad_requests.labels(str(request.code)).inc()
-            else:
-                made = await self._corrected(reset, table)
-        self._metrics.cold_answers.labels("reset", "passed" if made is None else "corrected").inc()
-        return None if made is None else NewBody(made)
-
-    async def _corrected(self, reset: ResetRequest, table: ObjectMap) -> bytes | None:
-        found = await self._asking.call(lambda: self._targets_of(reset, table))
-        if not found:
+        table = self._table(request.code, reset, answer.body)
+        found = {} if table is None else await self._asking.call(lambda: self._targets_of(reset, table))
+        if table is None or not found:
+            self._metrics.cold_answers.labels("reset", "passed").inc()
             return None
-        until = self._clock.monotonic() + KEPT_SECONDS
-        for index, target in found.items():
-            key, local = table.entries[index]
-            self._targets[reset.group, reset.topic, key["queueId"]] = _Reset(local, target, until)
-            table.entries[index] = (key, target)
+        now = self._clock.monotonic()
+        if self._told.get((reset.group, reset.topic, reset.time_ms), now) <= now:
+            for index, target in found.items():
+                key, local = table.entries[index]
+                waits = _Reset(local, target, now + KEPT_SECONDS)
+                self._targets[reset.group, reset.topic, key["queueId"]] = waits
         log.info(
             "a reset goes back into the archive",
             extra={"group": reset.group, "topic": reset.topic, "queues": len(found)},
         )
-        return table.encode()
+        self._metrics.cold_answers.labels("reset", "corrected").inc()
+        return _changed(table, found)
+
+    async def told(self, notice: Command) -> NewBody | None:
+        """220: the same for a consumer. Nothing is kept for its pulls, now or when the operator's answer comes."""
+        reset = ResetRequest.parse(notice.ext)
+        table = self._table(notice.code, reset, notice.body)
+        if table is None:
+            return None
+        until = self._clock.monotonic() + KEPT_SECONDS
+        self._told[reset.group, reset.topic, reset.time_ms] = until
+        for key, _ in table.entries[:MAX_QUEUES]:
+            if type(queue_id := key.get("queueId")) is int:
+                self._targets.pop((reset.group, reset.topic, queue_id), None)
+        found = await self._asking.call(lambda: self._targets_of(reset, table))
+        if not found:
+            return None
+        self._metrics.cold_answers.labels("reset", "told").inc()
+        return _changed(table, found)
+
+    def _table(self, code: int, reset: ResetRequest, body: Bytes) -> ObjectMap | None:
+        """Offsets of a reset to a time; ``None`` for another reset, and for what is no table, which is counted."""
+        if reset.explicit or reset.time_ms < 0:
+            return None
+        try:
+            return decode_object_map(memoryview(body), "offsetTable")
+        except Corrupt:
+            self._metrics.gateway_bad_requests.labels(str(int(code))).inc()
+            return None
 
     def _targets_of(self, reset: ResetRequest, table: ObjectMap) -> dict[int, int]:
         """By entry of the table: the archived offset, where it is smaller. Blocks."""
@@ -158,6 +187,12 @@ class Resets:
             del self._targets[key]
             return None
         return known
+
+
+def _changed(table: ObjectMap, targets: Mapping[int, int]) -> NewBody:
+    for index, target in targets.items():
+        table.entries[index] = (table.entries[index][0], target)
+    return NewBody(table.encode())
 
 
 def _key(fields: Mapping[str, str]) -> tuple[str, str, int]:

@@ -1,9 +1,8 @@
-"""A front: one listening socket, and the sessions of the clients that came through it."""
+"""A front: one listening address, and the sessions of the clients that came through it."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import logging
 import socket
@@ -11,22 +10,23 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import Unavailable
 from tiered.gateway.base import Answering, ConnectionInfo
 from tiered.gateway.limits import Slots
+from tiered.gateway.listening import Listener
+from tiered.gateway.outage import Outage
 from tiered.gateway.session import Session, Shared
 from tiered.gateway.tls import HANDSHAKE
 from tiered.gateway.upstream import Upstream
 
 log = logging.getLogger("tiered.gateway")
 
-BACKLOG = 1024
-ACCEPTS_AT_ONCE = 64
+NAMESRV, BROKER = "namesrv", "broker"
+"""Kinds of fronts, as metrics call them."""
+
 HANDSHAKE_SECONDS = 10.0
 FIRST_BYTE_SECONDS = 120.0
 LAST_BYTES_SECONDS = 1.0
-_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_FULL_SECONDS = 1.0
 _numbers = itertools.count(1)
 
 
@@ -58,37 +58,29 @@ class Front:
         self._lobby = lobby
         self._answers = answers
         self._name = name
-        self._socket: socket.socket | None = None
+        self._listener = Listener(self._welcome)
+        shared = lobby.shared
+        self.outage = (  # a name server's other addresses are tried instead
+            Outage(leads_to, upstream, self._listener, shared.clock, shared.metrics)
+            if kind == BROKER
+            else None
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
-        """The port bound; only while listening."""
-        if self._socket is None:
-            raise Invalid("the front does not listen", front=self.kind)
-        return int(self._socket.getsockname()[1])
+        """The port bound. ``Invalid`` before ``listen`` and after ``deafen``."""
+        return self._listener.port
 
     def listen(self, host: str, port: int) -> None:
         """Bind and accept. Raises ``OSError``: the caller knows which setting named the address."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-        self._socket = listener
-        asyncio.get_running_loop().add_reader(listener, self._accept)
+        self._listener.open(host, port)
 
     def deafen(self) -> None:
         """Accept nobody more; sessions go on."""
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-            self._socket = None
+        if self.outage is not None:
+            self.outage.close()
+        self._listener.close()
 
     async def close(self) -> None:
         """End every session: what is written goes out, what does not go out in a moment is dropped."""
@@ -104,31 +96,10 @@ class Front:
             session.abort()
         await asyncio.gather(*left, *self._tasks, return_exceptions=True)
 
-    def _accept(self) -> None:
-        """Take what connections there are; out of descriptors: look again in a moment."""
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPTS_AT_ONCE):
-            if self._socket is None:
-                return
-            try:
-                client, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                log.error("no connection can be accepted", extra={"error": error.strerror})
-                loop.remove_reader(self._socket)
-                loop.call_later(_FULL_SECONDS, self._listen_again)
-                return
-            client.setblocking(False)
-            task = loop.create_task(self._serve(client, f"{address[0]}:{address[1]}"))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def _listen_again(self) -> None:
-        if self._socket is not None:
-            asyncio.get_running_loop().add_reader(self._socket, self._accept)
+    def _welcome(self, client: socket.socket, address: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(client, address))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, client: socket.socket, address: str) -> None:
         """Make a session of an accepted socket, or close it and say why."""
@@ -137,7 +108,7 @@ class Front:
             self._turn_away(client, address, "too_many", "gateway.max_connections is reached")
             return
         info = ConnectionInfo(next(_numbers), address, self.leads_to, self._name())
-        session = Session(shared, info, self._answers, self._gone)
+        session = Session(shared, info, self._answers, self._gone, self._left)
         self.sessions.add(session)
         shared.metrics.gateway_accepted.labels(self.kind).inc()
         shared.metrics.gateway_connections.labels(self.kind).inc()
@@ -156,6 +127,8 @@ class Front:
                     ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None,
                 )
         except Unavailable as error:
+            if self.outage is not None:
+                self.outage.begin(error)
             self._turn_away(None, address, "no_upstream", str(error))
         except (OSError, TimeoutError) as error:
             self._turn_away(None, address, "handshake", f"{type(error).__name__}: {error}")
@@ -166,14 +139,20 @@ class Front:
                 session.close()
 
     def _turn_away(self, client: socket.socket | None, address: str, reason: str, why: str) -> None:
-        self._lobby.shared.metrics.gateway_cut.labels(reason).inc()
-        log.warning(
-            "client turned away: %s",
-            why,
-            extra={"reason": reason, "client": address, "broker": self.leads_to},
-        )
+        shared = self._lobby.shared
+        shared.metrics.gateway_cut.labels(reason).inc()
+        said_already = reason == "no_upstream" and self.outage is not None and self.outage.problem
+        unsaid = None if said_already else shared.sparse.due(reason, shared.clock.monotonic())
+        if unsaid is not None:
+            said = {"reason": reason, "client": address, "broker": self.leads_to, "unsaid": unsaid}
+            log.warning("client turned away: %s", why, extra=said)
         if client is not None:
             client.close()
+
+    def _left(self) -> None:
+        """The server behind has closed a connection of its own accord."""
+        if self.outage is not None:
+            self.outage.suspect()
 
     def _gone(self, session: Session) -> None:
         if session in self.sessions:

@@ -86,7 +86,7 @@ class Side(asyncio.Protocol):
             return
         if pieces:
             self.other.send(pieces)
-        if not session.ready:
+        if self.walk.insert or not session.ready:
             session.settle()
 
     def send(self, pieces: Sequence[Bytes]) -> None:
@@ -143,7 +143,9 @@ class Session:
         info: ConnectionInfo,
         answers: Answering,
         on_gone: Callable[[Session], None],
+        on_left: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_gone`` is called when both sides are closed, ``on_left`` when the server closed a client's connection."""
         self.shared = shared
         self.info = info
         self.closed = False
@@ -159,6 +161,7 @@ class Session:
         self.upstream.walk = FrameWalk(replies, most)
         self._answers = answers
         self._on_gone = on_gone
+        self._on_left = on_left
         self.gone = asyncio.Event()  # both sockets are closed
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(ANSWERS_PER_CONNECTION)
@@ -194,6 +197,8 @@ class Session:
         """One socket is gone: the other one is closed when it has taken what waits for it."""
         if not self.closed:
             log.debug("the %s closed", side.name, extra={"client": self.info.client, "error": repr(error)})
+            if side is self.upstream:
+                self._on_left()
         self.close()
 
     def drained(self, side: Side) -> None:
@@ -263,6 +268,11 @@ class Session:
         self._answers.closed(self.info)
 
     def _hold(self, held: Held) -> None:
+        """An answer that did not pass by its first bytes passes by all of it, or is made in a task of its own."""
+        if not held.is_notice and self._answers.passes(held.request, held.answer):
+            # ``settle`` sends it when the chunk under way has been walked over.
+            self.upstream.walk.insert += _frame(held, None)
+            return
         self.answering += 1
         task = asyncio.get_running_loop().create_task(self._answer(held))
         self._tasks.add(task)
@@ -285,7 +295,7 @@ class Session:
             async with asyncio.timeout(settings.read_timeout_ms / 1000), self._turns:
                 await self._room.wait()
                 aside = await budget.take(settings.max_pull_bytes)
-                made = await self._answers.answer(held.request, held.answer, self.info)
+                made = await self._made(held)
                 pieces, outcome = _frame(held, made), "passed" if made is None else "replaced"
         except TimeoutError:
             pieces = self._busy(held, f"the archive did not answer within {settings.read_timeout_ms} ms")
@@ -305,9 +315,18 @@ class Session:
         else:
             self._aside += aside
 
+    async def _made(self, held: Held) -> Command | NewBody | None:
+        if held.is_notice:
+            return await self._answers.notice(held.request, self.info)
+        return await self._answers.answer(held.request, held.answer, self.info)
+
     def _busy(self, held: Held, why: str) -> list[Bytes]:
-        """The client shall try again."""
+        """The client shall try again. What it has not asked for it does not get."""
         shared, request = self.shared, held.request
+        if held.is_notice:
+            said = {"client": self.info.client, "code": request.code, "topic": request.ext.get("topic")}
+            log.warning("what the broker told a client was not passed on: %s", why, extra=said)
+            return []
         if (unsaid := shared.sparse.due("busy", shared.clock.monotonic())) is not None:
             topic = request.ext.get("topic")
             said = {"client": self.info.client, "code": request.code, "topic": topic, "unsaid": unsaid}

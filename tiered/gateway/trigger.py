@@ -14,7 +14,9 @@ from tiered.codec.protocol import PullRequest, PullStatus, ResponseCode, number,
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError
 from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.base import PEEK_BYTES
 from tiered.gateway.filters import Filters
+from tiered.gateway.gaps import lacks
 from tiered.gateway.observe import Minimums
 from tiered.model import MessageQueue
 from tiered.store import StorageLevel
@@ -51,7 +53,7 @@ class Why(Enum):
     """Why the archive is asked."""
 
     SKIP = "skip"  # passed on, the answer would lose messages
-    GAP = "gap"  # records are missing before its first one, though the reader wants all
+    GAP = "gap"  # records are missing before, between or behind those in it, though the reader wants all
     DOUBT = "doubt"  # it looks as if the filter took none, but a deletion under way looks the same
     PREFER = "prefer"  # the topic's storage level puts the archive first
 
@@ -108,7 +110,7 @@ class Triggers:
             return Why.SKIP
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             return None
-        following = gap_end(answer)
+        following = gap_end(answer, offset)
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
             return Why.SKIP if jumped else None
@@ -126,18 +128,38 @@ class Triggers:
         first = _number(answer, _QUEUE_OFFSET)
         if first > offset:
             return self._why_gap(request, answer, offset, first)
+        if self._may_lack(request, answer, offset):
+            return Why.GAP
         if level is StorageLevel.NOT_IN_MEM:
             behind = self._log_end - _number(answer, _PHYSICAL_OFFSET)
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return self._preferred(request, offset)
         return None
 
+    def _may_lack(self, request: Mapping[str, str], answer: Command, offset: int) -> bool:
+        """Whether records are missing behind the first one; while only the first bytes are here, whether that can be.
+
+        A broker reads the records of an answer one by one. When the file they lie in is deleted meanwhile it leaves out
+        the rest of that file, goes on in the next one, and counts what it left out as read (``getMessage`` of its store:
+        ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering, in every second answer they get;
+        theirs are not looked at.
+        """
+        following = number(answer.ext, "nextBeginOffset")
+        if following <= offset + 1 or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
+            return False
+        if len(answer.body) > PEEK_BYTES:  # all of it
+            return lacks(answer.body, offset, following) and self._takes_all(request)
+        return self._takes_all(request)
+
+    def _takes_all(self, request: Mapping[str, str]) -> bool:
+        return self._filters.take_all(PullRequest.parse(request))
+
     def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
         if end <= offset or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
             return None
         found = answer.code == ResponseCode.SUCCESS
-        if found and self._filters.take_all(PullRequest.parse(request)):
+        if found and self._takes_all(request):
             return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
         return None if self._at_tail(_queue(request), offset) else Why.DOUBT
 
@@ -177,10 +199,13 @@ class Triggers:
         return known is not None and offset < known.max_offset
 
 
-def gap_end(answer: Command) -> int:
-    """Queue offset of the first record of an answer, or else where it tells the client to go on."""
+def gap_end(answer: Command, offset: int) -> int:
+    """Queue offset of the first record of an answer to a pull at ``offset``, if some are missing before it; or else where
+    the answer tells the client to go on."""
     if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
-        return _number(answer, _QUEUE_OFFSET)
+        first = _number(answer, _QUEUE_OFFSET)
+        if first > offset:
+            return first
     return number(answer.ext, "nextBeginOffset")
 
 

@@ -41,6 +41,7 @@ class Upstream:
     async def connect(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """A connection to the first address that answers; ``factory`` is called for it alone. ``Unavailable`` if none does."""
         reasons = []
+        cause: Exception | None = None
         for address in tuple(self._addresses):
             host, port = address
             try:
@@ -50,12 +51,17 @@ class Upstream:
                     )
             except (OSError, TimeoutError) as error:  # TLS errors are OSErrors too
                 reasons.append(f"{host}:{port}: {error or type(error).__name__}")
+                cause = error
                 continue
             if self._addresses[0] != address:
                 self._addresses.remove(address)
                 self._addresses.insert(0, address)
             return transport
-        raise Unavailable("no server behind the gateway answers", tried="; ".join(reasons))
+        raise Unavailable("no server behind the gateway answers", tried="; ".join(reasons)) from cause
+
+    async def probe(self) -> None:
+        """Connect, and hang up. ``Unavailable`` if nobody is there."""
+        (await self.connect(asyncio.Protocol)).close()
 
     async def ask(self, request: Command, *, seconds: float, max_frame_bytes: int) -> Command:
         """One request of the gateway's own, on a connection of its own, and its answer. ``Unavailable`` without one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tiered.clock import Clock
@@ -127,7 +128,8 @@ class Retrying(Wrapped):
     """Tries again after ``Unavailable``: ``attempts`` in all, pauses doubling from ``base_ms`` to ``max_ms`` with full jitter.
 
     A create-only put of unknown outcome that then meets an existing object may have met itself. It raises ``Conflict`` with
-    ``after_unknown=True`` (a field and an attribute): only reading back can tell, which is the caller's part.
+    ``after_unknown=True`` (a field and an attribute): only reading back can tell, which is the caller's part. A read that
+    was refused first says so in ``Fetched.refused``: a store that slows its clients down would otherwise not be noticed.
     """
 
     def __init__(
@@ -170,8 +172,16 @@ class Retrying(Wrapped):
         return self._retry("put", attempt)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
-        return self._retry("get", lambda: self.inner.get(key, start, length))
+        """See ``Provider.get``, and the class for ``refused``."""
+        refused = -1
+
+        def attempt() -> Fetched:
+            nonlocal refused
+            refused += 1
+            return self.inner.get(key, start, length)
+
+        fetched = self._retry("get", attempt)
+        return replace(fetched, refused=refused) if refused else fetched
 
     def head(self, key: str) -> Stored:
         """See ``Provider.head``."""

@@ -15,6 +15,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -26,9 +28,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The unmodified client's consumers, of every kind, for {@link Client}: it lists the commands and their options.
@@ -43,7 +47,8 @@ final class Consumers {
     // ---- push
 
     static void push() throws Exception {
-        DefaultMQPushConsumer consumer = named(new DefaultMQPushConsumer(Client.need("group")));
+        DefaultMQPushConsumer consumer = named(
+            new DefaultMQPushConsumer(Client.need("group"), signing(), new AllocateMessageQueueAveragely()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + whence()));
         if (whence().equals("TIMESTAMP")) {
             long millis = Long.parseLong(Client.need("timestamp"));   // the client knows seconds only, in local time
@@ -106,7 +111,7 @@ final class Consumers {
     // ---- lite pull
 
     static void lite() throws Exception {
-        DefaultLitePullConsumer consumer = named(new DefaultLitePullConsumer(Client.need("group")));
+        DefaultLitePullConsumer consumer = named(new DefaultLitePullConsumer(Client.need("group"), signing()));
         consumer.setAutoCommit(false);
         consumer.setPullBatchSize(Client.number("pull", 32));
         boolean commit = Client.number("commit", 0) == 1;
@@ -151,10 +156,11 @@ final class Consumers {
 
     @SuppressWarnings("deprecation")
     static void pull() throws Exception {
-        DefaultMQPullConsumer consumer = named(new DefaultMQPullConsumer(Client.need("group")));
+        DefaultMQPullConsumer consumer = named(new DefaultMQPullConsumer(Client.need("group"), signing()));
         String start = Client.text("start", "begin");
         Map<MessageQueue, Long> next = new HashMap<>();
         Map<String, Long> statuses = new TreeMap<>();
+        String why = "";
         try (Taken taken = new Taken()) {
             consumer.start();
             Collection<MessageQueue> queues = chosen(patiently(() -> consumer.fetchSubscribeMessageQueues(Client.need("topic"))));
@@ -176,8 +182,9 @@ final class Consumers {
                     PullResult result;
                     try {
                         result = consumer.pull(queue, Client.text("sub", "*"), next.get(queue), Client.number("pull", 32));
-                    } catch (Exception error) {   // told to try again, or nobody there
+                    } catch (Exception error) {   // told to try again, refused, or nobody there
                         statuses.merge("FAILED", 1L, Long::sum);
+                        why = error.toString();
                         continue;
                     }
                     statuses.merge(result.getPullStatus().name(), 1L, Long::sum);
@@ -192,11 +199,17 @@ final class Consumers {
                 }
             }
             consumer.shutdown();
-            Client.OUT.println(taken.summary().put("statuses", statuses));
+            Client.OUT.println(taken.summary().put("statuses", statuses).put("why", why));
         }
     }
 
     // ---- what they share
+
+    /** Signs every request with {@code access_key=} and {@code secret_key=}; none without them. */
+    private static RPCHook signing() {
+        String key = Client.text("access_key", "");
+        return key.isEmpty() ? null : new AclClientRPCHook(new SessionCredentials(key, Client.need("secret_key")));
+    }
 
     private static <T extends ClientConfig> T named(T client) {
         Client.configured(client);

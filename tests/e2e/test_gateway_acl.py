@@ -1,0 +1,175 @@
+"""A broker that asks for rights (``plain_acl.yml`` of 4.9): who may read its messages may read the archived ones, nobody else.
+
+The gateway holds no rights of its own: it looks at the broker's answer, so one that refuses must reach the client as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.kit import acl, cache, remoting
+from tests.kit.acl import Account
+from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.daemonproc import wait_for
+from tests.kit.delivery import compare
+from tests.kit.gatewayproc import Gateway
+from tiered.codec.protocol import RequestCode
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+OLD = 17
+"""An offset that the broker has deleted."""
+
+READER = Account("reader-01", "reader-secret", {TOPIC: "SUB"})
+STRANGER = Account("stranger-01", "stranger-secret")
+PRETENDER = Account(READER.key, "a-wrong-secret")
+REFUSED = 1
+"""What a 4.9 broker answers to all of them: system error, which is also its word for a message that is not there."""
+
+
+@pytest.fixture(scope="module")
+def guarded(cold_49: ColdScene) -> Iterator[ColdScene]:
+    """The scene with its broker started again to ask for rights, until the end of this module."""
+    broker = cold_49.broker
+    accounts = (READER, STRANGER)
+    acl.open_to_all(broker.directory, accounts)
+    restarted(cold_49, "true")
+    acl.closed(broker.directory, accounts)
+    wait_for(lambda: not unsigned(cold_49), "a broker that refuses", 30)
+    yield cold_49
+    acl.open_to_all(broker.directory, accounts)
+    wait_for(lambda: unsigned(cold_49), "a broker that refuses nobody", 30)
+    restarted(cold_49, "false")
+
+
+def restarted(scene: ColdScene, enabled: str) -> None:
+    scene.broker.set_conf("aclEnable", enabled)
+    scene.broker.kill()
+    scene.broker.start()
+
+
+def unsigned(scene: ColdScene) -> bool:
+    """Whether the broker answers who does not sign."""
+    return remoting.request(scene.broker.address, remoting.RUNTIME_INFO).code == 0
+
+
+@pytest.fixture(scope="module")
+def gateway(guarded: ColdScene) -> Iterator[Gateway]:
+    with guarded.gateway("posix").running() as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("version", [cache.ROCKETMQ_4, cache.ROCKETMQ_5])
+def test_who_may_read_the_topic_reads_all_of_it(guarded: ColdScene, gateway: Gateway, version: str) -> None:
+    client = guarded.client(version, name_server=gateway.address)
+    group = guarded.group("acl-reader")
+    outcome = client.run("push", topic=TOPIC, group=group, idle=5, **READER.options)
+    found = compare(guarded.sent, outcome.lines())
+    assert found.exact, str(found)
+
+
+@pytest.mark.parametrize("account", [STRANGER, PRETENDER, None], ids=["no right", "wrong secret", "no key"])
+def test_who_may_not_gets_nothing_and_hears_the_broker(
+    guarded: ColdScene, gateway: Gateway, account: Account | None
+) -> None:
+    options = account.options if account is not None else {}
+    said = []
+    for name_server in (None, gateway.address):
+        client = guarded.client(name_server=name_server)
+        group = guarded.group("acl-stranger")
+        outcome = client.run("pull", topic=TOPIC, group=group, start="0", first_seconds=3, idle=3, **options)
+        assert outcome.lines() == []
+        assert outcome.summary["statuses"].keys() == {"FAILED"}, outcome.summary
+        said.append(outcome.summary["why"])
+    direct, through = said
+    print(direct)
+    assert "AclException" in direct
+    assert through.replace(gateway.broker(TOPIC), guarded.broker.address) == direct
+
+
+def questions(scene: ColdScene) -> dict[str, tuple[int, dict[str, str]]]:
+    """Every question whose answer the gateway may take from the archive, about old messages."""
+    sent = next(line for line in scene.sent if (line["queue_id"], line["queue_offset"]) == (0, OLD))
+    queue = {"topic": TOPIC, "queueId": "0"}
+    pull = {
+        **queue,
+        "consumerGroup": "g_acl",
+        "queueOffset": str(OLD),
+        "maxMsgNums": "32",
+        "sysFlag": "4",  # with its own subscription
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "1000",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    key = {"topic": TOPIC, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+    place = str(int(sent["offset_msg_id"][-16:], 16))
+    times = {"topic": TOPIC, "group": "g_acl", "timestamp": "1000", "isForce": "true"}
+    return {
+        "pull": (RequestCode.PULL_MESSAGE, pull),
+        "view": (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place}),
+        "view, with a topic": (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place, "topic": TOPIC}),
+        "key": (RequestCode.QUERY_MESSAGE, {**key, "key": sent["keys"].split()[0]}),
+        "unique key": (
+            RequestCode.QUERY_MESSAGE,
+            {**key, "key": sent["unique_key"], "_UNIQUE_KEY_QUERY": "true"},
+        ),
+        "first offset": (RequestCode.GET_MIN_OFFSET, queue),
+        "offset at a time": (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**queue, "timestamp": "1000"}),
+        "earliest time": (RequestCode.GET_EARLIEST_MSG_STORETIME, queue),
+        "topic's status": (RequestCode.GET_TOPIC_STATS_INFO, {"topic": TOPIC}),
+        "group's progress": (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g_acl", "topic": TOPIC}),
+        "times of a group": (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": TOPIC, "group": "g_acl"}),
+        "reset": (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, times),
+    }
+
+
+QUESTIONS = (
+    "pull",
+    "view",
+    "view, with a topic",
+    "key",
+    "unique key",
+    "first offset",
+    "offset at a time",
+    "earliest time",
+    "topic's status",
+    "group's progress",
+    "times of a group",
+    "reset",
+)
+
+
+def asked(address: str, code: int, fields: Mapping[str, str]) -> remoting.Answer:
+    return remoting.request(address, code, dict(fields))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("account", [PRETENDER, None], ids=["wrong secret", "no key"])
+def test_no_question_of_a_nobody_is_answered_from_the_archive(
+    guarded: ColdScene, gateway: Gateway, name: str, account: Account | None
+) -> None:
+    code, fields = questions(guarded)[name]
+    if account is not None:
+        fields = account.signed(fields)
+    direct = asked(guarded.broker.address, code, fields)
+    through = asked(gateway.broker(TOPIC), code, fields)
+    assert direct.code == REFUSED, (direct, "the broker must refuse it, or the test shows nothing")
+    assert "Acl" in direct.remark
+    assert (through.code, through.body) == (direct.code, b""), through
+    assert "Acl" in through.remark, through
+
+
+@pytest.mark.parametrize("name", ["pull", "key"])
+def test_no_message_goes_to_who_has_no_right_to_the_topic(
+    guarded: ColdScene, gateway: Gateway, name: str
+) -> None:
+    code, fields = questions(guarded)[name]
+    refused = asked(gateway.broker(TOPIC), code, STRANGER.signed(fields))
+    assert (refused.code, refused.body) == (REFUSED, b""), refused
+    served = asked(gateway.broker(TOPIC), code, READER.signed(fields))
+    assert served.code == 0, served.remark
+    assert len(served.body) > 0

@@ -1,0 +1,66 @@
+"""Rights on a 4.9 broker: ``plain_acl.yml``, which it reads anew within a second of a change, and requests signed by hand.
+
+A broker that asks everyone for a signature is of no use to the kit, which asks it unsigned. So one starts with the loopback
+address on its white list (``open_to_all``) and closes when the test begins (``closed``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WHITE_LISTED = 'globalWhiteRemoteAddresses:\n- "127.0.0.1"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An access key with its secret (RocketMQ wants seven characters of each) and its rights by topic; ``DENY`` otherwise."""
+
+    key: str
+    secret: str
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What lets the Java client sign."""
+        return {"access_key": self.key, "secret_key": self.secret}
+
+    def signed(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
+        """A request's fields with access key and signature: HMAC-SHA1 of values in order of their names, and body."""
+        named = {**fields, "AccessKey": self.key}
+        content = "".join(named[name] for name in sorted(named)).encode() + body
+        digest = hmac.new(self.secret.encode(), content, hashlib.sha1).digest()
+        return {**named, "Signature": base64.b64encode(digest).decode()}
+
+
+def open_to_all(home: Path, accounts: Sequence[Account]) -> None:
+    """Write the file below a broker's home so that whoever connects from this machine may do everything."""
+    _write(home, WHITE_LISTED + _accounts(accounts))
+
+
+def closed(home: Path, accounts: Sequence[Account]) -> None:
+    """Write it so that only the accounts may do anything, each what it may."""
+    _write(home, _accounts(accounts))
+
+
+def _accounts(accounts: Sequence[Account]) -> str:
+    lines = ["accounts:"]
+    for account in accounts:
+        lines += [f"- accessKey: {account.key}", f"  secretKey: {account.secret}", "  admin: false"]
+        lines += ["  defaultTopicPerm: DENY", "  defaultGroupPerm: SUB"]
+        if account.topics:
+            lines += ["  topicPerms:", *(f"  - {topic}={right}" for topic, right in account.topics.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _write(home: Path, text: str) -> None:
+    path = home / "conf" / "plain_acl.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name("plain_acl.new")
+    fresh.write_text(text)
+    fresh.replace(path)
