@@ -5,7 +5,9 @@ The gateway holds no rights of its own: it looks at the broker's answer, so one 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -173,3 +175,33 @@ def test_no_message_goes_to_who_has_no_right_to_the_topic(
     served = asked(gateway.broker(TOPIC), code, READER.signed(fields))
     assert served.code == 0, served.remark
     assert len(served.body) > 0
+
+
+def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
+    guarded: ColdScene, gateway: Gateway
+) -> None:
+    """A heartbeat that the broker refuses must not choose what a group of others is given."""
+    group = guarded.group("acl-victim")
+    data: dict[str, Any] = {
+        "topic": TOPIC,
+        "subString": "nobody-has-this-tag",
+        "tagsSet": ["nobody-has-this-tag"],
+        "codeSet": [1],
+        "expressionType": "TAG",
+        "subVersion": 1 << 61,
+    }
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [data],
+    }
+    body = json.dumps({"clientID": "nobody", "consumerDataSet": [consumer], "producerDataSet": []}).encode()
+    front = gateway.broker(TOPIC)
+    refused = remoting.request(front, RequestCode.HEART_BEAT, PRETENDER.signed({}, body), body)
+    assert refused.code == REFUSED, refused
+    client = guarded.client(name_server=gateway.address)
+    outcome = client.run("push", topic=TOPIC, group=group, idle=5, **READER.options)
+    found = compare(guarded.sent, outcome.lines())
+    assert found.exact, str(found)

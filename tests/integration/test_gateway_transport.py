@@ -220,6 +220,28 @@ def test_heartbeats_are_seen_whole_and_pass() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("hot", [True, False], ids=["passed", "held"])
+def test_a_wanted_request_and_its_answer_are_told_together_once(hot: bool) -> None:
+    async def test() -> None:
+        answers = ScriptedAnswers(wanted=frozenset({34}), hot=lambda answer: hot)
+        heartbeat = (WIRE / "heartbeat-34.request.bin").read_bytes()
+        request = decode_command(heartbeat[4:])
+        async with gateway(answers, broker=silent) as running:
+            client = await running.client()
+            await client.send(heartbeat)
+            await running.broker.until(lambda: running.broker.frames == [heartbeat])
+            assert answers.learnt == []
+            refusal = frame(Command(1, request.opaque, flag=1, remark="no right", body=bytes(100)))
+            for piece in (refusal[:-80], refusal[-80:]):
+                await running.broker.peers[-1].send(piece)
+                await asyncio.sleep(0.01)
+            assert await client.receive() == refusal
+            ((asked, answer),) = answers.learnt
+            assert (bytes(asked.body), answer.code) == (request.body, 1)
+
+    run(test())
+
+
 def test_either_side_closes_the_other() -> None:
     async def test() -> None:
         answers = ScriptedAnswers()

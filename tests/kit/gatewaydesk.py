@@ -75,7 +75,10 @@ class Desk:
         """As a session does it: wanted? passes? answered? What reaches the client; ``RETRY`` for an error."""
         wanted = self.answers.wants(request)
         self.answers.observe(request, self.connection)
-        if not wanted or self.answers.passes(request, _peeked(answer)):
+        if not wanted:
+            return answer
+        self.answers.learn(request, _peeked(answer), self.connection)
+        if self.answers.passes(request, _peeked(answer)):
             return answer
         try:
             made = asyncio.run(self.answers.answer(request, answer, self.connection))
@@ -95,10 +98,8 @@ class Desk:
         broadcast: bool = False,
         version: int = 1,
     ) -> None:
-        """The client subscribes."""
-        self.answers.observe(
-            heartbeat(group, topic, expression, kind, broadcast=broadcast, version=version), self.connection
-        )
+        """The client subscribes, and the broker takes it."""
+        self.ask(heartbeat(group, topic, expression, kind, broadcast=broadcast, version=version), simple(0))
 
     def count(self, what: str, outcome: str) -> float:
         """Answers counted so far."""

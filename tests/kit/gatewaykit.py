@@ -160,12 +160,16 @@ class ScriptedAnswers:
     wanted: frozenset[int] = frozenset({11})
     hot: Callable[[Command], bool] = lambda answer: False
     observed: list[Command] = field(default_factory=list)
+    learnt: list[tuple[Command, Command]] = field(default_factory=list)
     asked: list[tuple[Command, Command]] = field(default_factory=list)
     gone: list[ConnectionInfo] = field(default_factory=list)
     notices: frozenset[int] = frozenset()
 
     def wants(self, request: Command) -> bool:
         return request.code in self.wanted
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        self.learnt.append((request, answer))
 
     def passes(self, request: Command, answer: Command) -> bool:
         return self.hot(answer)

@@ -373,15 +373,14 @@ class TestResets:
         else:
             for offset in ("170", "120"):
                 commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=offset)
-                desk.answers.observe(commit, desk.connection)
+                desk.ask(commit, simple(0))
         delivered = answered(21, "OFFSET_RESET", 100, 100, 200)
         assert desk.ask(pull(offset=170), delivered) is delivered
 
     def test_a_consumer_that_has_not_heard_of_it_yet_commits_where_it_stood(self, desk: Desk) -> None:
         desk.ask(self.order(), simple(0, None, self.BODY))
         for offset in ("170", "170", "175"):
-            commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=offset)
-            desk.answers.observe(commit, desk.connection)
+            desk.ask(asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=offset), simple(0))
         made = desk.ask(pull(offset=175), answered(21, "OFFSET_RESET", 100, 100, 200))
         assert isinstance(made, Command)
         assert made.ext["nextBeginOffset"] == "40"

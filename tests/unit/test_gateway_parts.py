@@ -262,7 +262,6 @@ def test_pending_requests_are_bounded() -> None:
     pending = Pending(clock.monotonic)
     for opaque in range(PENDING_PER_CONNECTION):
         pending.remember(Command(11, opaque), 100)
-    pending.remember(Command(11, 5), 100)  # the same opaque again
     with pytest.raises(Refused):
         pending.remember(Command(11, -1), 100)
     clock.advance(PENDING_SECONDS + 1)
@@ -272,6 +271,20 @@ def test_pending_requests_are_bounded() -> None:
     assert pending.take(-1) is None
     with pytest.raises(Refused):
         pending.remember(Command(11, 1), 17 << 20)
+
+
+def test_an_opaque_waits_for_one_answer_only() -> None:
+    """Else a client could have the answer to what it may ask taken for the answer to what it may not."""
+    clock = ManualClock()
+    pending = Pending(clock.monotonic)
+    pending.remember(Command(11, 5, ext={"topic": "its own"}), 100)
+    with pytest.raises(Refused, match="before its answer came"):
+        pending.remember(Command(11, 5, ext={"topic": "another's"}), 100)
+    assert pending.take(5) == Command(11, 5, ext={"topic": "its own"})
+    pending.remember(Command(11, 5), 100)
+    clock.advance(PENDING_SECONDS + 1)
+    pending.remember(Command(34, 5), 100)
+    assert pending.take(5) == Command(34, 5)
 
 
 # ---- the archive that comes late

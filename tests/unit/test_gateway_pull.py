@@ -554,19 +554,19 @@ class TestReaders:
     def test_who_is_alive_and_who_has_left(self, desk: Desk) -> None:
         first, second = desk.connection, type(desk.connection)(2, "c", "b", "broker-a")
         for connection in (first, second):
-            desk.answers.observe(heartbeat("G", "T"), connection)
-            desk.answers.observe(heartbeat("B", "T", broadcast=True), connection)
+            desk.answers.learn(heartbeat("G", "T"), simple(0), connection)
+            desk.answers.learn(heartbeat("B", "T", broadcast=True), simple(0), connection)
         assert desk.archive.living == {ReaderId("G"), ReaderId("B", "client-1")}
         for connection in (first, second):
-            desk.answers.observe(heartbeat("G", "T"), connection)
+            desk.answers.learn(heartbeat("G", "T"), simple(0), connection)
         leave = Command(35, ext={"clientID": "client-1", "consumerGroup": "G"})
-        desk.answers.observe(leave, first)
+        desk.answers.learn(leave, simple(0), first)
         assert ReaderId("G") in desk.archive.living
-        desk.answers.observe(leave, second)
+        desk.answers.learn(leave, simple(0), second)
         assert ReaderId("G") not in desk.archive.living
 
     def test_a_recorded_heartbeat_is_understood(self, desk: Desk) -> None:
-        desk.answers.observe(recorded("heartbeat-34.request"), desk.connection)
+        desk.ask(recorded("heartbeat-34.request"), simple(0))
         assert desk.metrics.value("tiered_gateway_bad_requests_total", code="34") in (None, 0)
 
     def test_a_short_heartbeat_of_an_unknown_group_asks_for_a_full_one(self, desk: Desk) -> None:

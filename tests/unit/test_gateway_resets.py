@@ -153,7 +153,7 @@ def test_a_commit_below_where_the_broker_put_it_settles_nothing(desk: Desk) -> N
     desk.ask(order(), simple(0, None, BODY))
     for offset in (60, 70, 65):
         commit = asking(15, consumerGroup="G", topic="T", queueId="0", commitOffset=str(offset))
-        desk.answers.observe(commit, desk.connection)
+        desk.ask(commit, simple(0))
     made = desk.ask(pull(offset=70), answered(21, "OFFSET_RESET", 100, 100, 200))
     assert isinstance(made, Command)
     assert made.ext["nextBeginOffset"] == "40"

@@ -99,6 +99,26 @@ def edges_of(buffer: Buffer, rows: int) -> npt.NDArray[np.int64] | None:
     length = memoryview(buffer).nbytes
     if not 0 < rows <= length // MIN_RECORD_BYTES:
         return None
+    edges = _even_edges(buffer, rows, length)
+    if edges is None:
+        edges = _uneven_edges(buffer, rows, length)
+    if edges is None:
+        return None
+    magics = gather(buffer, edges[:-1] + _SIZE.size, ">u4")
+    return edges if ((magics == MAGIC_V1) | (magics == MAGIC_V2)).all() else None
+
+
+def _even_edges(buffer: Buffer, rows: int, length: int) -> npt.NDArray[np.int64] | None:
+    """Edges of records that are all of one size, as those of many applications are; else ``None``."""
+    size, rest = divmod(length, rows)
+    if rest:
+        return None
+    edges = np.arange(rows + 1, dtype=np.int64) * size
+    return edges if (gather(buffer, edges[:-1], ">i4") == size).all() else None
+
+
+def _uneven_edges(buffer: Buffer, rows: int, length: int) -> npt.NDArray[np.int64] | None:
+    """Edges found by going from size to size; ``None`` if they do not come out at ``length``."""
     read = _SIZE.unpack_from
     found: list[int] = []
     append = found.append
@@ -111,10 +131,7 @@ def edges_of(buffer: Buffer, rows: int) -> npt.NDArray[np.int64] | None:
         return None
     append(position)
     edges = np.array(found, np.int64)
-    if position != length or (np.diff(edges) < MIN_RECORD_BYTES).any():
-        return None
-    magics = gather(buffer, edges[:-1] + _SIZE.size, ">u4")
-    return edges if ((magics == MAGIC_V1) | (magics == MAGIC_V2)).all() else None
+    return None if position != length or (np.diff(edges) < MIN_RECORD_BYTES).any() else edges
 
 
 def _hop(

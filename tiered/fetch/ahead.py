@@ -13,7 +13,7 @@ from typing import Any
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.objects import ObjectReader
 from tiered.errors import TieredError
-from tiered.fetch.block import BlockKey, BlockRef, blocks_of
+from tiered.fetch.block import BlockKey, BlockRef
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
@@ -198,7 +198,7 @@ class ReadAhead:
                     walk.stopped_by = coming
                     break
             key = self._objects.key_of(item)
-            blocks = blocks_of(run, item, table, max(cursor, run.start), key=key)
+            blocks = course.known.blocks.find(run, item, table, max(cursor, run.start), key=key)
             if not all(map(walk.visit, blocks)):
                 break
         walk.flush()

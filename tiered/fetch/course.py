@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -13,12 +13,17 @@ from cachetools import LRUCache
 
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.state import ArchiveState
+from tiered.codec.block import BlockTable
 from tiered.errors import Corrupt
 from tiered.fetch.base import RowFilter
-from tiered.model import MessageQueue
+from tiered.fetch.block import BlockRef, blocks_of
+from tiered.model import MessageQueue, RunId
 
 KNOWN_QUEUES, KNOWN_RUNS = 128, 32
 """Queues whose runs are remembered, and runs of each: a reader and the walk ahead of it are usually that near."""
+
+KNOWN_BLOCKS = 16 * 1024
+"""Blocks whose places are remembered, about 300 bytes each; a run with more than a sixteenth of that is not."""
 
 _RUNS = 16
 
@@ -38,6 +43,32 @@ class _Stretch(NamedTuple):
         return self.legs[-1][0].end
 
 
+class KnownBlocks:
+    """Blocks of runs that were read lately: a read takes a few of a run and comes back for the next. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: LRUCache[tuple[RunId, int, int], tuple[BlockRef, ...]] = LRUCache(
+            KNOWN_BLOCKS, getsizeof=len
+        )
+
+    def find(
+        self, run: RunState, item: ObjectState, table: BlockTable, offset: int, *, key: str
+    ) -> Iterable[BlockRef]:
+        """As ``blocks_of``."""
+        if run.block_count > KNOWN_BLOCKS // 16:
+            return blocks_of(run, item, table, offset, key=key)
+        name = run.id, run.start, run.end
+        with self._lock:
+            known = self._runs.get(name)
+        if known is None:
+            known = tuple(blocks_of(run, item, table, run.start, key=key))
+            with self._lock:
+                self._runs[name] = known
+        low = bisect_right(known, offset, key=_first_of) - 1
+        return known[low:] if low > 0 else known
+
+
 class KnownRuns:
     """Runs that were looked up lately: most reads go on where one has just ended. Thread-safe.
 
@@ -48,6 +79,7 @@ class KnownRuns:
         self._lock = threading.Lock()
         self._state: ArchiveState | None = None
         self._stretches: LRUCache[MessageQueue, _Stretch] = LRUCache(KNOWN_QUEUES)
+        self.blocks = KnownBlocks()
 
     def find(self, state: ArchiveState, queue: MessageQueue, generation: int, offset: int) -> tuple[Leg, ...]:
         """Legs that end above ``offset``, ascending and without one left out; empty: look it up."""
@@ -84,6 +116,10 @@ class KnownRuns:
 
 def _end_of(leg: Leg) -> int:
     return leg[0].end
+
+
+def _first_of(ref: BlockRef) -> int:
+    return ref.first_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from tiered.codec.block import BlockTable
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
-from tiered.fetch.block import BlockRef, LoadedBlock, blocks_of
+from tiered.fetch.block import BlockRef, LoadedBlock
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
@@ -87,7 +87,9 @@ class Trip:
                     yield coming
                     table = coming.result()
             self.inside_run = True
-            for ref in blocks_of(run, item, table, self.at, key=self._tools.objects.key_of(item)):
+            for ref in self._course.known.blocks.find(
+                run, item, table, self.at, key=self._tools.objects.key_of(item)
+            ):
                 if self._enough():
                     return
                 yield from self._visit(ref, table)
@@ -158,7 +160,7 @@ class Trip:
         offsets = ref.end_offset - max(self.at, ref.first_offset)
         size = ref.raw_length * offsets // owned
         key = tools.objects.key_of(ref.item)
-        for following in blocks_of(ref.run, ref.item, table, ref.end_offset, key=key):
+        for following in self._course.known.blocks.find(ref.run, ref.item, table, ref.end_offset, key=key):
             stored += following.stored_length
             charge += following.stored_length + following.cost_bytes
             if (

@@ -1,8 +1,8 @@
 """``Answers``: which of the broker's answers are replaced, and by what. No sockets here; the sessions ask.
 
 The broker's *answer* is looked at, never the request: it has then checked rights, group, topic and subscription, and what it
-can serve costs only the hop. An error raised here makes the client try again; the broker's answer is then not passed on (fail
-closed).
+can serve costs only the hop. What requests tell is learnt then, too: nobody chooses by a refused one what others are given. An
+error raised here makes the client try again; the broker's answer is then not passed on (fail closed).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tiered.gateway.pull import Pulls
 from tiered.gateway.reply import changed
 from tiered.gateway.resets import RESET_CLIENT_OFFSET, Resets
 from tiered.gateway.stats import Stats
-from tiered.gateway.trigger import Triggers
+from tiered.gateway.trigger import LOOKED, Triggers
 from tiered.metrics import Metrics
 from tiered.settings import Settings
 from tiered.source.topics import TopicPolicy
@@ -48,7 +48,10 @@ _OF_QUEUES = frozenset(
     }
 )
 _LOOKUPS = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE})
-_WATCHED = frozenset({RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT})
+_TELLING = frozenset(
+    {RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT}
+)
+"""Requests that say something of who sends them, which holds when the broker has taken it."""
 
 _MAX_OTHERS = 256
 _PULL_SHARE = 0.9
@@ -123,7 +126,7 @@ class Answers:
     def wants(self, request: Command) -> bool:
         """Whether the answer is to be looked at. Static topics, RocketMQ's own topics and level ``DISABLE`` are left alone."""
         code, ext = request.code, request.ext
-        if code in _WATCHED or is_logical(ext) or not self._is_named(ext.get("bname", self._broker)):
+        if is_logical(ext) or not self._is_named(ext.get("bname", self._broker)):
             return False
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
@@ -131,33 +134,53 @@ class Answers:
         return topic is None or self._is_served(topic)
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
-        """Learn from a request on its way to the broker: subscriptions, and where readers stand."""
+        """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
         code, ext = request.code, request.ext
-        if self._is_ours(ext, connection) is False or is_logical(ext):
-            return
-        try:
-            if code in PULLS:
-                self._positions.pull(ext, connection)
-            elif code == RequestCode.UPDATE_CONSUMER_OFFSET:
+        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+            self._resets.asked(request)
+        elif code == RequestCode.UPDATE_CONSUMER_OFFSET and request.is_oneway:
+            if self._is_ours(ext, connection) is False or is_logical(ext):
+                return
+            try:
                 self._positions.commit(ext)
-                self._resets.committed(ext)
-            elif code == RequestCode.HEART_BEAT:
-                for reader in self.clients.heartbeat(request.body, connection):
-                    self._archive.alive(reader)
-            elif code == RequestCode.UNREGISTER_CLIENT:
-                gone = self.clients.unregister(connection, ext.get("consumerGroup", ""))
-                if gone is not None:
-                    self._archive.forget(gone)
-        except Invalid as error:
-            self._bad(code, error)
-        except TieredError as error:
-            log.debug("the archive's cache was not told", extra={"code": code, "error": str(error)})
+            except TieredError as error:
+                self._untold(code, error)
 
     def closed(self, connection: ConnectionInfo) -> None:
         """The connection is gone."""
         self.clients.closed(connection)
 
     # ---- answers
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """Subscriptions, who is there and where readers stand, from requests that the broker has accepted."""
+        code = request.code
+        try:
+            if code in PULLS:
+                if answer.code in LOOKED and self._is_ours(request.ext, connection) is not False:
+                    self._positions.pull(request.ext, connection)
+            elif (
+                code in _TELLING
+                and answer.code == ResponseCode.SUCCESS
+                and self._is_ours(request.ext, connection) is not False
+            ):
+                self._told(request, answer, connection)
+        except TieredError as error:
+            self._untold(code, error)
+
+    def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        code, ext = request.code, request.ext
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self._positions.commit(ext)
+            if not answer.remark:  # with one, a broker that has a reset to deliver has not taken the commit
+                self._resets.committed(ext)
+        elif code == RequestCode.HEART_BEAT:
+            for reader in self.clients.heartbeat(request.body, connection):
+                self._archive.alive(reader)
+        else:
+            gone = self.clients.unregister(connection, ext.get("consumerGroup", ""))
+            if gone is not None:
+                self._archive.forget(gone)
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether the answer may go on at once; decided on its header and the first bytes of its body."""
@@ -187,7 +210,7 @@ class Answers:
         if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
             return self._resets.passes(answer)
         if code == RequestCode.HEART_BEAT:
-            return not self.clients.forgets(request.body)
+            return answer.code != ResponseCode.SUCCESS or not self.clients.forgets(request.body)
         if code == RequestCode.POP_MESSAGE and request.ext.get("bname") == self._broker:
             self._pop.look(request, answer)
         return code != RequestCode.QUERY_CONSUMER_OFFSET
@@ -290,6 +313,12 @@ class Answers:
                 extra={"broker": name, "archived": self._broker, "setting": "source.broker"},
             )
         return False
+
+    def _untold(self, code: int, error: TieredError) -> None:
+        if isinstance(error, Invalid):
+            self._bad(code, error)
+        else:
+            log.debug("the archive's cache was not told", extra={"code": code, "error": str(error)})
 
     def _bad(self, code: int, error: Invalid) -> None:
         self._metrics.gateway_bad_requests.labels(str(code)).inc()

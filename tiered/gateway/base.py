@@ -41,13 +41,20 @@ class Answering(Protocol):
     """What a session asks about frames of its connection. Called on the event loop: nothing here may block."""
 
     codes: frozenset[int]
-    """Request codes that ``wants`` or ``observe`` may care for; frames of every other code are not even parsed."""
+    """Request codes that any of these may care for; frames of every other code are not even parsed."""
 
     notices: frozenset[int]
     """Codes of the broker's own requests to its clients that ``notice`` is to see; none of others is parsed."""
 
     def wants(self, request: Command) -> bool:
-        """Whether the answer to this request is to be held until ``answer`` has looked at it."""
+        """Whether the answer to this request is to be looked at, by ``learn`` and ``passes``."""
+        ...
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """The broker has answered a wanted request, so it has judged who asks. Once for each answer, before ``passes``.
+
+        ``request.body`` is complete, or empty if it was too long; ``answer.body`` holds its first ``PEEK_BYTES`` at most.
+        """
         ...
 
     def passes(self, request: Command, answer: Command) -> bool:
@@ -75,7 +82,10 @@ class Answering(Protocol):
         ...
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
-        """A request of ``codes`` went to the broker (its body complete). Changes nothing."""
+        """A request of ``codes`` goes to the broker (its body complete). Changes nothing.
+
+        Nobody has judged yet who sends it: what others would feel must not be learnt here. See ``learn``.
+        """
         ...
 
     def closed(self, connection: ConnectionInfo) -> None:

@@ -43,6 +43,9 @@ class RouteAnswers:
         """Every route and cluster request."""
         return True
 
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """Nothing to learn."""
+
     def passes(self, request: Command, answer: Command) -> bool:
         """Errors, and answers without a body."""
         return answer.code != 0 or not len(answer.body)

@@ -54,13 +54,15 @@ class Pending:
         return len(self._by_opaque)
 
     def remember(self, request: Command, size: int) -> None:
-        """Wait for the answer to ``request``, whose header has ``size`` bytes; a request with the same opaque is forgotten.
+        """Wait for the answer to ``request``, of which ``size`` bytes are kept.
 
-        Raises ``Refused`` when too many wait: an answer must not slip through because its request was forgotten early.
+        Raises ``Refused`` when too many wait: an answer must not slip through because its request was forgotten early. And
+        for an opaque that waits already: the answer to what a client may ask would be taken for one to what it may not.
         """
-        self.take(request.opaque)
-        if self._full(size):
+        if request.opaque in self._by_opaque or self._full(size):
             self._forget_old()
+            if request.opaque in self._by_opaque:
+                raise Refused("an opaque is used again before its answer came", found=request.opaque)
             if self._full(size):
                 raise Refused(
                     "too many requests without an answer on one connection",
@@ -126,9 +128,13 @@ class RequestJudge:
         request = request or decode_header(header, encoding)
         if request.is_response:
             return Fate.PASS
+        kept_bytes = body_bytes if body_bytes <= MAX_OBSERVED_BODY else 0
         if not request.is_oneway and self._answers.wants(request):
-            self._pending.remember(request, len(header))
-        if body_bytes > MAX_OBSERVED_BODY:
+            self._pending.remember(request, len(header) + kept_bytes)
+        if not body_bytes:  # nearly all of them
+            self._answers.observe(request, self._connection)
+            return Fate.PASS
+        if not kept_bytes:
             return Fate.PASS
         self._request = request
         return Fate.COPY
@@ -146,12 +152,27 @@ class RequestJudge:
 class AnswerJudge:
     """Broker → client: answers to remembered requests are held; while none is remembered no more than the code is read."""
 
-    __slots__ = ("_answer", "_answers", "_notices", "_on_held", "_pending", "_request", "_traffic")
+    __slots__ = (
+        "_answer",
+        "_answers",
+        "_connection",
+        "_notices",
+        "_on_held",
+        "_pending",
+        "_request",
+        "_traffic",
+    )
 
     def __init__(
-        self, answers: Answering, pending: Pending, traffic: Traffic, on_held: Callable[[Held], None]
+        self,
+        answers: Answering,
+        connection: ConnectionInfo,
+        pending: Pending,
+        traffic: Traffic,
+        on_held: Callable[[Held], None],
     ) -> None:
         self._answers = answers
+        self._connection = connection
         self._notices = answers.notices
         self._pending = pending
         self._traffic = traffic
@@ -176,8 +197,9 @@ class AnswerJudge:
         return Fate.PEEK
 
     def peek(self, first: memoryview) -> Fate:
-        """Whether the answer passes after all."""
+        """Whether the answer passes after all; what it vouches for is learnt."""
         self._answer.body = first
+        self._answers.learn(self._request, self._answer, self._connection)
         passes = self._answers.passes(self._request, self._answer)
         self._answer.body = b""  # the view would keep a whole chunk alive
         return Fate.PASS if passes else Fate.HOLD

@@ -32,7 +32,7 @@ from tiered.codec.protocol import (
     text,
 )
 from tiered.codec.remoting import Bytes, Command
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Invalid
 from tiered.gateway.archive import Asking
 from tiered.gateway.base import NewBody
 from tiered.gateway.offsets import Offsets
@@ -56,7 +56,8 @@ class _Reset:
     local: int  # where the broker puts the group
     target: int  # where the operator wants it
     until: float
-    committed: int = -1  # the last offset that the group has committed since
+    committed: int = -1  # the last position of the group that the broker has vouched for since
+    asked: Command | None = None  # the newest question for its position, asked after that
 
 
 class Resets:
@@ -159,24 +160,44 @@ class Resets:
     def position(self, request: Command, answer: Command) -> Command | None:
         """14: the target while the broker still names its own."""
         known = self._known(request.ext) if answer.code == ResponseCode.SUCCESS else None
-        if known is None or number(answer.ext, "offset") != known.local:
+        if known is None:
+            return None
+        offset = number(answer.ext, "offset")
+        if offset != known.local:
+            if known.asked is request or offset > known.committed:  # else it may be older than what is known
+                self._stands(request.ext, known, offset)
             return None
         self._metrics.cold_answers.labels("reset", "moved").inc()
         return changed(answer, answer.code, answer.remark, {"offset": known.target})
 
+    def asked(self, request: Command) -> None:
+        """14, on its way: its answer will be newer than what is known of the group's position now."""
+        if self._targets:
+            try:
+                known = self._known(request.ext)
+            except Invalid:
+                return  # the broker's to refuse
+            if known is not None:
+                known.asked = request
+
     def committed(self, fields: Mapping[str, str]) -> None:
-        """A group commits an offset: one that has gone back, and on from where the broker put it, has had its reset.
+        """The broker has taken a commit. One that it does not answer may come from anybody, and never gets here."""
+        if self._targets:
+            known = self._known(fields)
+            if known is not None:
+                self._stands(fields, known, number(fields, "commitOffset", default=-1))
+
+    def _stands(self, fields: Mapping[str, str], known: _Reset, offset: int) -> None:
+        """A group that has gone back, and on from where the broker put it, has had its reset.
 
         Until a consumer hears of the reset, it goes on to commit where it stood before.
         """
-        if self._targets:
-            known = self._known(fields)
-            offset = number(fields, "commitOffset", default=-1)
-            if known is None or offset <= known.local:
-                return
-            if offset < known.committed:
-                self._targets.pop(_key(fields), None)
-            known.committed = offset
+        if offset <= known.local:
+            return
+        if offset < known.committed:
+            self._targets.pop(_key(fields), None)
+        known.committed = offset
+        known.asked = None
 
     def _known(self, fields: Mapping[str, str]) -> _Reset | None:
         if not self._targets:

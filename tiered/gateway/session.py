@@ -155,7 +155,7 @@ class Session:
         self.client.other, self.upstream.other = self.upstream, self.client
         self._pending = Pending(shared.clock.monotonic)
         requests = RequestJudge(answers, info, self._pending, shared.traffic)
-        replies = AnswerJudge(answers, self._pending, shared.traffic, self._hold)
+        replies = AnswerJudge(answers, info, self._pending, shared.traffic, self._hold)
         most = shared.settings.max_frame_bytes
         self.client.walk = FrameWalk(requests, most)
         self.upstream.walk = FrameWalk(replies, most)

@@ -38,7 +38,7 @@ _QUEUE_OFFSET = slice(20, 28)
 _PHYSICAL_OFFSET = slice(28, 36)
 _PEEKED = _PHYSICAL_OFFSET.stop
 
-_LOOKED = frozenset(
+LOOKED = frozenset(
     {
         ResponseCode.SUCCESS,
         ResponseCode.PULL_NOT_FOUND,
@@ -84,7 +84,7 @@ class Triggers:
     def learn(self, request: Mapping[str, str], answer: Command) -> None:
         """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
         low = answer.ext.get("minOffset")
-        if low is None or answer.code not in _LOOKED or "offsetDelta" in answer.ext:
+        if low is None or answer.code not in LOOKED or "offsetDelta" in answer.ext:
             return
         self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
         if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
@@ -95,7 +95,7 @@ class Triggers:
 
     def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
         """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
-        if answer.code not in _LOOKED or "offsetDelta" in answer.ext:
+        if answer.code not in LOOKED or "offsetDelta" in answer.ext:
             return None
         offset = number(request, "queueOffset")
         level = self._archive.storage_level(text(request, "topic"))
