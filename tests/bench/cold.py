@@ -15,6 +15,7 @@ from unittest.mock import patch
 from tests.bench.run import generate, once
 from tests.kit.s3server import S3Server, versitygw
 from tiered.clock import SystemClock
+from tiered.daemon.memory import keep_freed_memory
 from tiered.fetch.base import ReaderId, RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus
@@ -96,6 +97,7 @@ class ColdArchive:
         with ExitStack() as stack:
             with patch.object(opening, "open_provider", watched):
                 store = MessageStore.open(self.settings(**fetch), SystemClock(), Metrics(), stack=stack)
+            keep_freed_memory()  # as a gateway does
             calm_collector()
             made[0].reset()
             made[0].seconds = seconds

@@ -209,7 +209,7 @@ class FrameWalk:
         return position + take
 
 
-def code_of(header: memoryview, encoding: int) -> int | None:
+def code_of(header: bytes | memoryview, encoding: int) -> int | None:
     """The code of a header without decoding it, when it is written the way Java writes it; ``None``: decode it."""
     if encoding == BINARY_HEADER:
         return int.from_bytes(header[:2], "big", signed=True) if len(header) >= 2 else None

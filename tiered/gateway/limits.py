@@ -20,6 +20,9 @@ ANSWERS_PER_CONNECTION = 16
 PENDING_PER_CONNECTION = 16_384
 """Requests of one connection whose answers are looked at; one more ends the connection."""
 
+OPAQUES_PER_CONNECTION = 65_536
+"""Requests of one connection without an answer whose opaques are tracked; one more ends the connection."""
+
 _SEND, _PULL, _POP, _OFFSET, _ROUTE, _LOOKUP = "send", "pull", "pop", "offset", "route", "lookup"
 KINDS: Mapping[int, str] = MappingProxyType(
     {

@@ -2,7 +2,7 @@
 
 Requests always go on as they came. Answers go on too, except those of remembered requests: they are held and handed over.
 Requests that the broker sends to a client, and the client's answers to those, have an opaque space of their own and pass; but
-some of those that want no answer are held too, to be handed on with another body.
+some of those that want no answer are held too, to be handed on with another body. Whose answer an answer is: ``opaques``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tiered.errors import Refused
 from tiered.gateway.base import Answering, ConnectionInfo
 from tiered.gateway.frames import Fate, code_of
 from tiered.gateway.limits import PENDING_PER_CONNECTION, Traffic
+from tiered.gateway.opaques import Opaques, envelope, gets_answer, is_response, shows_signature
 
 MAX_OBSERVED_BODY = 4 << 20
 """A heartbeat with thousands of subscriptions has some hundred KiB; a longer body passes unseen."""
@@ -43,9 +44,13 @@ class Held:
 
 
 class Pending:
-    """Requests whose answers are wanted, by opaque; oldest first, bounded in number and bytes."""
+    """Requests whose answers are wanted, by opaque; oldest first, bounded in number and bytes.
+
+    ``opaques``: those of all requests in flight that are known, wanted or not.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        self.opaques = Opaques()
         self._now = now
         self._by_opaque: dict[int, tuple[Command, float, int]] = {}
         self._bytes = 0
@@ -84,6 +89,7 @@ class Pending:
         """The connection is gone."""
         self._by_opaque.clear()
         self._bytes = 0
+        self.opaques.clear()
 
     def _full(self, size: int) -> bool:
         return len(self._by_opaque) >= PENDING_PER_CONNECTION or self._bytes + size > _PENDING_HEADER_BYTES
@@ -102,7 +108,7 @@ class Pending:
 class RequestJudge:
     """Client → broker: everything passes; requests of the watched codes are read, and remembered if their answer is wanted."""
 
-    __slots__ = ("_answers", "_connection", "_pending", "_request", "_traffic")
+    __slots__ = ("_answers", "_connection", "_opaques", "_pending", "_request", "_traffic")
 
     def __init__(
         self, answers: Answering, connection: ConnectionInfo, pending: Pending, traffic: Traffic
@@ -110,27 +116,53 @@ class RequestJudge:
         self._answers = answers
         self._connection = connection
         self._pending = pending
+        self._opaques = pending.opaques
         self._traffic = traffic
         self._request = Command(0)
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
-        """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read."""
-        code = code_of(header, encoding)
+        """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read.
+
+        And ``Refused`` for an opaque that waits for another request's answer.
+        """
+        data = bytes(header)
+        opaques = self._opaques
+        if opaques.strict or shows_signature(data, encoding):
+            opaques.strict = True
+            return self._strict(data, encoding, body_bytes)
+        code = code_of(data, encoding)
         request = None
         if code is None:
-            request = decode_header(header, encoding)
+            request = decode_header(data, encoding)
             code = request.code
         if request is not None and request.is_response:
             return Fate.PASS
         self._traffic.seen(code)
         if code not in self._answers.codes:
             return Fate.PASS
-        request = request or decode_header(header, encoding)
+        request = request or decode_header(data, encoding)
         if request.is_response:
             return Fate.PASS
+        if not request.is_oneway:
+            opaques.begin(request.opaque)
+        return self._watched(request, len(data), body_bytes)
+
+    def _strict(self, header: bytes, encoding: int, body_bytes: int) -> Fate:
+        """A frame of a client that signs: no request may pass for another one."""
+        code, opaque, flag = envelope(header, encoding)
+        if is_response(flag):
+            return Fate.PASS
+        self._traffic.seen(code)
+        if gets_answer(code, flag):
+            self._opaques.begin(opaque)
+        if code not in self._answers.codes:
+            return Fate.PASS
+        return self._watched(decode_header(header, encoding), len(header), body_bytes)
+
+    def _watched(self, request: Command, header_bytes: int, body_bytes: int) -> Fate:
         kept_bytes = body_bytes if body_bytes <= MAX_OBSERVED_BODY else 0
         if not request.is_oneway and self._answers.wants(request):
-            self._pending.remember(request, len(header) + kept_bytes)
+            self._pending.remember(request, header_bytes + kept_bytes)
         if not body_bytes:  # nearly all of them
             self._answers.observe(request, self._connection)
             return Fate.PASS
@@ -150,7 +182,7 @@ class RequestJudge:
 
 
 class AnswerJudge:
-    """Broker → client: answers to remembered requests are held; while none is remembered no more than the code is read."""
+    """Broker → client: answers to remembered requests are held; while no request is known no more than the code is read."""
 
     __slots__ = (
         "_answer",
@@ -158,6 +190,7 @@ class AnswerJudge:
         "_connection",
         "_notices",
         "_on_held",
+        "_opaques",
         "_pending",
         "_request",
         "_traffic",
@@ -175,6 +208,7 @@ class AnswerJudge:
         self._connection = connection
         self._notices = answers.notices
         self._pending = pending
+        self._opaques = pending.opaques
         self._traffic = traffic
         self._on_held = on_held
         self._request = self._answer = Command(0)
@@ -187,10 +221,13 @@ class AnswerJudge:
             if notice.is_oneway and not notice.is_response:
                 self._request = self._answer = notice
                 return Fate.HOLD
-        if not len(self._pending):
+        if not len(self._opaques):  # those of ``Pending`` are among them
             return Fate.PASS
         answer = decode_header(header, encoding)
-        request = self._pending.take(answer.opaque) if answer.is_response else None
+        if not answer.is_response:
+            return Fate.PASS
+        self._opaques.end(answer.opaque)
+        request = self._pending.take(answer.opaque)
         if request is None:
             return Fate.PASS
         self._request, self._answer = request, answer
