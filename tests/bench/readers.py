@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tiered.clock import SystemClock
+from tiered.daemon.memory import keep_freed_memory
 from tiered.fetch.base import ReaderId
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
@@ -83,6 +84,7 @@ def main(url: str, topic: str, readers: int, budget_bytes: int) -> int:
     """Read everything, print figures as JSON."""
     fetch = Fetch(budget_bytes=budget_bytes)
     settings = replace(Settings(), archive=Archive(url=url), fetch=fetch)
+    keep_freed_memory()  # as a gateway does
     with ExitStack() as stack:
         store = MessageStore.open(settings, SystemClock(), Metrics(), stack=stack)
         calm_collector()

@@ -116,7 +116,7 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
         ) from e
     if len(fetched.data) > MAX_MANIFEST_BYTES:
         raise Corrupt("a checkpoint manifest is too long", key=key, expected=MAX_MANIFEST_BYTES, found="more")
-    manifest = decode_manifest(fetched.data, key)
+    manifest = decode_manifest(bytes(fetched.data), key)
     if not key.endswith(f"checkpoint/{manifest.seq:020d}"):
         raise Corrupt("a checkpoint lies under another's key", key=key, expected=manifest.seq, found=key)
     return manifest
@@ -135,7 +135,7 @@ def read_checkpoint(provider: Provider, manifest: Manifest) -> Iterator[list[Pai
             raise Corrupt(
                 "a checkpoint's shard is not there", key=key, expected="a shard", found="nothing"
             ) from e
-        pairs = decode_shard(data, shard, key)
+        pairs = decode_shard(bytes(data), shard, key)
         if last is not None and pairs and pairs[0][0] <= last:
             raise Corrupt(
                 "a checkpoint's shards overlap", key=key, expected=f"> {last.hex()}", found=pairs[0][0].hex()

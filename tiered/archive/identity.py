@@ -90,7 +90,7 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
 def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     """The archive's identity, or ``NotFound``."""
     fetched = provider.get(keys.identity)
-    identity = decode_identity(fetched.data, keys.identity)
+    identity = decode_identity(bytes(fetched.data), keys.identity)
     if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):
         raise Refused(
             "a foreign archive lies at this place",

@@ -240,7 +240,7 @@ class ObjectReader:
                 "an object is shorter than its tables say",
                 key=key, position=wanted.start, expected=wanted.length, found=len(data),
             )  # fmt: skip
-        return data
+        return bytes(data)
 
     def _cached(self, key: str, what: str) -> Any:
         with self._lock:

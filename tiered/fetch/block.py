@@ -170,7 +170,7 @@ def check_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
 def _apart(stored: memoryview) -> memoryview:
     """A copy, so that a block does not hold the whole answer it came in (unless that is all there was in it). The interpreter
     lock is kept: getting it back from a busy reader takes longer than the copy."""
-    whole = isinstance(stored.obj, bytes) and len(stored.obj) == stored.nbytes
+    whole = memoryview(stored.obj).nbytes == stored.nbytes
     return stored if whole else memoryview(bytes(stored))
 
 

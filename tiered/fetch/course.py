@@ -22,8 +22,8 @@ from tiered.model import MessageQueue, RunId
 KNOWN_QUEUES, KNOWN_RUNS = 128, 32
 """Queues whose runs are remembered, and runs of each: a reader and the walk ahead of it are usually that near."""
 
-KNOWN_BLOCKS = 16 * 1024
-"""Blocks whose places are remembered, about 300 bytes each; a run with more than a sixteenth of that is not."""
+KNOWN_BLOCKS = 2048
+"""Blocks whose places are remembered, about 600 bytes each; a run with more than a sixteenth of that is not."""
 
 _RUNS = 16
 

@@ -31,13 +31,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Bytes of a range, the object's full length when the store told it, and the store's clock at the answer.
+    """Bytes of a range (not always ``bytes``), the object's full length when the store told it, and the store's clock at the
+    answer.
 
     ``refused``: tries that ended with ``Unavailable`` before this one, absorbed on the way (``Retrying``). Who governs how much
     it asks for must hear of them, though it got its bytes.
     """
 
-    data: bytes
+    data: Buffer
     object_length: int | None
     date_ms: int
     last_modified_ms: int | None = None

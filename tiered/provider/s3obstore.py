@@ -52,7 +52,7 @@ class ObstoreS3Provider(S3Provider):
         name = self._name(key)
         try:
             found = obstore.get(self._engine(), name, options={"range": (first, first + count)})
-            data = found.bytes().to_bytes()
+            data = memoryview(found.bytes())  # not copied: it has the buffer protocol
             meta = found.meta
         except GenericError as error:
             if _answered(str(error)):
