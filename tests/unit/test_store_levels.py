@@ -119,3 +119,19 @@ def test_the_store_decides_with_what_it_knows(tmp_path: Path) -> None:
         store.set_storage_level("Orders", "DISABLE")
         assert store.answers("Orders", 0, 2, behind) is False
         assert scene.get("Orders", 0, 2).records, "who asks the archive itself is answered"
+
+
+def test_all_levels_anew_or_none() -> None:
+    levels = StorageLevels("NOT_IN_DISK", ["Orders*=FORCE"])
+    with pytest.raises(Invalid, match="topic_storage_levels"):
+        levels.replace("DISABLE", ["Pay"])
+    assert (levels.level("Orders1"), levels.level("Pay")) == (FORCE, NOT_IN_DISK)
+    levels.replace("DISABLE", ["Pay=NOT_IN_MEM"])
+    assert (levels.level("Orders1"), levels.level("Pay")) == (DISABLE, NOT_IN_MEM)
+
+
+def test_levels_of_a_store_that_is_open(tmp_path: Path) -> None:
+    with cold(tmp_path) as scene:
+        scene.store.replace_storage_levels("FORCE", ["T=DISABLE"])
+        assert scene.store.storage_level("T") is DISABLE
+        assert scene.store.storage_level("U") is FORCE

@@ -10,7 +10,7 @@ import typer
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, flags
 from tiered.daemon import logs
 from tiered.daemon.checks import cautions, check, require
-from tiered.daemon.config import environment, load
+from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.gateway import run_gateway
 
 
@@ -29,7 +29,8 @@ def command(
 ) -> int:
     """Let consumers read old offsets: clients use the gateway as their name server and notice nothing.
 
-    Everything passes through untouched; what the broker has deleted is answered from the archive. SIGTERM or Ctrl-C ends it.
+    Everything passes through untouched; what the broker has deleted is answered from the archive. SIGTERM or Ctrl-C ends it;
+    SIGHUP has it read the storage levels again.
     """
     given = flags(None, archive, sets)
     if namesrv is not None:
@@ -41,4 +42,10 @@ def command(
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.gateway").warning(warning)
-    return run_gateway(loaded, env)
+
+    def again() -> Loaded:
+        found = load(config, env, given)
+        check(found)
+        return found
+
+    return run_gateway(loaded, env, again)

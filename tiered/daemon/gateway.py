@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -20,12 +20,13 @@ import uvloop
 
 from tiered.archive.writer import ensure_directory
 from tiered.clock import Clock, SystemClock
-from tiered.daemon.config import Loaded
+from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
 from tiered.daemon.memory import keep_freed_memory
 from tiered.daemon.notify import Notifier
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
+from tiered.errors import TieredError
 from tiered.gateway.answers import Answers
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.base import ConnectionInfo
@@ -45,18 +46,22 @@ log = logging.getLogger("tiered.gateway")
 WEB_PORT_FILE = "gateway-web-port"
 DIRECTORY = "gateway"
 SILENT_SECONDS = 30.0
+LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels"})
+"""Settings that a SIGHUP takes over."""
 
 
-def run_gateway(loaded: Loaded, env: Mapping[str, str]) -> int:
-    """Serve until a signal; the exit code."""
+def run_gateway(loaded: Loaded, env: Mapping[str, str], again: Callable[[], Loaded]) -> int:
+    """Serve until a signal; the exit code. ``again`` reads the settings anew, for SIGHUP."""
     keep_freed_memory()
     clock, stop = SystemClock(), threading.Event()
     with ExitStack() as stack:
         process = GatewayProcess(loaded.settings, clock, Metrics(), Notifier.from_environment(env))
-        stack.enter_context(Signals(stop, clock, on_first=process.stopping))
+        signals = stack.enter_context(
+            Signals(stop, clock, on_first=process.stopping, on_hangup=lambda: process.reload(again))
+        )
         process.open(stack)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(process.serve())
+            runner.run(process.serve(signals.rearm))
     return 0
 
 
@@ -104,8 +109,9 @@ class GatewayProcess:
         self._background(stack, "archive", Service("archive", self._archive.step, self._clock))
         self._web(stack)
 
-    async def serve(self) -> None:
-        """Bind, and serve until ``stopping`` is called."""
+    async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
+        """Bind, and serve until ``stopping`` is called. ``begun`` is called first, on the loop's thread."""
+        begun()
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             return
@@ -128,6 +134,21 @@ class GatewayProcess:
         self._stopped = True
         if self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
+
+    def reload(self, again: Callable[[], Loaded]) -> None:
+        """Take over what can change while it runs, the storage levels; said in the log, what cannot as well."""
+        try:
+            found = again().settings
+            before = {key: value for key, _, value in walk(self._settings)}
+            changed = [key for key, _, value in walk(found) if value != before[key] and key not in LIVE]
+            self._archive.set_levels(found.fetch)
+        except TieredError as error:
+            log.error("the settings were read again and are not taken over: %s", error)
+            return
+        levels = {"default": found.fetch.storage_level, "topics": list(found.fetch.topic_storage_levels)}
+        log.info("storage levels", extra=levels)
+        if changed:
+            log.warning("changed settings that wait for a restart", extra={"keys": changed})
 
     async def _http(self) -> HttpServer | None:
         """The read-only pages for people and tools."""

@@ -1,5 +1,7 @@
 """Signals: the first SIGTERM or SIGINT asks for a graceful stop, the second ends the process at once with code 130.
 
+SIGHUP, where somebody listens for it, asks to look at the settings again.
+
 The interpreter writes each signal's number into a socket and one small thread reads it. So no lock is taken inside a
 signal handler (an ``Event`` set there can deadlock with the thread that waits for it), and the second signal works even
 while the main thread is wedged inside a call.
@@ -26,7 +28,8 @@ _LOOK_SECONDS = 0.5
 class Signals:
     """Turns signals into ``stop``; ``install`` and ``restore`` must be called from the main thread.
 
-    ``on_first`` hears of the first signal by name; ``hard_exit`` replaces ``os._exit`` in tests.
+    ``on_first`` hears of the first signal by name, ``on_hangup`` of every SIGHUP, which is left alone without it; both are
+    called on the small thread. ``hard_exit`` replaces ``os._exit`` in tests.
     """
 
     def __init__(
@@ -35,11 +38,13 @@ class Signals:
         clock: Clock,
         *,
         on_first: Callable[[str], None] | None = None,
+        on_hangup: Callable[[], None] | None = None,
         hard_exit: Callable[[int], None] = os._exit,
     ) -> None:
         self.received = 0
         self._stop = stop
         self._on_first = on_first
+        self._on_hangup = on_hangup
         self._hard_exit = hard_exit
         self._service = Service("signals", self._step, clock)
         self._pair: tuple[socket.socket, socket.socket] | None = None
@@ -47,17 +52,23 @@ class Signals:
         self._old: dict[signal.Signals, object] = {}
 
     def install(self) -> None:
-        """Take over SIGTERM and SIGINT."""
+        """Take over SIGTERM and SIGINT, and SIGHUP if somebody listens for it."""
         reader, writer = socket.socketpair()
         reader.settimeout(_LOOK_SECONDS)
         writer.setblocking(False)
         self._pair = reader, writer
         self._old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, _nothing) for number in _SIGNALS}
+        taken = _SIGNALS if self._on_hangup is None else (*_SIGNALS, signal.SIGHUP)
+        self._old = {number: signal.signal(number, _nothing) for number in taken}
         self._service.start()
 
+    def rearm(self) -> None:
+        """Take the wake-up descriptor back from an event loop that was just started on the main thread: uvloop's takes it."""
+        if self._pair is not None:
+            signal.set_wakeup_fd(self._pair[1].fileno(), warn_on_full_buffer=False)
+
     def restore(self) -> None:
-        """Give both signals back and end the thread."""
+        """Give the signals back and end the thread."""
         if self._pair is None:
             return
         for number, old in self._old.items():
@@ -101,6 +112,8 @@ class Signals:
         for number in numbers:
             if number in _SIGNALS:
                 self.deliver(number)
+            elif number == signal.SIGHUP and self._on_hangup is not None:
+                self._on_hangup()
         return AGAIN
 
 

@@ -35,6 +35,7 @@ class LateArchive:
         self._opened: MessageStore | None = None
         self._stack = ExitStack()
         self._wait = FIRST_WAIT_SECONDS
+        self._settings = settings
         self._late = _Late(self, StorageLevels(settings.storage_level, settings.topic_storage_levels))
 
     @property
@@ -46,6 +47,13 @@ class LateArchive:
     def opened(self) -> MessageStore | None:
         """The store once it is open."""
         return self._opened
+
+    def set_levels(self, settings: Fetch) -> None:
+        """Storage levels from now on, of this store or of the one that will be opened. ``Invalid``: as before, then."""
+        self._late.levels.replace(settings.storage_level, settings.topic_storage_levels)
+        self._settings = settings
+        if self._opened is not None:
+            self._opened.replace_storage_levels(settings.storage_level, settings.topic_storage_levels)
 
     def step(self) -> Next:
         """Open it, or look whether it is still readable."""
@@ -79,6 +87,7 @@ class LateArchive:
             store = self._open_store(inner)
             self._stack.push(inner.pop_all())
         self._opened = store
+        self.set_levels(self._settings)  # they may have been changed since
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:
@@ -91,7 +100,7 @@ class _Late:
 
     def __init__(self, owner: LateArchive, levels: StorageLevels) -> None:
         self._owner = owner
-        self._levels = levels
+        self.levels = levels
 
     def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
         """Nothing to tell before there is a cache."""
@@ -101,7 +110,7 @@ class _Late:
     def storage_level(self, topic: str) -> StorageLevel:
         """Known from the settings before the store is."""
         store = self._owner.opened
-        return store.storage_level(topic) if store is not None else self._levels.level(topic)
+        return store.storage_level(topic) if store is not None else self.levels.level(topic)
 
     def __getattr__(self, name: str) -> Any:
         store = self._owner.opened

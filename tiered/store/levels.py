@@ -70,9 +70,16 @@ class StorageLevels:
     """The level of every topic: the first pattern (``*`` and ``?``) that fits decides, else the default. Thread-safe."""
 
     def __init__(self, default: str, topics: Sequence[str] = ()) -> None:
-        self._default = StorageLevel.parse(default)
         self._lock = threading.Lock()
-        self._patterns: tuple[tuple[str, StorageLevel], ...] = tuple(_parsed(entry) for entry in topics)
+        self._default = StorageLevel.DISABLE
+        self._patterns: tuple[tuple[str, StorageLevel], ...] = ()
+        self.replace(default, topics)
+
+    def replace(self, default: str, topics: Sequence[str] = ()) -> None:
+        """From now on these, and none of those before. ``Invalid``: as before, then."""
+        level, patterns = StorageLevel.parse(default), tuple(_parsed(entry) for entry in topics)
+        with self._lock:
+            self._default, self._patterns = level, patterns
 
     def level(self, topic: str) -> StorageLevel:
         """The level in force for a topic."""

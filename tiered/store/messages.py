@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from itertools import groupby
@@ -265,6 +265,10 @@ class MessageStore:
     def set_storage_level(self, topic_pattern: str, level: StorageLevel | str | None) -> None:
         """Set the level of topics from now on; ``None`` takes the pattern away, ``*`` is the default."""
         self._levels.set(topic_pattern, level)
+
+    def replace_storage_levels(self, default: str, topics: Sequence[str]) -> None:
+        """Set all levels anew, as ``fetch.storage_level`` and ``fetch.topic_storage_levels`` say them. ``Invalid``: none is."""
+        self._levels.replace(default, topics)
 
     def answers(self, topic: str, queue_id: int, offset: int, local: LocalQueue) -> bool:
         """Whether a read is the archive's to answer, given what the broker has; RocketMQ's own topics are the broker's.
