@@ -33,8 +33,14 @@ from tests.kit.s3server import S3Server
 TOPIC = "Cold"
 QUEUES = 4
 TAGS = "created,paid,shipped"
-CLEANER = {"cleanResourceInterval": 500, "deleteCommitLogFilesInterval": 1, "deleteFileBatchMax": 100}
-"""Broker settings that let its cleaner delete at once what it may delete; of two of them 4.9 knows nothing."""
+CLEANER = {
+    "cleanResourceInterval": 500,
+    "deleteCommitLogFilesInterval": 1,
+    "deleteFileBatchMax": 100,
+    "destroyMapedFileIntervalForcibly": 10_000,  # a file that somebody still reads stops all deletion for so long
+    "redeleteHangedFileInterval": 5_000,
+}
+"""Broker settings that let its cleaner delete at once what it may delete; of some of them 4.9 knows nothing."""
 
 
 @dataclass(frozen=True, slots=True)

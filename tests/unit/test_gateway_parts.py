@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -296,6 +296,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.away = True
         self.seen: list[int] = []
+        self.levels: tuple[str, ...] = ()
 
     @property
     def view(self) -> str:
@@ -311,6 +312,9 @@ class FakeStore:
 
     def storage_level(self, topic: str) -> StorageLevel:
         return StorageLevel.FORCE
+
+    def replace_storage_levels(self, default: str, topics: Sequence[str]) -> None:
+        self.levels = (default, *topics)
 
 
 def late(results: list[Callable[[], FakeStore]]) -> LateArchive:
@@ -343,6 +347,9 @@ def test_an_archive_that_cannot_be_opened_is_tried_again() -> None:
     archive.step()
     assert archive.opened is store
     assert archive.problem == "away"
+    assert store.levels == ("NOT_IN_DISK", "A=DISABLE")
+    archive.set_levels(Fetch(storage_level="NOT_IN_MEM"))
+    assert store.levels == ("NOT_IN_MEM",)
     store.away = False
     assert archive.step().wait_seconds == 5
     assert archive.problem is None
@@ -353,6 +360,18 @@ def test_an_archive_that_cannot_be_opened_is_tried_again() -> None:
     archive.close()
     with pytest.raises(Unavailable):
         _ = archive.store.view
+
+
+def test_levels_that_were_changed_before_the_archive_was_there() -> None:
+    store = FakeStore()
+    archive = late([lambda: store])
+    archive.set_levels(Fetch(storage_level="FORCE", topic_storage_levels=("B=DISABLE",)))
+    assert archive.store.storage_level("A") is StorageLevel.FORCE
+    assert archive.store.storage_level("B") is StorageLevel.DISABLE
+    with pytest.raises(Invalid):
+        archive.set_levels(Fetch(storage_level="NEVER"))
+    archive.step()
+    assert store.levels == ("FORCE", "B=DISABLE")
 
 
 # ---- floors
