@@ -198,7 +198,7 @@ class ReadAhead:
                     walk.stopped_by = coming
                     break
             key = self._objects.key_of(item)
-            blocks = course.known.blocks.find(run, item, table, max(cursor, run.start), key=key)
+            blocks = course.blocks(run, item, table, max(cursor, run.start), key=key)
             if not all(map(walk.visit, blocks)):
                 break
         walk.flush()

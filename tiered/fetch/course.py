@@ -68,6 +68,11 @@ class KnownBlocks:
         low = bisect_right(known, offset, key=_first_of) - 1
         return known[low:] if low > 0 else known
 
+    def forget(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._runs.clear()
+
 
 class KnownRuns:
     """Runs that were looked up lately: most reads go on where one has just ended. Thread-safe.
@@ -112,6 +117,7 @@ class KnownRuns:
         with self._lock:
             self._stretches.clear()
             self._state = None
+        self.blocks.forget()
 
 
 def _end_of(leg: Leg) -> int:
@@ -159,6 +165,12 @@ class Course:
         legs = tuple(found)
         self.known.learn(self.state, self.queue, self.generation, offset, legs)
         return legs
+
+    def blocks(
+        self, run: RunState, item: ObjectState, table: BlockTable, offset: int, *, key: str
+    ) -> Iterable[BlockRef]:
+        """Blocks of the live part of a run from the one that holds ``offset`` on: ``blocks_of``, remembered."""
+        return self.known.blocks.find(run, item, table, offset, key=key)
 
     def hole_after(self, offset: int) -> int:
         """Where the archive goes on when nothing begins at ``offset``: behind a hole, or ``offset`` itself."""

@@ -87,9 +87,7 @@ class Trip:
                     yield coming
                     table = coming.result()
             self.inside_run = True
-            for ref in self._course.known.blocks.find(
-                run, item, table, self.at, key=self._tools.objects.key_of(item)
-            ):
+            for ref in self._course.blocks(run, item, table, self.at, key=self._tools.objects.key_of(item)):
                 if self._enough():
                     return
                 yield from self._visit(ref, table)
@@ -160,7 +158,7 @@ class Trip:
         offsets = ref.end_offset - max(self.at, ref.first_offset)
         size = ref.raw_length * offsets // owned
         key = tools.objects.key_of(ref.item)
-        for following in self._course.known.blocks.find(ref.run, ref.item, table, ref.end_offset, key=key):
+        for following in self._course.blocks(ref.run, ref.item, table, ref.end_offset, key=key):
             stored += following.stored_length
             charge += following.stored_length + following.cost_bytes
             if (
