@@ -16,7 +16,7 @@ from tests.kit import cache
 from tests.kit.client import Outcome, Running
 from tests.kit.coldscene import TOPIC, ColdScene
 from tests.kit.consumerkinds import KINDS, Kind
-from tests.kit.delivery import compare
+from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
 
 pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.slow]
@@ -82,12 +82,7 @@ def seen(cold: ColdScene, gateway: Gateway) -> Seen:
     times = sorted(line["store_timestamp"] for line in lines)
     # The whole second in the first half that most messages are on either side of.
     time_ms = -(-times[len(times) // 4] // 1000) * 1000
-    begin: dict[int, int] = {}
-    for line in lines:
-        if line["store_timestamp"] >= time_ms:
-            queue, offset = line["queue_id"], line["queue_offset"]
-            begin[queue] = min(offset, begin.get(queue, offset))
-    return Seen(lines, time_ms, begin)
+    return Seen(lines, time_ms, first_from(lines, time_ms))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import cache, mqadmin
 from tests.kit.coldscene import TOPIC, ColdScene
-from tests.kit.delivery import compare
+from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
 from tests.kit.mqadmin import MqAdmin
 
@@ -33,10 +33,7 @@ def test_running_consumers_go_back_into_the_archive(
     client = cold.client(name_server=gateway.address)
     known = client.run("pull", topic=TOPIC, group=cold.group("times"), start="0", n=len(cold.sent)).lines()
     time_ms = sorted(line["store_timestamp"] for line in known)[len(known) // 2]
-    begin: dict[int, int] = {}
-    for line in known:
-        if line["store_timestamp"] >= time_ms:
-            begin[line["queue_id"]] = min(line["queue_offset"], begin.get(line["queue_id"], 1 << 62))
+    begin = first_from(known, time_ms)
     assert all(begin[queue] < low - 100 for queue, low in cold.minimum.items()), (begin, cold.minimum)
     ends = {queue: cold.broker.offsets(TOPIC, queue).stop for queue in begin}
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit import cache, mqadmin, remoting
 from tests.kit.coldscene import QUEUES, TOPIC, ColdScene
-from tests.kit.delivery import compare
+from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
 from tests.kit.mqadmin import MqAdmin
 
@@ -171,11 +171,7 @@ def times(cold: ColdScene, gateway: Gateway) -> tuple[int, dict[int, int]]:
     client = cold.client(name_server=gateway.address)
     lines = client.run("pull", topic=TOPIC, group=cold.group("times"), start="0", n=len(cold.sent)).lines()
     time_ms = sorted(line["store_timestamp"] for line in lines)[len(lines) // 2]
-    begin: dict[int, int] = {}
-    for line in lines:
-        if line["store_timestamp"] >= time_ms:
-            queue, offset = line["queue_id"], line["queue_offset"]
-            begin[queue] = min(offset, begin.get(queue, offset))
+    begin = first_from(lines, time_ms)
     assert all(begin[queue] < low - 500 for queue, low in cold.minimum.items())
     return time_ms, begin
 

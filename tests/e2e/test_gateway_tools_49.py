@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit import cache, mqadmin, remoting
 from tests.kit.coldscene import QUEUES, TOPIC, ColdScene
-from tests.kit.delivery import compare
+from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
 from tests.kit.mqadmin import MqAdmin
 
@@ -134,10 +134,7 @@ def time(cold_49: ColdScene, gateway: Gateway) -> tuple[int, dict[int, int]]:
     group = cold_49.group("times")
     lines = client.run("pull", topic=TOPIC, group=group, start="0", n=len(cold_49.sent)).lines()
     time_ms = sorted(line["store_timestamp"] for line in lines)[len(lines) // 3]
-    begin: dict[int, int] = {}
-    for line in lines:
-        if line["store_timestamp"] >= time_ms:
-            begin.setdefault(line["queue_id"], line["queue_offset"])
+    begin = first_from(lines, time_ms)
     assert all(begin[queue] < low for queue, low in cold_49.minimum.items())
     return time_ms, begin
 

@@ -22,6 +22,16 @@ FOR_THE_BROKER = "WAIT"
 """A property that tells the broker how to store the message; one of 4.9 does not keep it."""
 
 
+def first_from(lines: Iterable[Line], time_ms: int) -> dict[int, int]:
+    """Per queue id the first offset of what was stored at ``time_ms`` or later."""
+    begin: dict[int, int] = {}
+    for line in lines:
+        if line["store_timestamp"] >= time_ms:
+            queue, offset = line["queue_id"], line["queue_offset"]
+            begin[queue] = min(offset, begin.get(queue, offset))
+    return begin
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """The comparison. ``foreign``: handed out and never promised; ``repeated``: more often than once."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.delivery import compare
+from tests.kit.delivery import compare, first_from
 
 
 def line(offset: int, *, queue: int = 0, kind: str = "normal", **changes: Any) -> dict[str, Any]:
@@ -79,3 +79,9 @@ def test_what_nobody_sent_is_foreign() -> None:
 
 def test_calls_that_failed_promise_nothing() -> None:
     assert compare([*SENT, {**line(9), "kind": "unknown"}], SENT).exact
+
+
+def test_the_first_offsets_from_a_time_on() -> None:
+    stored = [(0, 4, 10), (0, 5, 20), (0, 3, 20), (1, 9, 19), (1, 10, 30), (2, 1, 5)]
+    lines = [{"queue_id": q, "queue_offset": o, "store_timestamp": t} for q, o, t in stored]
+    assert first_from(lines, 20) == {0: 3, 1: 10}
