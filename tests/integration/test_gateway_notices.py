@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway
+from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
 from tiered.codec.remoting import ONEWAY, Command, decode_command
 from tiered.errors import Unavailable
 from tiered.gateway.base import NewBody
@@ -67,4 +65,4 @@ def test_one_is_changed_kept_back_or_passed_and_all_else_flows(binary: bool) -> 
             assert len(running.answers.asked) == 0
             assert running.sessions == 1, "nobody is cut off for it"
 
-    asyncio.run(test())
+    on_loop(test())

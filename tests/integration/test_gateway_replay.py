@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.gatewaykit import Peer, ScriptedAnswers, frame, gateway
+from tests.kit.gatewaykit import Peer, ScriptedAnswers, frame, gateway, on_loop
 from tiered.codec.remoting import Command, decode_command
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
@@ -63,7 +63,7 @@ def test_a_whole_conversation(piece: int, looked_at: bool) -> None:
                 assert asked == decode_command(data[4:])
                 assert answer == decode_command(answers[data][4:])
 
-    asyncio.run(test())
+    on_loop(test())
 
 
 def test_answers_whose_request_was_not_recorded() -> None:
@@ -79,7 +79,7 @@ def test_answers_whose_request_was_not_recorded() -> None:
                 await client.send(frame(Command(11, decode_command(recorded[4:]).opaque)))
                 assert await client.receive() == recorded, name
 
-    asyncio.run(test())
+    on_loop(test())
 
 
 def test_one_way_offset_commit() -> None:
@@ -95,4 +95,4 @@ def test_one_way_offset_commit() -> None:
             assert len(session._pending) == 0
             assert looking.observed[0].ext["commitOffset"] == "1667"
 
-    asyncio.run(test())
+    on_loop(test())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
 
-from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway
+from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
 from tiered.codec.remoting import Command, decode_command
 
 SIGNED = {"AccessKey": "own-01", "Signature": "c2lnbmVk"}
@@ -36,7 +35,7 @@ def test_a_second_use_of_an_opaque_cuts_the_connection_and_says_why(caplog: pyte
             assert (await other.command()).opaque == 7
 
     with caplog.at_level(logging.WARNING, "tiered.gateway"):
-        asyncio.run(test())
+        on_loop(test())
     assert "an opaque is used again before its answer came" in caplog.text
 
 
@@ -55,4 +54,4 @@ def test_signed_requests_and_their_answers_pass(binary: bool) -> None:
             assert [(await client.command()).opaque for _ in range(100)] == list(range(100))
             assert running.cut("bad_frame") == 0
 
-    asyncio.run(test())
+    on_loop(test())

@@ -15,6 +15,7 @@ from tests.kit.gatewaykit import (
     cluster_body,
     frame,
     gateway,
+    on_loop,
 )
 from tests.kit.ports import BLOCK, free_block
 from tiered.codec.remoting import Command, decode_command
@@ -43,7 +44,7 @@ async def silent(peer: Peer, data: bytes) -> None:
 
 def run(test: object) -> None:
     """Run the coroutine of a test."""
-    asyncio.run(test)  # type: ignore[arg-type]
+    on_loop(test)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway
+from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
 from tiered.codec.remoting import Command, decode_command
 from tiered.gateway.base import PEEK_BYTES
 
@@ -39,4 +39,4 @@ def test_what_passes_by_its_whole_body_comes_byte_for_byte(known: bool) -> None:
             assert len(answers.asked) == (0 if known else 20)
             assert running.held("passed") == len(answers.asked)
 
-    asyncio.run(asyncio.wait_for(test(), 30))
+    on_loop(asyncio.wait_for(test(), 30))

@@ -13,10 +13,11 @@ from typing import Any
 from tests.kit.fakearchive import FakeArchive, record
 from tiered.clock import ManualClock
 from tiered.codec.remoting import RESPONSE, Command, decode_command
-from tiered.errors import TieredError
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.answers import Answers
 from tiered.gateway.base import PEEK_BYTES, ConnectionInfo, NewBody
 from tiered.metrics import Metrics
+from tiered.model import MessageQueue
 from tiered.settings import Settings
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
@@ -51,21 +52,33 @@ class Desk:
             source=replace(defaults.source, broker=BROKER, exclude_topics=("Excluded*",)),
             gateway=replace(defaults.gateway, read_timeout_ms=read_timeout_ms, **options),  # type: ignore[arg-type]
         )
-        self.floor: int | None = None
+        self.begin: int | None = None
+        self.queue_end: int | None = None
         self.answers = Answers(
             self.archive,
             settings,
             self.metrics,
             self.clock,
             self.pool,
-            floor=self._floor,
+            floor=self,
             memory_bytes=10_000,
             again_seconds=again_seconds,
         )
         self.connection = ConnectionInfo(1, "10.0.0.9:50000", "10.0.0.1:10911", BROKER)
 
-    async def _floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
-        return self.floor
+    async def floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
+        """Where the broker says that it begins."""
+        return self.begin
+
+    async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:
+        """Where the broker's queue ends by now."""
+        if self.queue_end is None:
+            raise Unavailable("the broker is away")
+        return self.queue_end
+
+    async def has(self, connection: ConnectionInfo, physical_offset: int) -> bool:
+        """Whether it has a record."""
+        return self.begin is not None and physical_offset >= self.begin
 
     def close(self) -> None:
         """End the pool."""

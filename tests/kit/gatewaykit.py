@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import uvloop
 
 from tiered.clock import SystemClock
 from tiered.codec.remoting import Command, decode_command, encode_command
@@ -21,6 +23,12 @@ SECONDS = 10.0
 """A loaded machine is no reason to fail; nothing here waits this long when all is well."""
 
 Handler = Callable[["Peer", bytes], Awaitable[None]]
+
+
+def on_loop(test: Coroutine[None, None, None]) -> None:
+    """Run a test's coroutine on a loop as the product's."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test)
 
 
 def frame(command: Command) -> bytes:

@@ -20,6 +20,7 @@ from tiered.gateway.archive import CALM_SECONDS
 from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.floor import KEEP_SECONDS, Floors
 from tiered.gateway.gaps import lacks
+from tiered.model import MessageQueue
 
 
 def bodies(*offsets: int) -> bytes:
@@ -105,10 +106,10 @@ def test_what_the_archive_has_before_the_gap_is_served_and_the_rest_waits(desk: 
 def test_complete_answers_and_others_pass_without_the_archive(desk: Desk) -> None:
     whole = found("T", 0, range(40, 72), 0, 200)
     assert desk.ask(pull(offset=40), whole) is whole
-    gap = answered(0, "FOUND", 65, 0, 200, body=bodies(40, 60))
-    assert desk.ask(pull(offset=40, subscription="a"), gap) is gap
+    assert desk.ask(pull(offset=40, subscription="a"), whole) is whole
     far = answered(0, "FOUND", 2_000_065, 0, 3_000_000, body=bodies(2_000_000, 2_000_060))
     assert desk.ask(pull(offset=2_000_000), far) is far
+    assert desk.ask(pull(offset=2_000_000, subscription="a"), far) is far
     assert desk.archive.asked == []
 
 
@@ -121,7 +122,7 @@ class TestDoubt:
     """Readers with a filter, near the minimum."""
 
     def doubted(self, desk: Desk) -> tuple[Command, Command]:
-        desk.floor = 1 << 20
+        desk.begin = 1 << 20
         return pull(offset=41, subscription="a"), found("T", 0, range(60, 61), 0, 200)
 
     def test_while_the_archive_is_away_it_waits_until_the_broker_has_been_calm(self, desk: Desk) -> None:
@@ -132,7 +133,7 @@ class TestDoubt:
         assert desk.ask(request, answer) == RETRY
         desk.clock.advance(1)
         assert desk.ask(request, answer) is answer  # hot traffic flows
-        desk.floor = 2 << 20  # the broker deletes
+        desk.begin = 2 << 20  # the broker deletes
         assert desk.ask(request, answer) == RETRY
 
     def test_looks_made_while_the_archive_answers_count(self, desk: Desk) -> None:
@@ -144,25 +145,147 @@ class TestDoubt:
 
     def test_a_broker_that_does_not_say_where_it_begins_is_never_calm(self, desk: Desk) -> None:
         request, answer = self.doubted(desk)
-        desk.archive.error, desk.floor = Unavailable("away"), None
+        desk.archive.error, desk.begin = Unavailable("away"), None
         for _ in range(3):
             assert desk.ask(request, answer) == RETRY
             desk.clock.advance(CALM_SECONDS)
 
     def test_queues_not_archived_and_readers_at_the_tail_flow(self, desk: Desk) -> None:
-        desk.floor, desk.archive.error = 1 << 20, Unavailable("away")
+        desk.begin, desk.archive.error = 1 << 20, Unavailable("away")
         other = found("Other", 0, range(60, 61), 0, 200)
         desk.ask(pull("Other", offset=41, subscription="a"), other)  # has what is known looked at
         assert desk.ask(pull("Other", offset=41, subscription="a"), other) is other
         tail = found("T", 0, range(180, 181), 0, 200)
         assert desk.ask(pull(offset=160, subscription="a"), tail) is tail
         assert desk.ask(pull(offset=100, subscription="a"), tail) == RETRY
+        desk.archive.error = None
+        assert desk.ask(pull(offset=160, subscription="a"), tail) is tail
+
+    def test_what_the_broker_deletes_before_it_is_archived_is_waited_for(self, desk: Desk) -> None:
+        tail, request = found("T", 0, range(180, 181), 0, 200), pull(offset=160, subscription="a")
+        desk.archive.progress, desk.begin = 150_000, 150_001
+        assert desk.ask(request, tail) == RETRY
+        desk.clock.advance(CALM_SECONDS)
+        assert desk.ask(request, tail) is tail  # whoever archives may be dead
+        desk.begin = 170_000
+        assert desk.ask(request, tail) == RETRY
+        desk.archive.fill("T", 0, 0, 190, properties={171: {"TAGS": "a"}})
+        assert offsets_of(desk.ask(request, tail)) == [171]
+        desk.archive.fill("T", 0, 0, 150)
+        desk.archive.progress = 170_000
+        assert desk.ask(request, tail) is tail
 
     def test_a_filter_that_the_archive_followed_half_way_goes_on_from_there(self, desk: Desk) -> None:
         request, _ = self.doubted(desk)
         desk.archive.examine = 5
         made = desk.ask(request, answered(20, "NO_MATCHED_MESSAGE", 120, 0, 200))
         assert fields(made)["nextBeginOffset"] == "46"
+
+
+class TestFilteredGaps:
+    """What is left out between and behind the records of an answer, to a reader with a filter."""
+
+    TAKEN = (40, 43, 47, 58, 60, 61, 64)
+
+    @pytest.fixture
+    def desk(self) -> Iterator[Desk]:
+        made = Desk()
+        made.archive.fill("T", 0, 0, 150, properties={o: {"TAGS": "a"} for o in self.TAKEN})
+        made.begin = 1 << 20
+        yield made
+        made.close()
+
+    @pytest.mark.parametrize(
+        "has",
+        [(40, 43, 60, 61, 64), (40, 43, 47), (40, 43, 47, 58, 60, 61)],
+        ids=["between", "behind", "one"],
+    )
+    def test_they_come_from_the_archive(self, desk: Desk, has: tuple[int, ...]) -> None:
+        answer = answered(0, "FOUND", 65, 0, 200, body=bodies(*has))
+        made = desk.ask(pull(offset=40, subscription="a"), answer)
+        assert offsets_of(made) == list(self.TAKEN)
+        desk.archive.error = Unavailable("away")
+        assert desk.ask(pull(offset=40, subscription="a"), answer) == RETRY
+        desk.begin = 0  # the broker has deleted nothing at all
+        assert desk.ask(pull(offset=40, subscription="a"), answer) is answer
+
+    def test_an_answer_that_has_all_of_them_passes(self, desk: Desk) -> None:
+        answer = answered(0, "FOUND", 65, 0, 200, body=bodies(*self.TAKEN))
+        assert desk.ask(pull(offset=40, subscription="a"), answer) is answer
+        more = answered(0, "FOUND", 65, 0, 200, body=bodies(*self.TAKEN[:3], 50, *self.TAKEN[3:]))
+        assert desk.ask(pull(offset=40, subscription="a"), more) is more  # another tag of the same hash
+        assert desk.count("pull", "passed") == 2
+
+    def test_one_that_goes_further_than_the_archive_is_answered_up_to_there(self, desk: Desk) -> None:
+        desk.archive.fill("T", 0, 0, 59, properties={o: {"TAGS": "a"} for o in self.TAKEN if o < 59})
+        answer = answered(0, "FOUND", 65, 0, 200, body=bodies(*self.TAKEN))
+        made = desk.ask(pull(offset=40, subscription="a"), answer)
+        assert offsets_of(made) == [40, 43, 47, 58]
+        assert fields(made)["nextBeginOffset"] == "59"
+
+
+def test_an_archive_that_went_on_since_the_answer_is_no_queue_that_began_anew(desk: Desk) -> None:
+    """The broker's end is asked for again: the answer's own may be older than what the archive has by now."""
+    cold, gone = pull(offset=7), answered(21, "OFFSET_TOO_SMALL", 100, 100, 148)
+    assert desk.ask(cold, gone) == RETRY  # the broker does not say
+    desk.queue_end = 149
+    assert desk.ask(cold, gone) == RETRY  # really shorter
+    desk.queue_end = 150
+    made = desk.ask(cold, gone)
+    assert offsets_of(made)[0] == 7
+    assert fields(made)["maxOffset"] == "150"
+
+
+def test_the_same_for_a_reader_with_a_filter(desk: Desk) -> None:
+    desk.archive.fill("T", 0, 0, 150, properties={o: {"TAGS": "a"} for o in (40, 50, 60)})
+    desk.begin = 1 << 20
+    doubted, request = found("T", 0, range(60, 61), 0, 148), pull(offset=41, subscription="a")
+    assert desk.ask(request, doubted) == RETRY
+    desk.queue_end = 150
+    assert offsets_of(desk.ask(request, doubted)) == [50, 60]
+    desk.queue_end = 149
+    assert desk.ask(request, doubted) is doubted
+
+
+def test_the_brokers_end_is_asked_for() -> None:
+    async def ask(address: str, request: Command, seconds: float) -> Command:
+        assert (address, request.code, request.ext) == ("b:1", 30, {"topic": "T", "queueId": "3"})
+        return answers.pop()
+
+    answers = [Command(1), Command(0, ext={"offset": "12"})]
+    floors, connection, queue = (
+        Floors(ask, ManualClock()),
+        ConnectionInfo(1, "c:1", "b:1"),
+        MessageQueue("T", 3),
+    )
+    assert asyncio.run(floors.end(connection, queue)) == 12
+    with pytest.raises(Unavailable):
+        asyncio.run(floors.end(connection, queue))
+
+
+def test_a_record_that_is_still_there_says_that_all_behind_it_are() -> None:
+    async def test() -> None:
+        clock, asked = ManualClock(), [0]
+        here, begin, none = Command(0, body=record("T", 0, 3)), Command(0, body=record("T", 0, 7)), Command(1)
+        answers = [here, begin, none]
+
+        async def ask(address: str, request: Command, seconds: float) -> Command:
+            assert (request.code, request.ext) == (33, {"offset": "3000"})
+            asked[0] += 1
+            await asyncio.sleep(0)
+            return answers[0]
+
+        floors = Floors(ask, clock)
+        connection = ConnectionInfo(1, "c:1", "b:1")
+        assert await asyncio.gather(*(floors.has(connection, 3000) for _ in range(3))) == [True] * 3
+        assert asked == [1]
+        for _ in range(2):
+            clock.advance(1.0)
+            answers.pop(0)
+            assert not await floors.has(connection, 3000)
+        assert asked == [3]
+
+    asyncio.run(test())
 
 
 def test_a_fresh_floor_is_asked_for_after_the_question() -> None:

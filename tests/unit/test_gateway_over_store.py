@@ -126,5 +126,5 @@ def test_a_queue_over_before_the_archive_began_passes_when_the_log_is_archived(
     assert desk.ask(pull("Over", 0, 0), answer) == RETRY
     desk.clock.advance(5)
     scene.fresh()
-    desk.floor = decode_message(scene.broker.sent[-1][1]).physical_offset
+    desk.begin = decode_message(scene.broker.sent[-1][1]).physical_offset
     assert desk.ask(pull("Over", 0, 0), answer) is answer

@@ -195,9 +195,9 @@ def test_a_gap_beyond_the_end_of_the_archive_waits_for_it(desk: Desk) -> None:
 def test_a_filtered_gap_near_the_minimum_is_looked_at(desk: Desk) -> None:
     desk.archive.fill("T", 0, 0, 150, properties={o: {"TAGS": "a"} for o in range(0, 150, 10)})
     answer = found("T", 0, range(60, 61), 0, 200)
-    desk.floor = 0
+    desk.begin = 0
     assert desk.ask(pull(offset=41, subscription="a"), answer) is answer  # the broker has deleted nothing yet
-    desk.floor = 1 << 30
+    desk.begin = 1 << 30
     made = desk.ask(pull(offset=41, subscription="a"), answer)
     assert offsets_of(made)[:2] == [50, 60]  # 50 was being deleted
     same = found("T", 0, range(50, 51), 0, 200)
@@ -284,16 +284,16 @@ class TestHoles:
 
     def test_on_a_quiet_broker_the_begin_of_its_log_is_asked_for(self, desk: Desk) -> None:
         desk.archive.progress = 5000
-        desk.floor = 4000
+        desk.begin = 4000
         assert desk.ask(pull(offset=160), too_small(180, 180)) == RETRY  # too early: it may be an old answer
         desk.clock.advance(4)
-        desk.floor = 5001
+        desk.begin = 5001
         assert desk.ask(pull(offset=160), too_small(180, 180)) == RETRY
         desk.archive.progress = 5001
         assert isinstance(desk.ask(pull(offset=160), too_small(180, 180)), Command)
 
     def test_a_minimum_that_moves_on_holds_nobody_up(self, desk: Desk) -> None:
-        desk.floor = 10
+        desk.begin = 10
         offset, low = 160, 170
         for _ in range(12):
             made = desk.ask(pull(offset=offset), too_small(low, 1000))
@@ -307,13 +307,13 @@ class TestHoles:
     def test_a_queue_that_was_never_archived_passes_once_that_is_sure(self, desk: Desk) -> None:
         answer = too_small(180, 180)
         assert desk.ask(pull("Old", offset=3), answer) == RETRY
-        desk.floor = 10
+        desk.begin = 10
         assert desk.ask(pull("Old", offset=3), answer) == RETRY
         desk.clock.advance(4)
         assert desk.ask(pull("Old", offset=3), answer) is answer
 
     def test_what_was_archived_after_the_look_is_served(self, desk: Desk) -> None:
-        desk.floor = 10
+        desk.begin = 10
         assert desk.ask(pull(offset=160), too_small(180, 180)) == RETRY
         desk.clock.advance(4)
         asked = desk.archive.get_message_async

@@ -20,6 +20,7 @@ import uvloop
 
 from tiered.archive.writer import ensure_directory
 from tiered.clock import Clock, SystemClock
+from tiered.codec.remoting import Command
 from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
 from tiered.daemon.memory import keep_freed_memory
@@ -29,7 +30,6 @@ from tiered.daemon.web import Pages, WebServer
 from tiered.errors import TieredError
 from tiered.gateway.answers import Answers
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.floor import Floors
 from tiered.gateway.http import HttpServer
 from tiered.gateway.httpanswers import Pages as ArchivePages
@@ -101,11 +101,9 @@ class GatewayProcess:
         self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
         stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(self._archive.close)
-        answers = Answers(
-            self._archive.store, settings, self._metrics, self._clock, self._pool, floor=self._floor
-        )
+        floors = Floors(self._ask, self._clock)
+        answers = Answers(self._archive.store, settings, self._metrics, self._clock, self._pool, floor=floors)
         self._app = GatewayApp(settings.gateway, self._clock, self._metrics, answers, self._state)
-        self._floors = Floors(self._app.brokers.ask, self._clock)
         self._background(stack, "archive", Service("archive", self._archive.step, self._clock))
         self._web(stack)
 
@@ -167,8 +165,8 @@ class GatewayProcess:
             self._notifier.watchdog()
             await asyncio.sleep(1.0)
 
-    async def _floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
-        return await self._floors.floor(connection, fresh=fresh)
+    async def _ask(self, address: str, request: Command, seconds: float) -> Command:
+        return await self._app.brokers.ask(address, request, seconds)
 
     def _background(self, stack: ExitStack, name: str, service: Service) -> None:
         service.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -16,6 +16,7 @@ from tiered.fetch.base import ReaderId, RowFilter
 from tiered.gateway.base import ConnectionInfo
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, QueueOffset
 from tiered.store import StorageLevel
+from tiered.store.answer import queue_of
 from tiered.store.follower import View
 
 T = TypeVar("T")
@@ -35,11 +36,19 @@ CALM_SECONDS = 30.0
 """A broker's own minimums are right when its commitlog has begun at one place for this long: it corrects them every ten
 seconds, in the same job that deletes files."""
 
+FAR_BYTES = 16 << 30
+"""A broker does not come so far in the seconds for which an answer about its begin is kept: it deletes at most ten files of
+1 GiB a second."""
+
 
 class AsksFloor(Protocol):
     """Where a connection's broker begins; see ``Floors``."""
 
-    def __call__(self, connection: ConnectionInfo, *, fresh: bool = False) -> Awaitable[int | None]: ...
+    async def floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None: ...
+
+    async def has(self, connection: ConnectionInfo, physical_offset: int) -> bool: ...
+
+    async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int: ...
 
 
 class Archive(Protocol):
@@ -210,7 +219,7 @@ class Coverage:
             waiting = self._waiting[queue] = _Waiting(minimum, now)
         if waiting.evidence is None and self._floor is not None and now - waiting.since >= FLOOR_SECONDS:
             try:
-                waiting.evidence = await self._floor(connection)
+                waiting.evidence = await self._floor.floor(connection)
             except TieredError:
                 return None
         if waiting.evidence is None or waiting.evidence > self._progress():
@@ -218,8 +227,28 @@ class Coverage:
         return waiting.minimum
 
     async def intact(self, connection: ConnectionInfo) -> bool:
-        """Whether the broker has deleted nothing of its commitlog yet, as it says itself."""
-        return await self._begin(connection, fresh=False) == 0
+        """Whether the broker, asked after this call, has deleted nothing of its commitlog yet."""
+        if self._floor is None or await self._begin(connection, fresh=False) != 0:
+            return False
+        try:
+            return await self._floor.has(connection, 0)
+        except TieredError:
+            return False
+
+    async def has_the_rest(self, connection: ConnectionInfo, queue: MessageQueue, offset: int) -> bool:
+        """Whether the broker, asked after this call, has deleted nothing of ``queue`` from ``offset`` on, because all of that
+        lies behind what is archived and the broker has deleted nothing there."""
+        try:
+            progress = self._progress()  # first: the queue may go on meanwhile
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+            if self._floor is None or progress < 0 or known is None or offset < known.max_offset:
+                return False
+            floor = await self._begin(connection, fresh=False)
+            if floor is not None and progress - floor >= FAR_BYTES:
+                return True
+            return await self._floor.has(connection, progress)
+        except TieredError:
+            return False
 
     async def calm(self, connection: ConnectionInfo) -> bool:
         """Whether the broker has deleted nothing lately, so that what it has just answered left out nothing but what a filter
@@ -229,12 +258,16 @@ class Coverage:
             return False
         return self._clock.monotonic() - self._begins[connection.broker_address][1] >= CALM_SECONDS
 
+    async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
+        """Where the broker's queue ends now; ``None``: nobody can be asked. ``Unavailable`` if the broker does not say."""
+        return None if self._floor is None else await self._floor.end(connection, queue)
+
     async def _begin(self, connection: ConnectionInfo, *, fresh: bool) -> int | None:
         """Where the broker's commitlog begins; ``None``: it does not say."""
         if self._floor is None:
             return None
         try:
-            floor = await self._floor(connection, fresh=fresh)
+            floor = await self._floor.floor(connection, fresh=fresh)
         except TieredError:
             return None
         known = self._begins.get(connection.broker_address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from tiered.codec.message import decode_message
@@ -18,17 +19,28 @@ def lacks(body: Bytes, offset: int, following: int) -> bool:
 
     ``body`` holds whole stored records, in order. What is no record is the broker's own business: nothing is said of it.
     """
+    expected, end = offset, 0
+    for at, begin, end, flags in _records(body):
+        if at > expected:
+            return True
+        expected = at + (_inner(body[begin:end]) if flags & _INNER_BATCH else 1)
+    return end == len(body) and expected < following
+
+
+def queue_offsets(body: Bytes) -> set[int]:
+    """Queue offsets of the records in ``body``, up to what is no record."""
+    return {at for at, *_ in _records(body)}
+
+
+def _records(body: Bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Of each record the queue offset, begin and end in ``body``, and the sysFlag; up to what is no record."""
     position, size = 0, len(body)
-    expected = offset
     while position + _HEAD.size <= size:
         length, at, _, flags = _HEAD.unpack_from(body, position)
         if not _HEAD.size <= length <= size - position:
-            return False
-        if at > expected:
-            return True
-        expected = at + (_inner(body[position : position + length]) if flags & _INNER_BATCH else 1)
+            return
+        yield at, position, position + length, flags
         position += length
-    return position == size and expected < following
 
 
 def _inner(record: Bytes) -> int:

@@ -8,7 +8,8 @@ the end, topics of level ``DISABLE``, static topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cachetools import LRUCache
 
@@ -18,6 +19,7 @@ from tiered.codec.protocol import (
     PullRequest,
     PullStatus,
     ResponseCode,
+    number,
 )
 from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -25,9 +27,10 @@ from tiered.fetch.base import RowFilter
 from tiered.gateway.archive import Archive, Asking, Coverage
 from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.filters import Filters
+from tiered.gateway.gaps import queue_offsets
 from tiered.gateway.observe import Clients
 from tiered.gateway.reply import changed, refused, reply
-from tiered.gateway.trigger import Triggers, Why, gap_end
+from tiered.gateway.trigger import Triggers, Why
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.settings import KIB, Gateway
@@ -84,6 +87,10 @@ class Pulls:
     async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """The client's answer; ``None``: the broker's. Raises what must make the client wait."""
         why = self._triggers.why(request.ext, answer)
+        if why is Why.TAIL:
+            queue = MessageQueue(request.ext["topic"], number(request.ext, "queueId"))
+            sure = await self._coverage.has_the_rest(connection, queue, number(request.ext, "queueOffset"))
+            why = None if sure else Why.DOUBT
         if why is None or (why is Why.DOUBT and await self._coverage.intact(connection)):
             return None
         try:
@@ -102,6 +109,7 @@ class Pulls:
                     result = await self._read(pull, bounds, wanted, connection)
                     if result.status in _NOTHING:
                         return self._lost(pull, bounds, end, result.status, answer)
+            bounds = await self._bounds_now(pull, bounds, result, connection)
             return self._instead(why, pull, bounds, result, answer)
         except Invalid as error:
             return self._refused(answer, error) if why is Why.SKIP else self._count("passed", None)
@@ -158,6 +166,15 @@ class Pulls:
         queue = MessageQueue(pull.topic, pull.queue_id)
         return await self._coverage.passed(connection, queue, pull.offset, bounds.min_offset)
 
+    async def _bounds_now(
+        self, pull: PullRequest, bounds: PullBounds, result: GetMessageResult, connection: ConnectionInfo
+    ) -> PullBounds:
+        """The bounds, asked for again if the archive's queue goes beyond them: both have gone on since the answer."""
+        if not result.max_offset > bounds.max_offset >= 0:
+            return bounds
+        end = await self._coverage.end(connection, MessageQueue(pull.topic, pull.queue_id))
+        return bounds if end is None else replace(bounds, max_offset=end)
+
     def _lost(
         self, pull: PullRequest, bounds: PullBounds, end: int, status: GetMessageStatus, answer: Command
     ) -> Command | None:
@@ -174,7 +191,7 @@ class Pulls:
         status = result.status
         if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
             return self._served(why, pull, bounds, result, answer)
-        if why is not Why.SKIP and not (why is Why.GAP and status in _AT_END):
+        if why is not Why.SKIP and not (why in (Why.GAP, Why.DOUBT) and status in _AT_END):
             return self._count("passed", None)
         if status is GetMessageStatus.OFFSET_TOO_SMALL:
             if bounds.min_offset <= result.min_offset:
@@ -210,10 +227,8 @@ class Pulls:
                 broker_end=bounds.max_offset,
             )
         records, following = self._cut(result, pull)
-        if why in (Why.GAP, Why.DOUBT):
-            end = gap_end(answer, pull.offset)
-            if (result.queue_offsets[0] if records else following) >= end:
-                return self._count("passed", None)
+        if why in (Why.GAP, Why.DOUBT) and _has_all(answer, result.queue_offsets[: len(records)], following):
+            return self._count("passed", None)
         if following <= pull.offset:
             raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
         low = min(result.min_offset, bounds.min_offset) if bounds.min_offset >= 0 else result.min_offset
@@ -276,3 +291,12 @@ class Pulls:
     def _count(self, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels("pull", outcome).inc()
         return made
+
+
+def _has_all(answer: Command, offsets: Sequence[int], following: int) -> bool:
+    """Whether the broker's answer has what the archive's has, ``offsets`` up to ``following``, as far as it goes itself."""
+    end = number(answer.ext, "nextBeginOffset")
+    if following < end:
+        return False
+    here = queue_offsets(answer.body) if answer.code == ResponseCode.SUCCESS else set()
+    return here.issuperset(offset for offset in offsets if offset < end)

@@ -31,9 +31,6 @@ MEMORY_RATIO = 0.4
 FOLLOW_SECONDS = 1.0
 """The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
 
-STALE_SECONDS = 3.0
-"""What is known of the archive's end says nothing of a reader at the tail when it is older than this."""
-
 _QUEUE_OFFSET = slice(20, 28)
 _PHYSICAL_OFFSET = slice(28, 36)
 _PEEKED = _PHYSICAL_OFFSET.stop
@@ -54,7 +51,8 @@ class Why(Enum):
 
     SKIP = "skip"  # passed on, the answer would lose messages
     GAP = "gap"  # records are missing before, between or behind those in it, though the reader wants all
-    DOUBT = "doubt"  # it looks as if the filter took none, but a deletion under way looks the same
+    DOUBT = "doubt"  # it looks as if the filter left some out, but a deletion under way looks the same
+    TAIL = "tail"  # the same of what is not archived yet, as far as is known; so a deletion is unlikely
     PREFER = "prefer"  # the topic's storage level puts the archive first
 
 
@@ -79,7 +77,7 @@ class Triggers:
         self._clock = clock
         self._memory_bytes = memory_bytes
         self._log_end = 0
-        self._followed = -2 * STALE_SECONDS
+        self._followed = -2 * FOLLOW_SECONDS
 
     def learn(self, request: Mapping[str, str], answer: Command) -> None:
         """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
@@ -110,7 +108,7 @@ class Triggers:
             return Why.SKIP
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             return None
-        following = gap_end(answer, offset)
+        following = number(answer.ext, "nextBeginOffset")
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
             return Why.SKIP if jumped else None
@@ -128,60 +126,60 @@ class Triggers:
         first = _number(answer, _QUEUE_OFFSET)
         if first > offset:
             return self._why_gap(request, answer, offset, first)
-        if self._may_lack(request, answer, offset):
-            return Why.GAP
+        lacking = self._why_lacking(request, answer, offset)
+        if lacking is not None:
+            return lacking
         if level is StorageLevel.NOT_IN_MEM:
             behind = self._log_end - _number(answer, _PHYSICAL_OFFSET)
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return self._preferred(request, offset)
         return None
 
-    def _may_lack(self, request: Mapping[str, str], answer: Command, offset: int) -> bool:
+    def _why_lacking(self, request: Mapping[str, str], answer: Command, offset: int) -> Why | None:
         """Whether records are missing behind the first one; while only the first bytes are here, whether that can be.
 
         A broker reads the records of an answer one by one. When the file they lie in is deleted meanwhile it leaves out
         the rest of that file, goes on in the next one, and counts what it left out as read (``getMessage`` of its store:
-        ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering, in every second answer they get;
-        theirs are not looked at.
+        ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering.
         """
         following = number(answer.ext, "nextBeginOffset")
         if following <= offset + 1 or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
-            return False
-        if len(answer.body) > PEEK_BYTES:  # all of it
-            return lacks(answer.body, offset, following) and self._takes_all(request)
-        return self._takes_all(request)
-
-    def _takes_all(self, request: Mapping[str, str]) -> bool:
-        return self._filters.take_all(PullRequest.parse(request))
+            return None
+        if len(answer.body) <= PEEK_BYTES:
+            return Why.DOUBT  # until all of it is here
+        return self._why_missing(request, offset) if lacks(answer.body, offset, following) else None
 
     def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
         if end <= offset or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
             return None
-        found = answer.code == ResponseCode.SUCCESS
-        if found and self._takes_all(request):
-            return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
-        return None if self._at_tail(_queue(request), offset) else Why.DOUBT
+        if answer.code == ResponseCode.SUCCESS:
+            return self._why_missing(request, offset)
+        return self._why_doubt(_queue(request), offset)
 
-    def _at_tail(self, queue: MessageQueue, offset: int) -> bool:
-        """Whether what begins at ``offset`` is too new to be archived, so to be deleted; or its queue was never archived."""
+    def _why_missing(self, request: Mapping[str, str], offset: int) -> Why | None:
+        """An answer with records does not have all from ``offset`` on."""
+        if self._filters.take_all(PullRequest.parse(request)):
+            return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
+        return self._why_doubt(_queue(request), offset)
+
+    def _why_doubt(self, queue: MessageQueue, offset: int) -> Why | None:
+        """Nothing of a queue that is not archived: nobody has what its broker deletes."""
         try:
             known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
         except TieredError:
-            return False
-        if known is not None and offset < known.max_offset:
-            return False
-        age = self._follow_aside()
-        return known is None or age <= STALE_SECONDS
+            return Why.DOUBT
+        if known is None:
+            self._follow_aside()
+            return None
+        return Why.DOUBT if offset < known.max_offset else Why.TAIL
 
-    def _follow_aside(self) -> float:
-        """Have the log looked at beside the traffic, if it is time; the age in seconds of the last look before this one."""
+    def _follow_aside(self) -> None:
+        """Have the log looked at beside the traffic, if it is time."""
         now = self._clock.monotonic()
-        age = now - self._followed
-        if age >= FOLLOW_SECONDS:
+        if now - self._followed >= FOLLOW_SECONDS:
             self._followed = now
             self._asking.aside(self._archive.follow)
-        return age
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
         """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""
@@ -197,16 +195,6 @@ class Triggers:
         except TieredError:
             return True
         return known is not None and offset < known.max_offset
-
-
-def gap_end(answer: Command, offset: int) -> int:
-    """Queue offset of the first record of an answer to a pull at ``offset``, if some are missing before it; or else where
-    the answer tells the client to go on."""
-    if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
-        first = _number(answer, _QUEUE_OFFSET)
-        if first > offset:
-            return first
-    return number(answer.ext, "nextBeginOffset")
 
 
 def _queue(request: Mapping[str, str]) -> MessageQueue:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from tiered.codec.remoting import RESPONSE, Command, FrameReader, decode_command, encode_command
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -90,8 +91,8 @@ class _Asking(asyncio.Protocol):
         self._reader = FrameReader(max_frame_bytes)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.writelines(encode_command(self._request))
+        # No test of its class: the transports of other loops than asyncio's own have classes of their own.
+        cast(asyncio.WriteTransport, transport).writelines(encode_command(self._request))
 
     def data_received(self, data: bytes) -> None:
         if self.answer.done():
