@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.spark
 
-.PHONY: help install lock
+.PHONY: help install install-spark lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,10 +20,20 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-lock: ## resolve the dependencies anew into requirements.lock
+# PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
+install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
+
+$(SPARK_STAMP): $(STAMP) requirements-spark.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-binary pyspark --require-hashes \
+	  -r requirements-spark.lock
+	touch $@
+
+lock: ## resolve the dependencies anew into requirements.lock and requirements-spark.lock
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --only-binary :all: --python-version 3.11 \
 	  --extra dev --extra s3fs pyproject.toml requirements-build.in -o requirements.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer test lint types imports unit test-install bench soak config model
@@ -38,16 +49,16 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
 	$(BIN)/python -m tests.kit.demo_consumer
 
-test: install lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
+test: install install-spark lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
 
 lint: install ## ruff: style and banned calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install ## mypy --strict
-	$(BIN)/mypy tiered
+types: install install-spark ## mypy --strict
+	$(BIN)/mypy
 
-imports: install ## import-linter: the floors of the house
+imports: install install-spark ## import-linter: the floors of the house
 	$(BIN)/lint-imports
 
 unit: install ## all tests that can run here, with coverage

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit import cache, readonly
+from tests.kit import cache, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 
 INSTALLED = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
-GIVEN: Mapping[str, Callable[[], str | None]] = {"readonly": readonly.missing}
+GIVEN: Mapping[str, Callable[[], str | None]] = {"readonly": readonly.missing, "spark": pysparks.missing}
 """Tiers that the machine has or has not: why it has not."""
 TIERS = (*INSTALLED, *GIVEN)
+_SPARK = Path(__file__).parent / "spark"
 _NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
 _FAILED = pytest.StashKey[dict[str, str]]()
 
@@ -37,6 +39,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FAILED] = {}
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Workers(config), "tiers-workers")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules that import PySpark cannot even be collected without it: named as *not run*, where that is allowed."""
+    if collection_path.parent != _SPARK or not collection_path.name.startswith("test_"):
+        return None
+    why = pysparks.missing()
+    if why is None or _all_required():
+        return None
+    count = collection_path.read_text().count("\ndef test_") + collection_path.read_text().count(
+        "    def test_"
+    )
+    before = config.stash[_NOT_RUN].get("spark", (0, ""))[0]
+    config.stash[_NOT_RUN]["spark"] = (before + count, why)
+    return True
 
 
 def _tiers(item: pytest.Item) -> list[str]:
@@ -125,7 +142,7 @@ class _Workers:
         class ByServer(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
                 module = nodeid.partition("::")[0]
-                return module if module.split("/")[-2:-1] in (["integration"], ["e2e"]) else nodeid
+                return module if module.split("/")[-2:-1] in (["integration"], ["e2e"], ["spark"]) else nodeid
 
         return ByServer(config, log)
 

@@ -17,7 +17,7 @@ from tiered.archive.statekeys import HEAD
 from tiered.clock import ManualClock
 from tiered.codec.commit import COMMIT_FOOTER_BYTES, encode_commit
 from tiered.dispatch.planner import progress_edit
-from tiered.errors import Corrupt, Refused, Unavailable
+from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 
 
@@ -282,3 +282,51 @@ def test_a_commit_under_anothers_key_is_corrupt(store: Counting, clock: ManualCl
     stranger = LogReader(store, KEYS, ArchiveIdentity(b"z" * 16, "DefaultCluster", "broker-a", 0))
     with pytest.raises(Corrupt, match="another's key"):
         stranger.read(1)
+
+
+# ---- the past
+
+
+@pytest.mark.parametrize("checkpoint_at", [None, 3])
+def test_the_fold_as_it_was(store: Counting, clock: ManualClock, checkpoint_at: int | None) -> None:
+    log = history(store, clock, 0)
+    folds = [pairs(log.store)]
+    for seq in range(1, 7):
+        more(log, 1)
+        folds.append(pairs(log.store))
+        if seq == checkpoint_at:
+            checkpoint(log, 1)
+    for seq, wanted in enumerate(folds):
+        fresh = MemoryStore()
+        head = log.reader.fold_until(fresh, seq)
+        assert head.seq == seq
+        assert pairs(fresh) == wanted
+    for seq in (7, 1 << 40):
+        with pytest.raises(NotFound, match="commits 0 to 6"):
+            log.reader.fold_until(MemoryStore(), seq)
+
+
+def test_a_past_whose_commits_are_gone_is_named(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 3)
+    checkpoint(log, 1)
+    more(log, 2)
+    store.delete(KEYS.commit(1))
+    assert log.reader.fold_until(MemoryStore(), 4).seq == 4
+    with pytest.raises(NotFound, match=r"commits 1 to 2.*a later commit"):
+        log.reader.fold_until(MemoryStore(), 2)
+
+
+def test_the_commit_of_a_time(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 0)
+    times = [store.head(KEYS.commit(0)).last_modified_ms]
+    for _ in range(5):
+        clock.advance(10.0)
+        more(log, 1)
+        times.append(times[-1] + 10_000)
+    head = log.reader.fold(MemoryStore())
+    assert head is not None
+    for seq, time_ms in enumerate(times):
+        assert log.reader.commit_at(head, time_ms) == seq
+        assert log.reader.commit_at(head, time_ms + 9_999) == seq
+    with pytest.raises(NotFound, match=f"{times[0]} ms since 1970 or later"):
+        log.reader.commit_at(head, times[0] - 1)

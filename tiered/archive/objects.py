@@ -200,23 +200,26 @@ class ObjectReader:
             raise Corrupt(
                 "a block range lies outside its run", key=key, expected=run.first_block, found=first_block
             )
-        if first_block + count > len(table):
-            raise Corrupt(
-                "the block table is too short", key=key, expected=first_block + count, found=len(table)
-            )
         rows_before = int(table["rows"][run.first_block : first_block].sum())
-        result: list[BlockSlice] = []
         first_row = run.first_row + rows_before
-        for start, end in _coalesced(table, first_block, first_block + count):
+        result: list[BlockSlice] = []
+        for b, block in enumerate(self.block_bytes(item, first_block, first_block + count), first_block):
+            rows = int(table["rows"][b])
+            result.append(BlockSlice(int(table["first_queue_offset"][b]), rows, first_row, block))
+            first_row += rows
+        return result
+
+    def block_bytes(self, item: ObjectState, first_block: int, end_block: int) -> list[bytes]:
+        """Consecutive blocks of an object, of whatever runs, decompressed; neighbours come in one request."""
+        key, table = self.key_of(item), self.block_table(item)
+        if not 0 <= first_block <= end_block <= len(table):
+            raise Corrupt("the block table is too short", key=key, expected=end_block, found=len(table))
+        result: list[bytes] = []
+        for start, end in _coalesced(table, first_block, end_block):
             begin = int(table["position"][start])
-            last = end - 1
-            stop = int(table["position"][last]) + int(table["stored_length"][last])
+            stop = int(table["position"][end - 1]) + int(table["stored_length"][end - 1])
             data = memoryview(self._fetch(key, ByteRange(begin, stop)))
-            for b in range(start, end):
-                block = _decode_block(data, table[b], begin, key)
-                rows = int(table["rows"][b])
-                result.append(BlockSlice(int(table["first_queue_offset"][b]), rows, first_row, block))
-                first_row += rows
+            result.extend(_decode_block(data, table[b], begin, key) for b in range(start, end))
         return result
 
     def _columns_reader(self, item: ObjectState) -> ColumnsReader:

@@ -33,11 +33,20 @@ def open_archive(
     *,
     cache_bytes: int,
     progress: Callable[[int], None] | None = None,
+    until: int | None = None,
+    until_ms: int | None = None,
 ) -> ReadArchive:
-    """Fold the log into ``store`` and return the snapshot. ``NotFound`` names the archives that are there instead."""
+    """Fold the log into ``store`` and return the snapshot. ``NotFound`` names the archives that are there instead.
+
+    ``until`` (a commit) or ``until_ms`` (a time of the store): the state as it was then; ``NotFound`` names what is valid.
+    """
     identity = find_identity(provider, keys)
     reader = LogReader(provider, keys, identity)
-    reader.fold(store, progress)
+    head = reader.fold(store, progress)
+    if until_ms is not None and head is not None:
+        until = reader.commit_at(head, until_ms)
+    if until is not None:
+        reader.fold_until(store, until)
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)
     return ReadArchive(identity, keys, ArchiveState(store), objects, reader)
 

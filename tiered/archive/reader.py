@@ -93,6 +93,45 @@ class LogReader:
             self._load_newest(store)
         raise AssertionError("unreachable")
 
+    def fold_until(self, store: MetadataStore, seq: int) -> Head:
+        """The fold as it was after commit ``seq``. ``NotFound`` names the commits there are."""
+        last = self.fold(store)
+        if last is None or not last.floor <= seq <= last.seq:
+            valid = "none" if last is None else f"commits {last.floor} to {last.seq}"
+            raise NotFound(
+                "the archive has no such commit", commit=seq, expected=valid, hint="choose one of these"
+            )
+        if seq == last.seq:
+            return last
+        store.clear()
+        newest = newest_checkpoint(self.provider, self.keys, below=seq)
+        start = -1 if newest is None else load_checkpoint(self.provider, newest, store).seq
+        reached = self._follow_once(store, start, None, seq)
+        head = ArchiveState(store).head()
+        if head is None or reached != seq:
+            raise NotFound(
+                "a commit is gone that the state at this one is made from",
+                commit=reached + 1, expected=f"commits {reached + 1} to {seq}", hint="choose a later commit",
+            )  # fmt: skip
+        return head
+
+    def commit_at(self, head: Head, time_ms: int) -> int:
+        """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""
+        low, high = head.floor, head.seq
+        first = self.provider.head(self.keys.commit(low)).last_modified_ms
+        if first > time_ms:
+            raise NotFound(
+                "the archive had no commit at this time",
+                time_ms=time_ms, expected=f"{first} ms since 1970 or later", hint="choose a later time",
+            )  # fmt: skip
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.provider.head(self.keys.commit(middle)).last_modified_ms <= time_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def _check_cache(self, store: MetadataStore) -> None:
         """Keep the cached fold only if archive id and commit id at its position agree with the bucket."""
         head = ArchiveState(store).head()
@@ -137,9 +176,15 @@ class LogReader:
                 store.clear()
                 self._load_newest(store)
 
-    def _follow_once(self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None) -> int:
+    def _follow_once(
+        self,
+        store: MetadataStore,
+        seq: int,
+        progress: Callable[[int], None] | None,
+        until: int | None = None,
+    ) -> int:
         pending: list[Changes] = []
-        while (found := self.read(seq + 1)) is not None:
+        while seq != until and (found := self.read(seq + 1)) is not None:
             pending.append(apply(Overlay(store, pending), found.commit))
             seq += 1
             if progress is not None:

@@ -71,7 +71,7 @@ def property_columns(
     """The property-made columns of every record of ``batch``. Any bytes are accepted; malformed entries do
     not count.
     """
-    entries = _Entries.parse(batch)
+    entries = PropertyEntries.parse(batch)
     rows = len(batch)
     tag, tags = _values(entries, entries.last(b"TAGS", rows))
     hashes = java_hashes(tags).astype(np.int64)
@@ -83,7 +83,7 @@ def property_columns(
 
 
 @dataclass(frozen=True, slots=True)
-class _Entries:
+class PropertyEntries:
     """Every well-formed property of a batch: positions in ``blob`` (names and values) and the row it belongs
     to.
     """
@@ -95,7 +95,7 @@ class _Entries:
     value_end: IntArray
 
     @classmethod
-    def parse(cls, batch: MessageBatch) -> _Entries:
+    def parse(cls, batch: MessageBatch) -> PropertyEntries:
         """Every entry of every area. What brokers write has a plain shape, name and value in turn: nothing to sort out."""
         blob, area_ends = _areas(batch)
         data = np.frombuffer(blob, np.uint8)
@@ -170,7 +170,7 @@ def _areas(batch: MessageBatch) -> tuple[memoryview, IntArray]:
     return memoryview(blob), area_ends
 
 
-def _values(entries: _Entries, entry_of_row: IntArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+def _values(entries: PropertyEntries, entry_of_row: IntArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     """(value number per row, distinct values), 0 and b"" for rows that have none."""
     index = np.zeros(len(entry_of_row), np.int32)
     having = np.flatnonzero(entry_of_row >= 0)
@@ -186,7 +186,7 @@ def _decimal(value: bytes) -> int | None:
 
 
 def _put_delivery_times(
-    tags_code: npt.NDArray[np.int64], batch: MessageBatch, entries: _Entries, levels_ms: Sequence[int]
+    tags_code: npt.NDArray[np.int64], batch: MessageBatch, entries: PropertyEntries, levels_ms: Sequence[int]
 ) -> None:
     """Replace the tags code of delayed messages that still wait by their time of delivery, in ms."""
     if SCHEDULE_TOPIC not in batch.topics:
@@ -208,7 +208,7 @@ def _delay_ms(level: int | None, levels_ms: Sequence[int]) -> int:
     return levels_ms[min(level, len(levels_ms)) - 1]
 
 
-def _queue_offsets(batch: MessageBatch, entries: _Entries) -> npt.NDArray[np.int32]:
+def _queue_offsets(batch: MessageBatch, entries: PropertyEntries) -> npt.NDArray[np.int32]:
     flags = batch.headers["sys_flag"]
     owned = np.ones(len(batch), np.int32)
     inner = (flags & SYS_INNER_BATCH) != 0
@@ -222,7 +222,9 @@ def _queue_offsets(batch: MessageBatch, entries: _Entries) -> npt.NDArray[np.int
     return owned
 
 
-def _keys(batch: MessageBatch, entries: _Entries) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+def _keys(
+    batch: MessageBatch, entries: PropertyEntries
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
     """(row, hash) of every UNIQ_KEY and of every space-separated entry of KEYS."""
     unique = entries.last(b"UNIQ_KEY", len(batch))
     unique = unique[unique >= 0]
@@ -239,7 +241,7 @@ def _keys(batch: MessageBatch, entries: _Entries) -> tuple[npt.NDArray[np.int64]
 
 def _hashes(
     batch: MessageBatch,
-    entries: _Entries,
+    entries: PropertyEntries,
     starts: IntArray,
     lengths: IntArray,
     topic: npt.NDArray[np.integer],
@@ -268,7 +270,7 @@ def _hashes(
 
 
 def _split_at_spaces(
-    entries: _Entries, starts: IntArray, ends: IntArray, rows: IntArray
+    entries: PropertyEntries, starts: IntArray, ends: IntArray, rows: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Cut ascending, disjoint ranges at every space, empty pieces dropped."""
     spaces = np.flatnonzero(np.frombuffer(entries.blob, np.uint8) == 0x20)

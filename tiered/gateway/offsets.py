@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tiered.codec.protocol import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
 from tiered.codec.remoting import Command
-from tiered.errors import Unavailable
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.archive import Archive, Asking
 from tiered.gateway.observe import Minimums
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType
+from tiered.store.answer import queue_of
 
 
 class Offsets:
@@ -30,10 +31,20 @@ class Offsets:
     async def minimum(self, request: Command, answer: Command) -> Command | None:
         """31: the smaller of both minimums."""
         queue, local = QueueRequest.parse(request.ext), number(answer.ext, "offset")
-        archived = await self._asking.call(lambda: self._archive.min_offset(queue.topic, queue.queue_id))
+        archived = self._known_minimum(queue)
+        if archived is None:
+            archived = await self._asking.call(lambda: self._archive.min_offset(queue.topic, queue.queue_id))
         if archived is None or not archived < local:
             return self._count("min_offset", None)
         return self._count("min_offset", changed(answer, answer.code, answer.remark, {"offset": archived}))
+
+    def _known_minimum(self, queue: QueueRequest) -> int | None:
+        """The archive's minimum as it is known, without a turn in the pool: it moves by retention only."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return None
+        return None if known is None else known.min_offset
 
     async def earliest(self, request: Command, answer: Command) -> Command | None:
         """32: the earlier of both times; −1 is a broker that has nothing."""

@@ -1,7 +1,6 @@
 """What a topic's name means: RocketMQ's own topics, and the topics an operator leaves out of the archive.
 
-System topics are archived (a restored broker needs them) and hidden from readers by default. The list follows RocketMQ's
-``TopicValidator`` and ``MessageStoreTopicFilter``; ``%RETRY%`` and ``%DLQ%`` topics are the users' own.
+System topics are archived (a restored broker needs them) and hidden from readers by default.
 """
 
 from __future__ import annotations
@@ -10,25 +9,9 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase, translate
 
+from tiered.codec.systemtopics import is_system_topic
 from tiered.errors import Invalid
 from tiered.model import OFF_QUEUE_TOPIC
-
-SYSTEM_TOPICS = frozenset(
-    {
-        OFF_QUEUE_TOPIC,
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
-SYSTEM_PREFIXES = ("rmq_sys_",)
 
 _LOSSES = (
     ("SCHEDULE_TOPIC_XXXX", "delayed messages not yet delivered"),
@@ -60,14 +43,14 @@ class TopicPolicy:
                     "source.exclude_topics holds an empty pattern", hint="remove it, or name a topic"
                 )
         self.patterns = tuple(exclude)
-        self._names = SYSTEM_TOPICS | {name for name in (cluster, broker) if name}
+        self._cluster, self._broker = cluster, broker
         self._excluded = re.compile("|".join(f"(?:{translate(p)})" for p in self.patterns))
         self._cache: dict[str, bool] = {}
         self._cache_size = cache_size
 
     def is_system(self, topic: str) -> bool:
         """True for RocketMQ's own topics, the archive's off-queue topic, and the topics named as broker and cluster."""
-        return not topic or topic in self._names or topic.startswith(SYSTEM_PREFIXES)
+        return is_system_topic(topic, cluster=self._cluster, broker=self._broker)
 
     def is_excluded(self, topic: str) -> bool:
         """True if the operator leaves this topic out of the archive."""

@@ -1,0 +1,12 @@
+"""The archive as a PySpark data source: ``spark.dataSource.register(TieredDataSource)``, then
+``spark.read.format("rocketmq_tiered")``.
+
+Owns: options, planning, pushed filters, and how records become Arrow batches. Reads through ``tiered.archive`` and what lies
+below it; needs no daemon, no broker and no local state, on the driver as on the executors.
+"""
+
+from __future__ import annotations
+
+from tiered_spark.datasource import TieredDataSource, register
+
+__all__ = ["TieredDataSource", "register"]

@@ -1,0 +1,92 @@
+"""Arrow arrays made of whole buffers: nothing here runs once per message, but where a message is not what most are."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+
+_HEX = np.frombuffer(b"".join(b"%02X" % n for n in range(256)), np.uint8).reshape(256, 2)
+
+
+def cut(data: bytes | memoryview, starts: Ints, lengths: Ints) -> pa.Array:
+    """Binary values ``data[start : start + length]``, in ascending order of their places, without overlap.
+
+    One array over all of ``data`` is made, in which every second value is wanted, and Arrow takes those.
+    """
+    if not len(starts):
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * len(starts), np.int32)
+    edges[0::2] = starts
+    edges[1::2] = starts + lengths
+    offsets = pa.py_buffer(edges)
+    whole = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, offsets, pa.py_buffer(data)])
+    return whole.take(pa.array(np.arange(0, len(edges) - 1, 2)))
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Binary values as strings; what is not UTF-8 has its wrong bytes replaced, as ``tiered read`` shows it."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()]
+        return pa.array(decoded, pa.string())
+
+
+def picked(values: pa.Array, rows: Ints) -> pa.Array:
+    """``values[row]``, null where the row is negative."""
+    return values.take(pa.array(rows, mask=rows < 0))
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    """One string, for every row."""
+    return pa.repeat(pa.scalar(text, pa.string()), rows)
+
+
+def chosen(texts: Sequence[str | None], index: npt.NDArray[Any]) -> pa.Array:
+    """``texts[index]``."""
+    return pa.array(texts, pa.string()).take(pa.array(index))
+
+
+def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Times in ms as timestamps, or as they are for an integer type."""
+    if pa.types.is_timestamp(kind):
+        return pa.array(values.astype(np.int64) * 1000).cast(kind)
+    return pa.array(values.astype(np.int64)).cast(kind)
+
+
+def hosts(packed: npt.NDArray[Any]) -> list[str]:
+    """``ip:port`` of each distinct host: rows of 8 or 20 bytes."""
+    found = []
+    for row in packed.tolist():
+        raw = bytes(row)
+        port = int.from_bytes(raw[-4:], "big", signed=True)
+        address = ipaddress.ip_address(raw[:-4])
+        found.append(f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}")
+    return found
+
+
+def hexadecimal(matrix: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of bytes as upper-case hexadecimal strings."""
+    rows, width = matrix.shape
+    digits = np.ascontiguousarray(_HEX[matrix].reshape(rows, 2 * width))
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(2 * width)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+
+
+def words(texts: pa.Array) -> pa.Array:
+    """Lists of the words of each string, divided by blanks, empty ones dropped; an empty list for null."""
+    parts = pc.split_pattern(pc.fill_null(texts, ""), " ")
+    lengths = parts.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    flat = parts.flatten()
+    good = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
+    row = np.repeat(np.arange(len(texts)), lengths)[good]
+    offsets = np.searchsorted(row, np.arange(len(texts) + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat.filter(pa.array(good)))

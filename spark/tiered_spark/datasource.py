@@ -1,0 +1,136 @@
+"""The data source that Spark calls: its schema, its reader, its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from tiered.errors import Invalid
+from tiered_spark.columns import check_schema, message_schema, parse_columns
+from tiered_spark.options import Options, parse_options
+from tiered_spark.plain import plain, plainly
+from tiered_spark.plan import Counts, ScanPartition, partitions, wanted_runs
+from tiered_spark.pushdown import Wanted, narrow
+from tiered_spark.scan import read_partition
+from tiered_spark.snapshot import open_snapshots
+from tiered_spark.stream import MessageStreamReader
+from tiered_spark.tables import METADATA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``rocketmq_tiered`` known to a session, and let Spark hand it the filters of queries."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(TieredDataSource)
+
+
+class TieredDataSource(DataSource):
+    """Archived messages, or a table about them; see ``spark/README.md`` for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "rocketmq_tiered"
+
+    @plain
+    def schema(self) -> StructType | str:
+        """Of the table that the options name."""
+        options = parse_options(self.options)
+        if options.table != "messages":
+            if options.columns:
+                raise Invalid(
+                    "the option columns goes with messages",
+                    table=options.table,
+                    hint="select() what you need",
+                )
+            return METADATA[options.table].schema
+        return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
+
+    @plain
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For a table of metadata or for messages."""
+        options = parse_options(self.options)
+        if options.table != "messages":
+            return MetadataReader(options)
+        return MessageReader(options, schema)
+
+    @plain
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For messages."""
+        options = parse_options(self.options)
+        if options.table != "messages":
+            raise Invalid(
+                "only messages can be streamed", option="table", found=options.table, hint="use spark.read"
+            )
+        return MessageStreamReader(options, schema)
+
+
+class MetadataReader(DataSourceReader):
+    """Rows that are known where the scan is planned, or cheap to fetch: one task per archive table."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """All rows, of all archives."""
+        with plainly():
+            for snapshot in open_snapshots(self._options):
+                yield from METADATA[self._options.table].rows(snapshot, self._options)
+
+
+class _Pushed:
+    """``pushFilters`` of one reader. Spark refuses a reader of a class that overrides it in sessions that do not push filters;
+    there this scan is right too, only it reads more."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.take(filters)
+
+
+class MessageReader(DataSourceReader):
+    """Plans a scan of messages on the driver and reads its partitions on executors."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """``Invalid`` for columns that a message has not, or not with such a type."""
+        check_schema(schema)
+        self._options, self._spark_schema = options, schema
+        self._wanted = Wanted(times=options.times)
+        self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
+
+    def take(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Learn from the filters; Spark applies all of them itself as well."""
+        self._wanted = narrow(self._wanted, filters)
+        return filters
+
+    @plain
+    def partitions(self) -> list[InputPartition]:
+        """The whole plan: one fold per archive, no object is opened."""
+        made: list[InputPartition] = []
+        for snapshot in open_snapshots(self._options):
+            counts = Counts()
+            runs = wanted_runs(snapshot, self._options, self._wanted, counts)
+            made += partitions(snapshot, runs, self._options, counts)
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of one partition."""
+        if isinstance(partition, ScanPartition):  # else Spark's own, for a plan of none
+            with plainly():
+                yield from read_partition(partition, self._options, self._wanted, self._spark_schema)

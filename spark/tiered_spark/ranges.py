@@ -1,0 +1,28 @@
+"""Ranges of offsets and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included."""
+
+    low: int = _LOW
+    high: int = _HIGH
+
+    def cut(self, low: int = _LOW, high: int = _HIGH) -> Range:
+        """What is in both."""
+        return Range(max(self.low, low), min(self.high, high))
+
+    def meets(self, low: int, high: int) -> bool:
+        """Whether any number of [``low``, ``high``] is in it."""
+        return low <= self.high and high >= self.low
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.low == _LOW and self.high == _HIGH

@@ -1,0 +1,217 @@
+"""Records of the archive, verbatim and back to back, as Arrow columns."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import zstandard
+
+from tiered.codec.batch import MessageBatch
+from tiered.codec.frame import edges_of
+from tiered.codec.header import (
+    PHYSICAL_OFFSET_AT,
+    SYS_BORN_V6,
+    SYS_COMPRESSED,
+    SYS_STORE_V6,
+    gather,
+    read_headers,
+)
+from tiered.codec.properties import PropertyEntries
+from tiered.errors import Corrupt
+from tiered_spark.arrays import Ints, as_text, chosen, cut, hexadecimal, hosts, picked, times, words
+
+MAX_BODY_BYTES = 256 << 20
+"""Largest body that is decompressed: the largest message that a broker can be told to take."""
+
+_BORN_HOST_AT = 48
+_COMPRESSION = 0x700
+_LZ4, _ZSTD, _ZLIB = 0x100, 0x200, 0x300  # 0: zlib, as brokers before 5.0 wrote it
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Some rows of a buffer of records. ``headers`` are those of the rows wanted, ``where`` names the place in errors."""
+
+    data: bytes
+    headers: npt.NDArray[np.void]
+    where: str
+
+    @classmethod
+    def parse(cls, data: bytes, rows: int, where: str) -> RecordBlock:
+        """All records of ``data``, which must be exactly ``rows``; else ``Corrupt``."""
+        edges = edges_of(data, rows)
+        if edges is None:
+            raise Corrupt(
+                "a block is not made of the records its table says", key=where, expected=f"{rows} records"
+            )
+        found = read_headers(data, edges[:-1], np.diff(edges))
+        if found.flaw is not None:
+            raise Corrupt("a record is not what its header says", key=where, found=found.flaw.reason)
+        return cls(data, found.rows, where)
+
+    def only(self, rows: npt.NDArray[Any]) -> RecordBlock:
+        """These rows, ascending."""
+        return RecordBlock(self.data, self.headers[rows], self.where)
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def column(self, name: str, kind: pa.DataType, *, decode_body: bool = True) -> pa.Array:
+        """One column; ``kind`` decides between timestamps and numbers."""
+        if name in ("store_timestamp", "born_timestamp"):
+            return times(self.headers[name], kind)
+        if name == "body":
+            return self._bodies(decode_body)
+        if name == "body_size":
+            return pa.array(np.ascontiguousarray(self.headers["body_length"])).cast(kind)
+        if name in (self.headers.dtype.names or ()):
+            return pa.array(np.ascontiguousarray(self.headers[name])).cast(kind)
+        made: pa.Array = _MADE[name](self)
+        return made
+
+    # ---- bodies
+
+    def _bodies(self, decode: bool) -> pa.Array:
+        starts, lengths = self.headers["body_position"], self.headers["body_length"].astype(np.int64)
+        stored = cut(self.data, starts, lengths)
+        flags = self.headers["sys_flag"]
+        packed = np.flatnonzero(flags & SYS_COMPRESSED) if decode else ()
+        if not len(packed):
+            return stored
+        view = memoryview(self.data)
+        decoded = [
+            self._inflated(view[int(starts[i]) : int(starts[i] + lengths[i])], int(flags[i]), int(i))
+            for i in packed
+        ]
+        index = np.arange(len(self))
+        index[packed] = len(self) + np.arange(len(packed))
+        return pa.concat_arrays([stored, pa.array(decoded, pa.binary())]).take(pa.array(index))
+
+    def _inflated(self, body: memoryview, flags: int, row: int) -> bytes:
+        method = flags & _COMPRESSION
+        try:
+            found = _inflate(body, method)
+        except (zlib.error, zstandard.ZstdError, OSError, pa.ArrowException) as error:
+            raise self._bad_body(row, str(error)) from error
+        if found is None:
+            raise self._bad_body(row, f"unknown method {method >> 8}, or more than {MAX_BODY_BYTES} bytes")
+        return found
+
+    def _bad_body(self, row: int, found: str) -> Corrupt:
+        return Corrupt(
+            "a body cannot be decompressed",
+            hint="option('decodeBody', 'false') gives bodies as they are stored",
+            key=self.where,
+            physical_offset=int(self.headers["physical_offset"][row]),
+            found=found,
+        )
+
+    # ---- properties
+
+    @cached_property
+    def _entries(self) -> PropertyEntries:
+        return PropertyEntries.parse(MessageBatch(memoryview(self.data), self.headers, ()))
+
+    @cached_property
+    def _values(self) -> pa.Array:
+        e = self._entries
+        return as_text(cut(e.blob, e.name_end + 1, e.value_end - e.name_end - 1))
+
+    def property(self, name: bytes) -> pa.Array:
+        """The property of this name, null where a message has none."""
+        return picked(self._values, self._entries.last(name, len(self)))
+
+    def _properties(self) -> pa.Array:
+        e = self._entries
+        names = as_text(cut(e.blob, e.name_start, e.name_end - e.name_start))
+        values, row = self._values, e.row
+        last = _last_of_each(row, names)
+        if len(last) != len(row):
+            names, values, row = names.take(pa.array(last)), values.take(pa.array(last)), row[last]
+        offsets = np.searchsorted(row, np.arange(len(self) + 1)).astype(np.int32)
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+    # ---- hosts
+
+    def _host_bytes(self, which: str) -> list[tuple[Ints, npt.NDArray[np.uint8]]]:
+        """Groups of rows whose host has one length, with its bytes."""
+        flags = self.headers["sys_flag"]
+        at = self.headers["position"] + _BORN_HOST_AT
+        six = flags & SYS_BORN_V6 != 0
+        if which == "store_host":
+            at = at + np.where(six, 20, 8) + 8
+            six = flags & SYS_STORE_V6 != 0
+        groups = []
+        for rows, width in ((np.flatnonzero(~six), 8), (np.flatnonzero(six), 20)):
+            if len(rows):
+                raw = gather(self.data, at[rows], f"V{width}")
+                groups.append((rows, np.frombuffer(raw.tobytes(), np.uint8).reshape(len(rows), width)))
+        return groups
+
+    def host(self, which: str) -> pa.Array:
+        """``ip:port`` of born or store host."""
+        texts: list[str] = []
+        index = np.zeros(len(self), np.int64)
+        for rows, raw in self._host_bytes(which):
+            distinct, inverse = np.unique(raw, axis=0, return_inverse=True)
+            index[rows] = inverse.reshape(-1) + len(texts)
+            texts += hosts(distinct)
+        return chosen(texts, index)
+
+    def message_ids(self) -> pa.Array:
+        """Store host and physical offset in hexadecimal: the broker's id of a message."""
+        parts, order = [], []
+        for rows, raw in self._host_bytes("store_host"):
+            at = gather(self.data, self.headers["position"][rows] + PHYSICAL_OFFSET_AT, "V8")
+            place = np.frombuffer(at.tobytes(), np.uint8).reshape(len(rows), 8)
+            parts.append(hexadecimal(np.concatenate([raw, place], axis=1)))
+            order.append(rows)
+        if not parts:
+            return pa.array([], pa.string())
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+
+def _last_of_each(row: Ints, names: pa.Array) -> Ints:
+    """Numbers of the entries that are the last of their name in their row, ascending: of equal names the last counts."""
+    if not len(row):
+        return np.zeros(0, np.int64)
+    codes = names.dictionary_encode()
+    key = row * len(codes.dictionary) + codes.indices.to_numpy(zero_copy_only=False)
+    _, first = np.unique(key[::-1], return_index=True)
+    return np.sort(len(key) - 1 - first)
+
+
+def _inflate(body: memoryview, method: int) -> bytes | None:
+    """``None`` for an unknown method and for more than ``MAX_BODY_BYTES``."""
+    if method in (0, _ZLIB):
+        worker = zlib.decompressobj()
+        found = worker.decompress(body, MAX_BODY_BYTES)
+        return None if worker.unconsumed_tail else found
+    if method == _ZSTD:
+        with zstandard.ZstdDecompressor().stream_reader(BytesIO(body)) as reader:
+            found = reader.read(MAX_BODY_BYTES + 1)
+    elif method == _LZ4:
+        with pa.CompressedInputStream(pa.py_buffer(body), "lz4") as stream:
+            found = stream.read(MAX_BODY_BYTES + 1)
+    else:
+        return None
+    return found if len(found) <= MAX_BODY_BYTES else None
+
+
+_MADE: dict[str, Callable[[RecordBlock], pa.Array]] = {
+    "tags": lambda block: block.property(b"TAGS"),
+    "unique_key": lambda block: block.property(b"UNIQ_KEY"),
+    "keys": lambda block: words(block.property(b"KEYS")),
+    "properties": RecordBlock._properties,
+    "born_host": lambda block: block.host("born_host"),
+    "store_host": lambda block: block.host("store_host"),
+    "msg_id": RecordBlock.message_ids,
+}

@@ -1,0 +1,115 @@
+"""Archives opened for a scan: each one fold, at the end of its log or as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tiered.archive.entities import ObjectState
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.open import ReadArchive, list_archives, open_archive
+from tiered.clock import SystemClock
+from tiered.errors import Corrupt, Invalid, NotFound
+from tiered.metadata.memory import MemoryStore
+from tiered.model import ObjectRef
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.settings import Store
+from tiered_spark.options import MIB, Options
+
+TABLE_CACHE_BYTES = 64 * MIB
+MAX_ARCHIVES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An archive of one broker. ``url`` without secrets: credentials come from the store's own chain, on every machine."""
+
+    url: str
+    cluster: str
+    broker: str
+    archive_id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.url} {self.cluster}/{self.broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One archive at one commit."""
+
+    place: Place
+    archive: ReadArchive
+    commit: int
+
+    def object(self, ref: ObjectRef) -> ObjectState:
+        """An object that a run names."""
+        found = self.archive.state.object(ref)
+        if found is None:
+            raise Corrupt("a run names an object that the fold does not know", object=ref)
+        return found
+
+
+@contextmanager
+def provider_of(url: str) -> Iterator[Provider]:
+    """The store, closed afterwards."""
+    provider = open_provider(url, Store(), SystemClock())
+    try:
+        yield provider
+    finally:
+        provider.close()
+
+
+@functools.lru_cache(maxsize=16)
+def shared_provider(url: str) -> Provider:
+    """The store, kept while this process lives: executors read many partitions of it."""
+    return open_provider(url, Store(), SystemClock())
+
+
+def open_snapshots(options: Options) -> list[Snapshot]:
+    """Every archive that the options name, by place. ``NotFound`` if an URL has none, or none matches."""
+    found = []
+    for url in options.archives:
+        provider = shared_provider(url)
+        here = list_archives(provider, MAX_ARCHIVES)
+        mine = [
+            (cluster, broker)
+            for cluster, broker in here
+            if any(fnmatchcase(cluster, p) for p in options.clusters)
+            and any(fnmatchcase(broker, p) for p in options.brokers)
+        ]
+        if not mine:
+            raise NotFound(
+                "no archive is here",
+                hint="look at the options archive, cluster and broker; tiered status shows what a daemon archives to",
+                option="archive",
+                archive=url,
+                found=", ".join(f"{c}/{b}" for c, b in here) or "nothing",
+            )
+        found += [_open(provider, url, ArchiveKeys(*names), options) for names in mine]
+    if options.as_of_commit is not None and len(found) > 1:
+        names = ", ".join(str(s.place) for s in found)
+        raise Invalid(
+            "asOfCommit is a commit of one archive",
+            found=names,
+            hint="name one with cluster and broker, or use asOfTimestamp",
+        )
+    return found
+
+
+def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> Snapshot:
+    until = options.as_of_commit
+    archive = open_archive(
+        provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, until=until, until_ms=options.as_of_ms
+    )
+    head = archive.state.head()
+    if head is None:
+        raise NotFound(
+            "the archive has no commit yet",
+            archive=url,
+            hint="start `tiered run`, or wait for its first message",
+        )
+    return Snapshot(Place(url, keys.cluster, keys.broker, archive.identity.archive_id), archive, head.seq)

@@ -1,0 +1,125 @@
+"""Metadata tables: what the archive knows of itself, as rows (``.option("table", …)``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tiered.archive.objects import ObjectReader
+from tiered.codec.systemtopics import is_system_topic
+from tiered_spark.options import Options
+from tiered_spark.plan import Counts, partitions, wanted_runs
+from tiered_spark.pushdown import Wanted
+from tiered_spark.snapshot import Snapshot
+
+Row = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its schema as DDL, and its rows of one archive."""
+
+    schema: str
+    rows: Callable[[Snapshot, Options], Iterator[Row]]
+
+
+def _shown(snapshot: Snapshot, options: Options, topic: str) -> bool:
+    place = snapshot.place
+    hidden = not options.system_topics and is_system_topic(topic, cluster=place.cluster, broker=place.broker)
+    return not hidden and options.takes(topic)
+
+
+def _time(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:
+    place = snapshot.place
+    for queue in snapshot.archive.state.queues():
+        if not _shown(snapshot, options, queue.queue.topic):
+            continue
+        yield (
+            place.cluster, place.broker, queue.queue.topic, queue.queue.queue_id, queue.generation, queue.min_offset,
+            queue.max_offset, queue.messages, queue.bytes, queue.runs, _time(queue.min_store_time),
+            _time(queue.max_store_time), snapshot.commit,
+        )  # fmt: skip
+
+
+def _gaps(snapshot: Snapshot, options: Options) -> Iterator[Row]:
+    place = snapshot.place
+    for gap in snapshot.archive.state.gaps():
+        if _shown(snapshot, options, gap.queue.topic):
+            yield (
+                place.cluster, place.broker, gap.queue.topic, gap.queue.queue_id, gap.generation, gap.start, gap.end,
+                gap.end - gap.start, gap.reason, gap.commit_seq,
+            )  # fmt: skip
+
+
+def _commits(snapshot: Snapshot, options: Options) -> Iterator[Row]:
+    place, reader = snapshot.place, snapshot.archive.reader
+    head = snapshot.archive.state.head()
+    for seq in range(0 if head is None else head.floor, snapshot.commit + 1):
+        found = reader.read(seq)
+        if found is not None:
+            kinds = ",".join(sorted({batch.kind.name for batch in found.commit.edits}))
+            yield (
+                place.cluster, place.broker, seq, found.commit.epoch, found.commit.commit_id.hex(),
+                _time(found.last_modified_ms), kinds, found.inline_length,
+            )  # fmt: skip
+
+
+def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
+    place, state = snapshot.place, snapshot.archive.state
+    objects: ObjectReader = snapshot.archive.objects
+    for run in state.runs_all():
+        if not _shown(snapshot, options, run.queue.topic):
+            continue
+        item = snapshot.object(run.object)
+        table = objects.block_table(item)[run.first_block : run.first_block + run.block_count]
+        for number, block in enumerate(table.tolist(), run.first_block):
+            _, first, rows, position, stored, raw, codec, crc, low, high = block
+            yield (
+                place.cluster, place.broker, run.queue.topic, run.queue.queue_id, run.generation, first, rows,
+                objects.key_of(item), number, position, stored, raw, codec, crc, _time(low), _time(high),
+            )  # fmt: skip
+
+
+def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
+    place, counts = snapshot.place, Counts()
+    runs = wanted_runs(snapshot, options, Wanted(times=options.times), counts)
+    found = partitions(snapshot, runs, options, counts)
+    yield (
+        place.cluster, place.broker, snapshot.commit, counts.queues, counts.runs, counts.runs_pruned, counts.blocks,
+        counts.bytes, len(found),
+    )  # fmt: skip
+
+
+_WHERE = "cluster string, broker string"
+_QUEUE = f"{_WHERE}, topic string, queue_id int, generation int"
+
+METADATA: dict[str, Table] = {
+    "queues": Table(
+        f"{_QUEUE}, min_offset long, max_offset long, messages long, bytes long, runs long, min_store_timestamp timestamp, "
+        "max_store_timestamp timestamp, commit long",
+        _queues,
+    ),
+    "gaps": Table(
+        f"{_QUEUE}, start_offset long, end_offset long, messages long, reason string, commit long", _gaps
+    ),
+    "commits": Table(
+        f"{_WHERE}, commit long, epoch long, commit_id string, stored_at timestamp, edits string, inline_bytes long",
+        _commits,
+    ),
+    "blocks": Table(
+        f"{_QUEUE}, first_queue_offset long, rows int, key string, block int, position long, stored_bytes int, "
+        "raw_bytes int, codec int, crc32c long, min_store_timestamp timestamp, max_store_timestamp timestamp",
+        _blocks,
+    ),
+    "plan": Table(
+        f"{_WHERE}, commit long, queues long, runs long, runs_pruned long, blocks long, bytes long, partitions long",
+        _plan,
+    ),
+}
+"""``queues``: every queue and its bounds; ``gaps``: queue offsets that can never be served, and why; ``commits``: the log;
+``blocks``: every block of live runs, by one request per object; ``plan``: what a scan with the same options would read."""

@@ -1,0 +1,141 @@
+"""The data source as a PySpark user meets it: a real session, workers in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.kit import golden
+from tests.kit.pysparks import session
+from tests.kit.sparkscene import archive, by_place, expected, rows_of
+from tiered_spark import TieredDataSource, register
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """20,000 messages that a real broker wrote, archived."""
+    directory = tmp_path_factory.mktemp("spark")
+    root = golden.unpack("broker-store", directory) / golden.STORE_DIRS["broker-store"][0]
+    return archive(root, directory)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session() as made:
+        register(made)
+        yield made
+
+
+def load(spark: SparkSession, url: str, **options: object) -> DataFrame:
+    reader = spark.read.format("rocketmq_tiered").option("archive", url)
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+@pytest.fixture(scope="module")
+def sent(url: str) -> list[dict[str, Any]]:
+    return expected(url)
+
+
+def test_every_row_and_column(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    frame = load(spark, url, decodeBody="false", partitionBytes=1 << 20)
+    assert frame.rdd.getNumPartitions() > 5
+    rows = by_place(rows_of(frame.toArrow()))
+    wanted = by_place(sent)
+    assert rows.keys() == wanted.keys()
+    assert all(rows[place] == wanted[place] for place in wanted)
+
+
+def test_sql_with_pushed_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    load(spark, url, columns="topic,queue_id,queue_offset,store_timestamp,tags").createOrReplaceTempView(
+        "messages"
+    )
+    middle = sorted(row["store_timestamp"] for row in sent)[len(sent) // 2]
+    query = (
+        "select topic, tags, count(*) n from messages where topic like 'Order%' and queue_id in (1, 2) and "
+        f"store_timestamp >= timestamp_millis({middle}) and tags = 'TagA' and queue_offset > 100 group by all"
+    )
+    found = {(row.topic, row.tags): row.n for row in spark.sql(query).collect()}
+    wanted = [
+        row for row in sent
+        if row["topic"].startswith("Order") and row["queue_id"] in (1, 2) and row["store_timestamp"] >= middle
+        and row["tags"] == "TagA" and row["queue_offset"] > 100
+    ]  # fmt: skip
+    assert found == {("OrderEvents", "TagA"): len(wanted)}
+    assert len(wanted) > 10
+
+
+def test_a_session_that_pushes_no_filters_gets_the_same(spark: SparkSession, url: str) -> None:
+    wanted = load(spark, url, columns="topic,tags").filter("topic = 'AuditTrail' and tags = 'TagB'").count()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert (
+            load(spark, url, columns="topic,tags").filter("topic = 'AuditTrail' and tags = 'TagB'").count()
+            == wanted
+        )
+    finally:
+        register(spark)
+    assert wanted > 100
+
+
+def test_a_chosen_schema(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    reader = spark.read.format("rocketmq_tiered").option("archive", url)
+    frame = reader.schema("queue_offset long, topic string, store_timestamp long").load()
+    assert frame.agg({"store_timestamp": "max"}).collect()[0][0] == max(
+        row["store_timestamp"] for row in sent
+    )
+
+
+def test_tables_about_the_archive(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    queues = load(spark, url, table="queues")
+    assert queues.agg({"messages": "sum"}).collect()[0][0] == len(sent)
+    assert load(spark, url, table="gaps").count() == 0
+    commits = load(spark, url, table="commits").orderBy("commit").collect()
+    assert [row.commit for row in commits] == list(range(len(commits)))
+    assert commits[0].edits == "OPEN_EPOCH"
+    (plan,) = load(spark, url, table="plan", topics="Order*").collect()
+    assert (plan.queues, plan.runs_pruned, plan.partitions, plan.commit) == (4, 0, 1, len(commits) - 1)
+    late = max(row["store_timestamp"] for row in sent)
+    (pruned,) = load(spark, url, table="plan", topics="Order*", startingTimestamp=late).collect()
+    assert pruned.runs == plan.runs > pruned.runs_pruned > 0
+    assert pruned.bytes < plan.bytes
+    blocks = load(spark, url, table="blocks")
+    assert blocks.agg({"rows": "sum"}).collect()[0][0] == len(sent)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"onDamage": "perhaps"}, "the option onDamage is wrong"),
+        ({"topcs": "Orders"}, "did you mean topics"),
+        ({"columns": "topic,tag"}, "did you mean tags"),
+        ({"asOfCommit": "100000"}, "the archive has no such commit"),
+        ({"archive": "file:///nowhere/at/all"}, "no archive is here"),
+        ({"archive": "s3://bucket/x?endpoint=http://127.0.0.1:9"}, "127.0.0.1:9"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_first_line(
+    spark: SparkSession, url: str, options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Exception, match="tiered") as caught:
+        load(spark, **{"url": url, **options}).count() if "archive" not in options else load(
+            spark, options["archive"]
+        ).count()
+    assert says in str(caught.value).splitlines()[0]
+
+
+def test_the_class_alone_is_enough(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    spark.dataSource.register(TieredDataSource)
+    assert load(spark, url, columns="topic").count() == len(sent)
+
+
+def test_nothing_of_the_archive_is_written(spark: SparkSession, url: str) -> None:
+    root = Path(url.removeprefix("file://"))
+    before = sorted((p, p.stat().st_mtime_ns) for p in root.rglob("*") if p.is_file())
+    load(spark, url, columns="topic").count()
+    assert sorted((p, p.stat().st_mtime_ns) for p in root.rglob("*") if p.is_file()) == before
