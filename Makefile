@@ -36,7 +36,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	  requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer test lint types imports unit test-install bench soak config model
+.PHONY: demo demo-real demo-consumer test lint types imports unit test-install bench bench-spark soak config model
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -63,7 +63,9 @@ imports: install install-spark ## import-linter: the floors of the house
 
 unit: install ## all tests that can run here, with coverage
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report= --ignore tests/spark $(PYTEST_ARGS)
+	# Alone: a Spark session takes every core, and brokers and clients beside it would meet their time limits.
+	$(BIN)/python -m pytest --cov --cov-append --cov-report=term:skip-covered tests/spark
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all
@@ -72,6 +74,9 @@ SECONDS ?= 120
 SEED ?= 1
 bench: install ## benchmarks, ratios against a baseline run beside them
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+bench-spark: install install-spark ## scans by Spark beside its own Parquet scan
+	$(BIN)/python -m tests.bench.sparkscan $(BENCH_ARGS)
 
 soak: install ## randomised faults for SECONDS (default 120) from SEED
 	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)

@@ -19,7 +19,7 @@ from tiered_spark.columns import check_schema, message_schema, parse_columns
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plain, plainly
 from tiered_spark.plan import Counts, ScanPartition, partitions, wanted_runs
-from tiered_spark.pushdown import Wanted, narrow
+from tiered_spark.pushdown import first_wish, narrow
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.stream import MessageStreamReader
@@ -111,7 +111,7 @@ class MessageReader(DataSourceReader):
         """``Invalid`` for columns that a message has not, or not with such a type."""
         check_schema(schema)
         self._options, self._spark_schema = options, schema
-        self._wanted = Wanted(times=options.times)
+        self._wanted = first_wish(options)
         self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
 
     def take(self, filters: list[Filter]) -> Iterable[Filter]:

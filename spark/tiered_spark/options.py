@@ -43,6 +43,7 @@ class Options:
     in_flight_bytes: int = 32 * MIB
     as_of_commit: int | None = None
     as_of_ms: int | None = None
+    keys: tuple[str, ...] = ()
     starting: str = "earliest"
     max_bytes: int | None = None
     max_messages: int | None = None
@@ -147,6 +148,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "includeSystemTopics": ("system_topics", _flag),
     "columns": ("columns", _text),
     "table": ("table", _one_of(TABLES)),
+    "keys": ("keys", _words),
     "startingTimestamp": ("starting_ms", parse_time),
     "endingTimestamp": ("ending_ms", parse_time),
     "decodeBody": ("decode_body", _flag),

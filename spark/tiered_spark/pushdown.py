@@ -26,12 +26,13 @@ from pyspark.sql.datasource import (
 
 from tiered.archive.entities import RunState
 from tiered.model import MessageQueue
+from tiered_spark.options import Options
 from tiered_spark.ranges import Range
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What messages must be like; ``None``: whatever. ``times`` in ms."""
+    """What messages must be like; ``None``: whatever. ``times`` in ms. ``keys``: one of them, as a key or unique key."""
 
     topics: frozenset[str] | None = None
     topic_prefix: str = ""
@@ -39,6 +40,8 @@ class Wanted:
     offsets: Range = field(default_factory=Range)
     times: Range = field(default_factory=Range)
     tags: frozenset[str] | None = None
+    unique_keys: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
 
     def queue(self, queue: MessageQueue) -> bool:
         """Whether messages of a queue may be wanted."""
@@ -67,6 +70,11 @@ class Wanted:
         attribute: tuple[str, ...] = getattr(given, "attribute", ())
         take = _TAKERS.get(attribute[0]) if len(attribute) == 1 else None
         return self if take is None else take(self, given)
+
+
+def first_wish(options: Options) -> Wanted:
+    """What the options say, before any filter."""
+    return Wanted(times=options.times, keys=frozenset(options.keys) or None)
 
 
 def narrow(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
@@ -102,6 +110,10 @@ def _queue_id(wanted: Wanted, given: Filter) -> Wanted:
 
 def _tags(wanted: Wanted, given: Filter) -> Wanted:
     return replace(wanted, tags=_both(wanted.tags, _equals(given)))
+
+
+def _unique_key(wanted: Wanted, given: Filter) -> Wanted:
+    return replace(wanted, unique_keys=_both(wanted.unique_keys, _equals(given)))
 
 
 def _range(old: Range, given: Filter, low: Callable[[Any], int], high: Callable[[Any], int]) -> Range:
@@ -144,4 +156,5 @@ _TAKERS: dict[str, Callable[[Wanted, Filter], Wanted]] = {
     "queue_offset": _offset,
     "store_timestamp": _time,
     "tags": _tags,
+    "unique_key": _unique_key,
 }

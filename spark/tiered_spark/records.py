@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import zstandard
 
 from tiered.codec.batch import MessageBatch
@@ -128,6 +129,17 @@ class RecordBlock:
     def property(self, name: bytes) -> pa.Array:
         """The property of this name, null where a message has none."""
         return picked(self._values, self._entries.last(name, len(self)))
+
+    def has_key(self, keys: frozenset[str]) -> npt.NDArray[np.bool_]:
+        """Which rows have one of the keys, among their keys or as their unique key."""
+        wanted = pa.array(sorted(keys), pa.string())
+        found: npt.NDArray[np.bool_]
+        found = pc.is_in(self.property(b"UNIQ_KEY"), wanted).to_numpy(zero_copy_only=False).astype(np.bool_)
+        lists = words(self.property(b"KEYS"))
+        hits = pc.is_in(lists.flatten(), wanted).to_numpy(zero_copy_only=False).astype(np.bool_)
+        rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+        found[rows[hits]] = True
+        return found
 
     def _properties(self) -> pa.Array:
         e = self._entries

@@ -20,6 +20,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.errors import Corrupt
 from tiered_spark.arrays import Ints, chosen, repeated, times
+from tiered_spark.choose import choose
 from tiered_spark.columns import COLUMNS, Cost
 from tiered_spark.options import MIB, Options
 from tiered_spark.plan import Piece, Portion, ScanPartition
@@ -62,7 +63,8 @@ class Scan:
 
     def __init__(self, options: Options, wanted: Wanted, schema: pa.Schema) -> None:
         self._options, self._wanted, self._schema = options, wanted, schema
-        self._by_block = any(COLUMNS[name].cost is Cost.BLOCK for name in schema.names)
+        by_record = any(COLUMNS[name].cost is Cost.BLOCK for name in schema.names)
+        self._by_block = by_record or wanted.keys is not None
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         """Batches in the order of the objects. ``Corrupt`` for damage, unless it is to be skipped."""
@@ -183,65 +185,22 @@ class Scan:
 
     def _groups(self, objects: ObjectReader, portion: Portion) -> Iterator[_Group]:
         """Neighbouring blocks that may hold wanted messages."""
-        item = portion.object
-        table = objects.block_table(item)
-        pieces = portion.pieces
-        numbers = np.concatenate([np.arange(p.first_block, p.end_block) for p in pieces])
-        if len(numbers) and numbers[-1] >= len(table):
-            raise Corrupt(
-                "the block table is too short",
-                key=objects.key_of(item),
-                expected=int(numbers[-1]) + 1,
-                found=len(table),
-            )
-        piece_of = np.repeat(np.arange(len(pieces)), [p.end_block - p.first_block for p in pieces])
-        rows = table["rows"][numbers].astype(np.int64)
-        ends = _block_ends(table, numbers, pieces, piece_of)
-        keep = np.flatnonzero(
-            self._wanted.blocks(table[numbers], ends) & self._alive(table, numbers, ends, pieces, piece_of)
-        )
-        if self._wanted.tags is not None and len(keep):
-            keep = keep[self._tagged(objects, item, table, numbers[keep])]
-        raw = table["raw_length"].astype(np.int64)
+        chosen = choose(objects, portion, self._wanted)
+        numbers, sizes = chosen.numbers, chosen.raw_bytes
         start = 0
-        while start < len(keep):
+        while start < len(numbers):
             stop, size = start, 0
-            while stop < len(keep) and numbers[keep[stop]] - numbers[keep[start]] == stop - start:
-                if size and size + raw[numbers[keep[stop]]] > GROUP_BYTES:
+            while stop < len(numbers) and numbers[stop] - numbers[start] == stop - start:
+                if size and size + sizes[stop] > GROUP_BYTES:
                     break
-                size += int(raw[numbers[keep[stop]]])
+                size += int(sizes[stop])
                 stop += 1
-            part = keep[start:stop]
+            part = slice(start, stop)
             yield _Group(
-                item, int(numbers[part[0]]), pieces, piece_of[part], rows[part],
-                table["first_queue_offset"][numbers[part]].astype(np.int64), size,
+                portion.object, int(numbers[start]), portion.pieces, chosen.piece_of[part], chosen.rows[part],
+                chosen.first_offsets[part], size,
             )  # fmt: skip
             start = stop
-
-    def _alive(
-        self, table: npt.NDArray[Any], numbers: Ints, ends: Ints, pieces: Sequence[Piece], piece_of: Ints
-    ) -> npt.NDArray[np.bool_]:
-        low = np.array([p.run.start for p in pieces])[piece_of]
-        high = np.array([p.run.end for p in pieces])[piece_of]
-        found: npt.NDArray[np.bool_] = (table["first_queue_offset"][numbers] < high) & (ends > low)
-        return found
-
-    def _tagged(
-        self, objects: ObjectReader, item: ObjectState, table: npt.NDArray[Any], numbers: Ints
-    ) -> npt.NDArray[np.bool_]:
-        """Which blocks hold a message with a wanted tag, by the object's tag column."""
-        tags = objects.directory(item).tags
-        good = np.array([t.decode("utf-8", "replace") in (self._wanted.tags or ()) for t in tags])
-        good[0] = False
-        if not good.any():
-            return np.zeros(len(numbers), np.bool_)
-        first_rows = np.cumsum(table["rows"]) - table["rows"]
-        low, high = int(first_rows[numbers[0]]), int(first_rows[numbers[-1]] + table["rows"][numbers[-1]])
-        codes = objects.columns(item, ("tag",), low, high - low)["tag"]
-        hits = np.concatenate([[0], np.cumsum(good[codes])])
-        begin = first_rows[numbers] - low
-        found: npt.NDArray[np.bool_] = hits[begin + table["rows"][numbers]] > hits[begin]
-        return found
 
     def _records(
         self, place: Place, objects: ObjectReader, group: _Group, blocks: Sequence[bytes]
@@ -255,6 +214,8 @@ class Scan:
         if batched.any():
             offsets = np.where(batched, records.headers["queue_offset"], offsets)
         keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"])
+        if self._wanted.keys is not None:
+            keep = keep[records.has_key(self._wanted.keys)[keep]]
         for first in range(0, len(keep), BATCH_ROWS):
             rows = keep[first : first + BATCH_ROWS]
             block = records if len(rows) == len(records) else records.only(rows)
@@ -299,16 +260,6 @@ def _queue_column(
         ids = np.array([p.run.queue.queue_id for p in pieces])
         return pa.array(ids[piece_of]).cast(field.type)
     return pa.array(offsets).cast(field.type)
-
-
-def _block_ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:
-    """Queue offset behind each block: where the next of its run begins, or the run's end."""
-    following = np.minimum(numbers + 1, len(table) - 1)
-    ends = table["first_queue_offset"][following].astype(np.int64)
-    last = numbers + 1 == np.array([p.run.first_block + p.run.block_count for p in pieces])[piece_of]
-    run_ends = np.array([p.run.first_queue_offset + p.run.queue_offsets for p in pieces])[piece_of]
-    found: Ints = np.where(last, run_ends, ends)
-    return found
 
 
 def _spans(

@@ -22,7 +22,7 @@ from tiered_spark.columns import check_schema
 from tiered_spark.options import Options
 from tiered_spark.plain import plain, plainly
 from tiered_spark.plan import Counts, ScanPartition, partitions, wanted_runs
-from tiered_spark.pushdown import Wanted
+from tiered_spark.pushdown import first_wish
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import Snapshot, open_snapshots
 
@@ -42,7 +42,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.as_of_commit is not None or options.as_of_ms is not None:
             raise Invalid("a stream follows the archive", hint="leave asOfCommit and asOfTimestamp out")
         self._options, self._spark_schema = options, schema
-        self._wanted = Wanted(times=options.times)
+        self._wanted = first_wish(options)
         self._snapshots: dict[str, Snapshot] | None = None
         self._target: Offset | None = None
 

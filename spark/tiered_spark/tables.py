@@ -10,7 +10,7 @@ from tiered.archive.objects import ObjectReader
 from tiered.codec.systemtopics import is_system_topic
 from tiered_spark.options import Options
 from tiered_spark.plan import Counts, partitions, wanted_runs
-from tiered_spark.pushdown import Wanted
+from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
 
 Row = tuple[object, ...]
@@ -87,7 +87,7 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place, counts = snapshot.place, Counts()
-    runs = wanted_runs(snapshot, options, Wanted(times=options.times), counts)
+    runs = wanted_runs(snapshot, options, first_wish(options), counts)
     found = partitions(snapshot, runs, options, counts)
     yield (
         place.cluster, place.broker, snapshot.commit, counts.queues, counts.runs, counts.runs_pruned, counts.blocks,

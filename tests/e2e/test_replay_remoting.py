@@ -154,7 +154,8 @@ def test_with_replay_every_message_arrives_though_the_daemon_is_killed(scene: Sc
     assert got.missing(ALL) == []
     # The first client was ended in the middle: what it had and had not acknowledged comes again, whoever replays.
     assert got.repeats <= again.repeats + BATCH, Counter(got.numbers.values())
-    assert {line["attempt"] for line in got.lines} == {1}
+    # The broker hands out again what a client had and did not acknowledge, be it ended or slow.
+    assert sum(line["attempt"] > 1 for line in got.lines) <= BATCH
     for line in got.lines:
         number = line["seq"]
         assert line["body"] == body_of(number, BODY)

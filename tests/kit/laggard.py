@@ -43,7 +43,7 @@ class Laggard:
         """Where the group is, as the broker knows it."""
         return self.cold.committed(self.group)
 
-    def wait_end(self, consumer: Running, seconds: float = 90.0) -> None:
+    def wait_end(self, consumer: Running, seconds: float = 150.0) -> None:
         """Wait until the group has committed everything."""
         consumer.child.wait_until(lambda: self.committed() == self.ends, seconds, "everything committed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -202,6 +203,31 @@ class TestPruning:
         assert sum(row["tags"] == "rare" for row in rows) == 100
         assert some < everything * 0.35
         assert self.run(filled, [EqualTo(("tags",), "never")])[0] == []
+
+    def test_keys(self, filled: Scene) -> None:
+        broker = filled.broker
+        for number in range(400):
+            keys = "needle other" if number == 250 else f"key-{number}"
+            broker.send(
+                topic="Keyed",
+                body=random.Random(number).randbytes(500),
+                properties={"UNIQ_KEY": f"U{number}", "KEYS": keys},
+            )
+        filled.daemon.settle()
+        _, everything = self.run(filled, [], topics="Keyed")
+        for filters, options in (
+            ([EqualTo(("unique_key",), "U250")], {}),
+            ([In(("unique_key",), ("U250", "U9999"))], {}),
+            ([], {"keys": "needle"}),
+            ([], {"keys": "absent,other"}),
+            ([], {"keys": "U250", "columns": "topic,queue_offset"}),
+        ):
+            rows, some = self.run(filled, filters, **options)
+            assert 250 in [row["queue_offset"] for row in rows if row["topic"] == "Keyed"]
+            assert some < everything * 0.35, (filters, options)
+            if options:
+                assert len(rows) == 1  # an option is exact
+        assert self.run(filled, [], keys="absent")[0] == []
 
     def test_header_columns_fetch_no_block(self, filled: Scene) -> None:
         _, everything = self.run(filled, [])

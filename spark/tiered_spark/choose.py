@@ -1,0 +1,115 @@
+"""Which blocks of an object may hold wanted messages, by its tables alone: block table, tags, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.entities import ObjectState
+from tiered.archive.objects import ObjectReader
+from tiered.codec.columns import key_hash
+from tiered.errors import Corrupt
+from tiered_spark.arrays import Ints
+from tiered_spark.plan import Piece, Portion
+from tiered_spark.pushdown import Wanted
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Blocks of an object, ascending: their numbers, the piece of each (an index), rows and first queue offsets."""
+
+    numbers: Ints
+    piece_of: Ints
+    rows: Ints
+    first_offsets: Ints
+    raw_bytes: Ints
+
+
+def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
+    """Those of a portion. ``Corrupt`` if fold and object disagree."""
+    item, pieces = portion.object, portion.pieces
+    table = objects.block_table(item)
+    numbers = np.concatenate([np.arange(p.first_block, p.end_block) for p in pieces])
+    if len(numbers) and numbers[-1] >= len(table):
+        key, last = objects.key_of(item), int(numbers[-1])
+        raise Corrupt("the block table is too short", key=key, expected=last + 1, found=len(table))
+    piece_of = np.repeat(np.arange(len(pieces)), [p.end_block - p.first_block for p in pieces])
+    ends = _ends(table, numbers, pieces, piece_of)
+    low = np.array([p.run.start for p in pieces])[piece_of]
+    high = np.array([p.run.end for p in pieces])[piece_of]
+    good = wanted.blocks(table[numbers], ends) & (table["first_queue_offset"][numbers] < high) & (ends > low)
+    keep = np.flatnonzero(good)
+    if wanted.tags is not None and len(keep):
+        keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
+    for keys in (wanted.unique_keys, wanted.keys):
+        if keys is not None and len(keep):
+            topics = {pieces[i].run.queue.topic for i in np.unique(piece_of[keep])}
+            keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, keys)]
+    mine = table[numbers[keep]]
+    return Chosen(
+        numbers[keep], piece_of[keep], mine["rows"].astype(np.int64), mine["first_queue_offset"].astype(np.int64),
+        mine["raw_length"].astype(np.int64),
+    )  # fmt: skip
+
+
+def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:
+    """Queue offset behind each block: where the next of its run begins, or the run's end."""
+    following = np.minimum(numbers + 1, len(table) - 1)
+    ends = table["first_queue_offset"][following].astype(np.int64)
+    last = numbers + 1 == np.array([p.run.first_block + p.run.block_count for p in pieces])[piece_of]
+    run_ends = np.array([p.run.first_queue_offset + p.run.queue_offsets for p in pieces])[piece_of]
+    found: Ints = np.where(last, run_ends, ends)
+    return found
+
+
+def _tagged(
+    objects: ObjectReader, item: ObjectState, table: npt.NDArray[Any], numbers: Ints, wanted: frozenset[str]
+) -> Bools:
+    """Which blocks hold a message with a wanted tag, by the object's tag column."""
+    tags = objects.directory(item).tags
+    good = np.array([t.decode("utf-8", "replace") in wanted for t in tags])
+    good[0] = False  # none
+    if not good.any():
+        return np.zeros(len(numbers), np.bool_)
+    first_rows = np.cumsum(table["rows"]) - table["rows"]
+    low, high = int(first_rows[numbers[0]]), int(first_rows[numbers[-1]] + table["rows"][numbers[-1]])
+    codes = objects.columns(item, ("tag",), low, high - low)["tag"]
+    hits = np.concatenate([[0], np.cumsum(good[codes])])
+    begin = first_rows[numbers] - low
+    found: Bools = hits[begin + table["rows"][numbers]] > hits[begin]
+    return found
+
+
+def _keyed(
+    objects: ObjectReader,
+    item: ObjectState,
+    table: npt.NDArray[Any],
+    numbers: Ints,
+    ends: Ints,
+    topics: set[str],
+    keys: frozenset[str],
+) -> Bools:
+    """Which blocks hold a message with one of the keys, by the object's key filter and then its index of keys."""
+    good = np.zeros(len(numbers), np.bool_)
+    filter_ = objects.key_filter(item)
+    if filter_ is None:  # no message has a key
+        return good
+    runs, firsts = table["run"][numbers], table["first_queue_offset"][numbers]
+    for hashed in {key_hash(topic, key) for topic in topics for key in keys}:
+        if not np.isin(runs, filter_.runs(hashed)).any():
+            continue
+        entries = objects.key_entries(item, hashed)
+        for run in np.unique(entries["run"]):
+            mine = np.flatnonzero(runs == run)
+            offsets = entries["queue_offset"][entries["run"] == run]
+            at = np.searchsorted(firsts[mine], offsets, side="right") - 1
+            inside = at >= 0
+            inside[inside] = offsets[inside] < ends[mine[at[inside]]]
+            good[mine[at[inside]]] = True
+    return good
