@@ -10,6 +10,7 @@ is not allowed: there the counterpart is installed on the spot, and when that fa
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     why = pysparks.missing()
     if why is None or _all_required():
         return None
-    count = collection_path.read_text().count("\ndef test_") + collection_path.read_text().count(
-        "    def test_"
-    )
+    count = len(re.findall(r"^ *def test_", collection_path.read_text(), re.MULTILINE))
     before = config.stash[_NOT_RUN].get("spark", (0, ""))[0]
     config.stash[_NOT_RUN]["spark"] = (before + count, why)
     return True

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+
+def time_ms(text: str) -> int | None:
+    """Milliseconds since the epoch, from decimal ms or ISO 8601 (UTC unless it says otherwise); ``None`` if it is neither."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class Clock(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,17 +59,6 @@ def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(values.astype(np.int64) * 1000).cast(kind)
     return pa.array(values.astype(np.int64)).cast(kind)
-
-
-def hosts(packed: npt.NDArray[Any]) -> list[str]:
-    """``ip:port`` of each distinct host: rows of 8 or 20 bytes."""
-    found = []
-    for row in packed.tolist():
-        raw = bytes(row)
-        port = int.from_bytes(raw[-4:], "big", signed=True)
-        address = ipaddress.ip_address(raw[:-4])
-        found.append(f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}")
-    return found
 
 
 def hexadecimal(matrix: npt.NDArray[np.uint8]) -> pa.Array:

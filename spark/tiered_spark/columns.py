@@ -98,17 +98,13 @@ def check_schema(schema: StructType) -> None:
     for field in schema.fields:
         _check_name(field.name)
         column = COLUMNS[field.name]
-        if _plain(field.dataType) not in [_plain(kind) for kind in (column.kind, *column.also)]:
-            allowed = " or ".join(kind.simpleString() for kind in (column.kind, *column.also))
+        allowed = [kind.simpleString() for kind in (column.kind, *column.also)]
+        if field.dataType.simpleString() not in allowed:
             raise Invalid(
                 f"the column {field.name} cannot be read as {field.dataType.simpleString()}",
-                expected=allowed,
-                hint=f"write {field.name} {column.kind.simpleString()} and cast it in the query",
+                expected=" or ".join(allowed),
+                hint=f"write {field.name} {allowed[0]} and cast it in the query",
             )
-
-
-def _plain(kind: DataType) -> str:
-    return kind.simpleString()
 
 
 def _check_name(name: str) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from tiered.errors import Invalid
 from tiered_spark.columns import check_schema, message_schema, parse_columns
 from tiered_spark.options import Options, parse_options
-from tiered_spark.plain import plain, plainly
-from tiered_spark.plan import Counts, ScanPartition, partitions, wanted_runs
+from tiered_spark.plain import plainly
+from tiered_spark.plan import partitions, wanted_runs
 from tiered_spark.pushdown import first_wish, narrow
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import open_snapshots
@@ -45,7 +45,7 @@ class TieredDataSource(DataSource):
         """The format's name."""
         return "rocketmq_tiered"
 
-    @plain
+    @plainly()
     def schema(self) -> StructType | str:
         """Of the table that the options name."""
         options = parse_options(self.options)
@@ -59,7 +59,7 @@ class TieredDataSource(DataSource):
             return METADATA[options.table].schema
         return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
 
-    @plain
+    @plainly()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a table of metadata or for messages."""
         options = parse_options(self.options)
@@ -67,7 +67,7 @@ class TieredDataSource(DataSource):
             return MetadataReader(options)
         return MessageReader(options, schema)
 
-    @plain
+    @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For messages."""
         options = parse_options(self.options)
@@ -119,18 +119,14 @@ class MessageReader(DataSourceReader):
         self._wanted = narrow(self._wanted, filters)
         return filters
 
-    @plain
+    @plainly()
     def partitions(self) -> list[InputPartition]:
         """The whole plan: one fold per archive, no object is opened."""
         made: list[InputPartition] = []
         for snapshot in open_snapshots(self._options):
-            counts = Counts()
-            runs = wanted_runs(snapshot, self._options, self._wanted, counts)
-            made += partitions(snapshot, runs, self._options, counts)
+            made += partitions(snapshot, wanted_runs(snapshot, self._options, self._wanted), self._options)
         return made
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""
-        if isinstance(partition, ScanPartition):  # else Spark's own, for a plan of none
-            with plainly():
-                yield from read_partition(partition, self._options, self._wanted, self._spark_schema)
+        return read_partition(partition, self._options, self._wanted, self._spark_schema)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TypeVar
 
+from tiered.clock import time_ms
 from tiered.errors import Invalid
+from tiered.settings import MIB
 from tiered_spark.ranges import Range
 
-MIB = 1 << 20
 TABLES = ("messages", "queues", "gaps", "commits", "blocks", "plan")
 ON_DAMAGE = ("fail", "skip")
 POSITIONS = ("earliest", "latest")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +83,10 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 def parse_time(name: str, value: str) -> int:
     """Ms since 1970 of ISO 8601 (UTC unless it says otherwise) or of a number of ms."""
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise _wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970") from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1000)
+    found = time_ms(value.strip())
+    if found is None:
+        raise _wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970")
+    return found
 
 
 def _wrong(name: str, value: str, expected: str) -> Invalid:

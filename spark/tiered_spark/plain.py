@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 from tiered.errors import TieredError
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Around work of a Spark worker: an error of ours reaches the user as ``tiered.errors.Kind: sentence → fix``.
+    """Around work of a Spark worker, a block or a function: ours come as ``tiered.errors.Kind: sentence → fix``.
 
     A worker leaves the traceback out where this variable is set, and ends after an error: nothing else is touched by it. Errors
     of any other kind keep their traceback, as they are ours to mend.
@@ -26,14 +21,3 @@ def plainly() -> Iterator[None]:
     except TieredError:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - the only way to tell the worker
         raise
-
-
-def plain(function: Callable[P, T]) -> Callable[P, T]:
-    """The same for a whole function."""
-
-    @wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        with plainly():
-            return function(*args, **kwargs)
-
-    return wrapped

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from tiered.archive.entities import ObjectState, RunState
-from tiered.codec.systemtopics import is_system_topic
+from tiered.archive.entities import ObjectState, QueueState, RunState
 from tiered.model import ObjectRef
 from tiered_spark.options import Options
 from tiered_spark.pushdown import Wanted
@@ -53,39 +52,32 @@ class ScanPartition(InputPartition):
         self.portions = portions
 
 
-@dataclass(slots=True)
-class Counts:
-    """How much of the archives a scan looks at."""
-
-    queues: int = 0
-    runs: int = 0
-    runs_pruned: int = 0
-    blocks: int = 0
-    bytes: int = 0
+def wanted_queues(snapshot: Snapshot, options: Options, wanted: Wanted) -> Iterator[QueueState]:
+    """Queues with a current generation that may hold wanted messages."""
+    for queue in snapshot.archive.state.queues():
+        shown = queue.generation is not None and snapshot.shows(queue.queue.topic, options)
+        if shown and wanted.queue(queue.queue):
+            yield queue
 
 
-def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted, counts: Counts) -> Iterator[RunState]:
-    """Live runs of the current generations that may hold wanted messages."""
-    state, place = snapshot.archive.state, snapshot.place
-    for queue in state.queues():
-        topic = queue.queue.topic
-        hidden = not options.system_topics and is_system_topic(
-            topic, cluster=place.cluster, broker=place.broker
-        )
-        if queue.generation is None or hidden or not options.takes(topic) or not wanted.queue(queue.queue):
-            continue
-        counts.queues += 1
-        for run in state.runs(queue.queue, queue.generation):
-            counts.runs += 1
-            if wanted.run(run):
-                yield run
-            else:
-                counts.runs_pruned += 1
+def live_runs(snapshot: Snapshot, queue: QueueState) -> Iterator[RunState]:
+    """Live runs of a queue's current generation."""
+    if queue.generation is not None:
+        yield from snapshot.archive.state.runs(queue.queue, queue.generation)
 
 
-def partitions(
-    snapshot: Snapshot, runs: Iterable[RunState], options: Options, counts: Counts
-) -> list[ScanPartition]:
+def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> Iterator[RunState]:
+    """Live runs that may hold wanted messages."""
+    for queue in wanted_queues(snapshot, options, wanted):
+        yield from filter(wanted.run, live_runs(snapshot, queue))
+
+
+def size_of(run: RunState) -> int:
+    """Bytes of a run's live records."""
+    return run.flat_end - run.first_flat_offset
+
+
+def partitions(snapshot: Snapshot, runs: Iterable[RunState], options: Options) -> list[ScanPartition]:
     """Runs by object, packed up to ``partition_bytes``; a run that is larger is split at blocks."""
     made: list[ScanPartition] = []
     open_pieces: list[Piece] = []
@@ -99,9 +91,7 @@ def partitions(
         filled = 0
 
     for run in sorted(runs, key=_place):
-        size = max(1, run.flat_end - run.first_flat_offset)
-        counts.blocks += run.block_count
-        counts.bytes += size
+        size = max(1, size_of(run))
         if filled and (filled + size > options.partition_bytes or len(open_pieces) >= MAX_PIECES):
             close()
         step = min(run.block_count, max(1, run.block_count * options.partition_bytes // size))

@@ -97,23 +97,20 @@ def _both(old: frozenset[Any] | None, new: frozenset[Any] | None) -> frozenset[A
     return old if new is None else new if old is None else old & new
 
 
+def _one_of(name: str) -> Callable[[Wanted, Filter], Wanted]:
+    """For a column whose values ``Wanted`` lists under ``name``."""
+
+    def take(wanted: Wanted, given: Filter) -> Wanted:
+        listed: dict[str, Any] = {name: _both(getattr(wanted, name), _equals(given))}
+        return replace(wanted, **listed)
+
+    return take
+
+
 def _topic(wanted: Wanted, given: Filter) -> Wanted:
     if isinstance(given, StringStartsWith):
-        longer = max(wanted.topic_prefix, given.value, key=len)
-        return replace(wanted, topic_prefix=longer)
-    return replace(wanted, topics=_both(wanted.topics, _equals(given)))
-
-
-def _queue_id(wanted: Wanted, given: Filter) -> Wanted:
-    return replace(wanted, queue_ids=_both(wanted.queue_ids, _equals(given)))
-
-
-def _tags(wanted: Wanted, given: Filter) -> Wanted:
-    return replace(wanted, tags=_both(wanted.tags, _equals(given)))
-
-
-def _unique_key(wanted: Wanted, given: Filter) -> Wanted:
-    return replace(wanted, unique_keys=_both(wanted.unique_keys, _equals(given)))
+        return replace(wanted, topic_prefix=max(wanted.topic_prefix, given.value, key=len))
+    return _one_of("topics")(wanted, given)
 
 
 def _range(old: Range, given: Filter, low: Callable[[Any], int], high: Callable[[Any], int]) -> Range:
@@ -152,9 +149,9 @@ def _micros(value: datetime) -> int:
 
 _TAKERS: dict[str, Callable[[Wanted, Filter], Wanted]] = {
     "topic": _topic,
-    "queue_id": _queue_id,
+    "queue_id": _one_of("queue_ids"),
     "queue_offset": _offset,
     "store_timestamp": _time,
-    "tags": _tags,
-    "unique_key": _unique_key,
+    "tags": _one_of("tags"),
+    "unique_key": _one_of("unique_keys"),
 }

@@ -21,8 +21,3 @@ class Range:
     def meets(self, low: int, high: int) -> bool:
         """Whether any number of [``low``, ``high``] is in it."""
         return low <= self.high and high >= self.low
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return self.low == _LOW and self.high == _HIGH

@@ -25,9 +25,10 @@ from tiered.codec.header import (
     gather,
     read_headers,
 )
+from tiered.codec.message import decode_host
 from tiered.codec.properties import PropertyEntries
 from tiered.errors import Corrupt
-from tiered_spark.arrays import Ints, as_text, chosen, cut, hexadecimal, hosts, picked, times, words
+from tiered_spark.arrays import Ints, as_text, chosen, cut, hexadecimal, picked, times, words
 
 MAX_BODY_BYTES = 256 << 20
 """Largest body that is decompressed: the largest message that a broker can be told to take."""
@@ -72,9 +73,9 @@ class RecordBlock:
         if name == "body":
             return self._bodies(decode_body)
         if name == "body_size":
-            return pa.array(np.ascontiguousarray(self.headers["body_length"])).cast(kind)
+            return pa.array(np.ascontiguousarray(self.headers["body_length"]))
         if name in (self.headers.dtype.names or ()):
-            return pa.array(np.ascontiguousarray(self.headers[name])).cast(kind)
+            return pa.array(np.ascontiguousarray(self.headers[name]))
         made: pa.Array = _MADE[name](self)
         return made
 
@@ -175,7 +176,7 @@ class RecordBlock:
         for rows, raw in self._host_bytes(which):
             distinct, inverse = np.unique(raw, axis=0, return_inverse=True)
             index[rows] = inverse.reshape(-1) + len(texts)
-            texts += hosts(distinct)
+            texts += [decode_host(memoryview(bytes(host))) for host in distinct.tolist()]
         return chosen(texts, index)
 
     def message_ids(self) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -19,10 +20,12 @@ from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.errors import Corrupt
+from tiered.settings import MIB
 from tiered_spark.arrays import Ints, chosen, repeated, times
 from tiered_spark.choose import choose
 from tiered_spark.columns import COLUMNS, Cost
-from tiered_spark.options import MIB, Options
+from tiered_spark.options import Options
+from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
 from tiered_spark.pushdown import Wanted
 from tiered_spark.records import RecordBlock
@@ -34,6 +37,8 @@ GROUP_BYTES = 4 * MIB
 """Blocks decoded together, raw, and one Arrow batch; at least one block."""
 
 BATCH_ROWS = 65_536
+
+Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,36 +107,14 @@ class Scan:
             piece_of = np.repeat(np.arange(len(span)), counts)
             offsets = _offsets(objects, item, pieces, counts, columns.get("queue_offsets"))
             keep = self._rows(pieces, piece_of, offsets, columns["store_timestamp"])
-            for first in range(0, len(keep), BATCH_ROWS):
-                rows = keep[first : first + BATCH_ROWS]
-                part = {name: values[rows] for name, values in columns.items()}
-                arrays = [
-                    self._header_column(place, objects, item, f, pieces, piece_of[rows], offsets[rows], part)
-                    for f in self._schema
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _header_column(
-        self,
-        place: Place,
-        objects: ObjectReader,
-        item: ObjectState,
-        field: pa.Field,
-        pieces: Sequence[Piece],
-        piece_of: Ints,
-        offsets: Ints,
-        columns: dict[str, npt.NDArray[Any]],
-    ) -> pa.Array:
-        name, kind = field.name, field.type
-        if COLUMNS[name].cost is Cost.QUEUE or name == "queue_offset":
-            return _queue_column(place, field, pieces, piece_of, offsets)
-        if name == "tags":
-            tags = [None, *(t.decode("utf-8", "replace") for t in objects.directory(item).tags[1:])]
-            return chosen(tags, columns["tag"])
-        values = columns[COLUMNS[name].stored[0]]
-        if name.endswith("_timestamp"):
-            return times(values, kind)
-        return pa.array(values.astype(np.int64)).cast(kind)
+            def values(
+                rows: Rows, columns: dict[str, npt.NDArray[Any]] = columns
+            ) -> Callable[[pa.Field], pa.Array]:
+                part = {name: column[rows] for name, column in columns.items()}
+                return lambda field: _stored_column(objects, item, field, part)
+
+            yield from self._batches(place, pieces, piece_of, offsets, keep, values)
 
     # ---- from the records
 
@@ -216,23 +199,42 @@ class Scan:
         keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"])
         if self._wanted.keys is not None:
             keep = keep[records.has_key(self._wanted.keys)[keep]]
-        for first in range(0, len(keep), BATCH_ROWS):
-            rows = keep[first : first + BATCH_ROWS]
+
+        def values(rows: Rows) -> Callable[[pa.Field], pa.Array]:
             block = records if len(rows) == len(records) else records.only(rows)
-            arrays = []
-            for field in self._schema:
-                if COLUMNS[field.name].cost is Cost.QUEUE or field.name == "queue_offset":
-                    arrays.append(_queue_column(place, field, group.pieces, piece_of[rows], offsets[rows]))
-                else:
-                    made = block.column(field.name, field.type, decode_body=self._options.decode_body)
-                    arrays.append(made if made.type == field.type else made.cast(field.type))
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            return lambda field: block.column(field.name, field.type, decode_body=self._options.decode_body)
+
+        yield from self._batches(place, group.pieces, piece_of, offsets, keep, values)
 
     # ---- both
 
+    def _batches(
+        self,
+        place: Place,
+        pieces: Sequence[Piece],
+        piece_of: Ints,
+        offsets: Ints,
+        keep: Rows,
+        values: Callable[[Rows], Callable[[pa.Field], pa.Array]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows ``keep``; ``values`` gives, for some of them, the columns that are stored with the messages."""
+        for first in range(0, len(keep), BATCH_ROWS):
+            rows = keep[first : first + BATCH_ROWS]
+            stored = values(rows)
+            arrays = [
+                _queue_column(place, field, pieces, piece_of[rows], offsets[rows])
+                if COLUMNS[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
+                else stored(field)
+                for field in self._schema
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)],
+                schema=self._schema,
+            )
+
     def _rows(
         self, pieces: Sequence[Piece], piece_of: Ints, offsets: Ints, stored_at: npt.NDArray[Any]
-    ) -> npt.NDArray[np.intp]:
+    ) -> Rows:
         """Rows that are alive and stored at a wanted time."""
         low = np.array([p.run.start for p in pieces])[piece_of]
         high = np.array([p.run.end for p in pieces])[piece_of]
@@ -242,10 +244,25 @@ class Scan:
 
 
 def read_partition(
-    partition: ScanPartition, options: Options, wanted: Wanted, schema: StructType
+    partition: InputPartition, options: Options, wanted: Wanted, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, as Spark's schema says."""
-    return Scan(options, wanted, to_arrow_schema(schema, timezone="UTC")).read(partition)
+    """The rows of a partition, as Spark's schema says; none of one that is Spark's own, for a plan of none."""
+    if isinstance(partition, ScanPartition):
+        with plainly():
+            yield from Scan(options, wanted, to_arrow_schema(schema, timezone="UTC")).read(partition)
+
+
+def _stored_column(
+    objects: ObjectReader, item: ObjectState, field: pa.Field, columns: dict[str, npt.NDArray[Any]]
+) -> pa.Array:
+    """A column of messages from the columns section of their object."""
+    if field.name == "tags":
+        tags = [None, *(t.decode("utf-8", "replace") for t in objects.directory(item).tags[1:])]
+        return chosen(tags, columns["tag"])
+    values = columns[COLUMNS[field.name].stored[0]]
+    if field.name.endswith("_timestamp"):
+        return times(values, field.type)
+    return pa.array(values.astype(np.int64))
 
 
 def _queue_column(
@@ -258,8 +275,8 @@ def _queue_column(
         return chosen([p.run.queue.topic for p in pieces], piece_of)
     if name == "queue_id":
         ids = np.array([p.run.queue.queue_id for p in pieces])
-        return pa.array(ids[piece_of]).cast(field.type)
-    return pa.array(offsets).cast(field.type)
+        return pa.array(ids[piece_of])
+    return pa.array(offsets)
 
 
 def _spans(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -12,13 +10,14 @@ from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.open import ReadArchive, list_archives, open_archive
 from tiered.clock import SystemClock
+from tiered.codec.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound
 from tiered.metadata.memory import MemoryStore
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.settings import Store
-from tiered_spark.options import MIB, Options
+from tiered.settings import MIB, Store
+from tiered_spark.options import Options
 
 TABLE_CACHE_BYTES = 64 * MIB
 MAX_ARCHIVES = 100
@@ -45,22 +44,20 @@ class Snapshot:
     archive: ReadArchive
     commit: int
 
+    def shows(self, topic: str, options: Options) -> bool:
+        """Whether a topic is one of those that the options name."""
+        place = self.place
+        hidden = not options.system_topics and is_system_topic(
+            topic, cluster=place.cluster, broker=place.broker
+        )
+        return not hidden and options.takes(topic)
+
     def object(self, ref: ObjectRef) -> ObjectState:
         """An object that a run names."""
         found = self.archive.state.object(ref)
         if found is None:
             raise Corrupt("a run names an object that the fold does not know", object=ref)
         return found
-
-
-@contextmanager
-def provider_of(url: str) -> Iterator[Provider]:
-    """The store, closed afterwards."""
-    provider = open_provider(url, Store(), SystemClock())
-    try:
-        yield provider
-    finally:
-        provider.close()
 
 
 @functools.lru_cache(maxsize=16)

@@ -20,8 +20,8 @@ from tiered.archive.entities import RunState
 from tiered.errors import Invalid, Refused
 from tiered_spark.columns import check_schema
 from tiered_spark.options import Options
-from tiered_spark.plain import plain, plainly
-from tiered_spark.plan import Counts, ScanPartition, partitions, wanted_runs
+from tiered_spark.plain import plainly
+from tiered_spark.plan import partitions, size_of, wanted_runs
 from tiered_spark.pushdown import first_wish
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import Snapshot, open_snapshots
@@ -52,13 +52,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- offsets
 
-    @plain
+    @plainly()
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins."""
         ends = self._ends()
         return ends if self._options.starting == "latest" else dict.fromkeys(ends, BEGIN)
 
-    @plain
+    @plainly()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch may go."""
         ends = self._ends()
@@ -83,15 +83,19 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_messages)
         return ReadAllAvailable()
 
-    @plain
+    @plainly()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing after this moment is read."""
         self._target = self._ends()
 
-    def _ends(self) -> Offset:
+    def _opened(self) -> dict[str, Snapshot]:
         if self._snapshots is None:
             self._snapshots = {str(s.place): s for s in open_snapshots(self._options)}
-            return {place: s.commit for place, s in self._snapshots.items()}
+        return self._snapshots
+
+    def _ends(self) -> Offset:
+        if self._snapshots is None:
+            return {place: s.commit for place, s in self._opened().items()}
         ends = {}
         for place, snapshot in self._snapshots.items():
             head = snapshot.archive.reader.follow(snapshot.archive.state.view)  # type: ignore[arg-type]
@@ -100,15 +104,14 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, place: str, start: int, end: int) -> int:
         """The furthest commit within the limits; at least one that has messages, if there is one."""
-        assert self._snapshots is not None  # _ends was called
-        runs = list(self._runs(self._snapshots[place], start, end))
+        runs = list(self._runs(self._opened()[place], start, end))
         if not runs:
             return max(start, end)
         commits = np.array([run.id.commit_seq for run in runs])
         order = np.argsort(commits, kind="stable")
         good = np.ones(len(runs), np.bool_)
         for sizes, most in (
-            ([run.flat_end - run.first_flat_offset for run in runs], self._options.max_bytes),
+            ([size_of(run) for run in runs], self._options.max_bytes),
             ([run.end - run.start for run in runs], self._options.max_messages),
         ):
             if most is not None:
@@ -120,19 +123,17 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- batches
 
-    @plain
+    @plainly()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """What commits after ``start``, up to ``end``, have appended and is still readable."""
-        if self._snapshots is None:
-            self._ends()
         made: list[InputPartition] = []
-        for place, snapshot in (self._snapshots or {}).items():
+        for place, snapshot in self._opened().items():
             runs = self._runs(snapshot, start.get(place, BEGIN), end.get(place, BEGIN))
-            made += partitions(snapshot, runs, self._options, Counts())
+            made += partitions(snapshot, runs, self._options)
         return made
 
     def _runs(self, snapshot: Snapshot, start: int, end: int) -> Iterator[RunState]:
-        for run in wanted_runs(snapshot, self._options, self._wanted, Counts()):
+        for run in wanted_runs(snapshot, self._options, self._wanted):
             if run.id.commit_seq <= start:
                 continue
             if snapshot.object(run.object).level > 0:
@@ -145,6 +146,4 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""
-        if isinstance(partition, ScanPartition):
-            with plainly():
-                yield from read_partition(partition, self._options, self._wanted, self._spark_schema)
+        return read_partition(partition, self._options, self._wanted, self._spark_schema)

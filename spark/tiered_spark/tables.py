@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tiered.archive.objects import ObjectReader
-from tiered.codec.systemtopics import is_system_topic
 from tiered_spark.options import Options
-from tiered_spark.plan import Counts, partitions, wanted_runs
+from tiered_spark.plan import live_runs, partitions, size_of, wanted_queues
 from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
 
@@ -24,12 +23,6 @@ class Table:
     rows: Callable[[Snapshot, Options], Iterator[Row]]
 
 
-def _shown(snapshot: Snapshot, options: Options, topic: str) -> bool:
-    place = snapshot.place
-    hidden = not options.system_topics and is_system_topic(topic, cluster=place.cluster, broker=place.broker)
-    return not hidden and options.takes(topic)
-
-
 def _time(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
@@ -37,7 +30,7 @@ def _time(ms: int | None) -> datetime | None:
 def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place = snapshot.place
     for queue in snapshot.archive.state.queues():
-        if not _shown(snapshot, options, queue.queue.topic):
+        if not snapshot.shows(queue.queue.topic, options):
             continue
         yield (
             place.cluster, place.broker, queue.queue.topic, queue.queue.queue_id, queue.generation, queue.min_offset,
@@ -49,7 +42,7 @@ def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 def _gaps(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place = snapshot.place
     for gap in snapshot.archive.state.gaps():
-        if _shown(snapshot, options, gap.queue.topic):
+        if snapshot.shows(gap.queue.topic, options):
             yield (
                 place.cluster, place.broker, gap.queue.topic, gap.queue.queue_id, gap.generation, gap.start, gap.end,
                 gap.end - gap.start, gap.reason, gap.commit_seq,
@@ -73,7 +66,7 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place, state = snapshot.place, snapshot.archive.state
     objects: ObjectReader = snapshot.archive.objects
     for run in state.runs_all():
-        if not _shown(snapshot, options, run.queue.topic):
+        if not snapshot.shows(run.queue.topic, options):
             continue
         item = snapshot.object(run.object)
         table = objects.block_table(item)[run.first_block : run.first_block + run.block_count]
@@ -86,12 +79,13 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 
 def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
-    place, counts = snapshot.place, Counts()
-    runs = wanted_runs(snapshot, options, first_wish(options), counts)
-    found = partitions(snapshot, runs, options, counts)
+    place, wanted = snapshot.place, first_wish(options)
+    queues = list(wanted_queues(snapshot, options, wanted))
+    runs = [run for queue in queues for run in live_runs(snapshot, queue)]
+    kept = list(filter(wanted.run, runs))
     yield (
-        place.cluster, place.broker, snapshot.commit, counts.queues, counts.runs, counts.runs_pruned, counts.blocks,
-        counts.bytes, len(found),
+        place.cluster, place.broker, snapshot.commit, len(queues), len(runs), len(runs) - len(kept),
+        sum(run.block_count for run in kept), sum(map(size_of, kept)), len(partitions(snapshot, kept, options)),
     )  # fmt: skip
 
 

@@ -42,11 +42,6 @@ async def silent(peer: Peer, data: bytes) -> None:
     """A broker that answers nothing."""
 
 
-def run(test: object) -> None:
-    """Run the coroutine of a test."""
-    on_loop(test)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 def test_frames_pass_unchanged_and_in_order(binary: bool) -> None:
     async def test() -> None:
@@ -63,7 +58,7 @@ def test_frames_pass_unchanged_and_in_order(binary: bool) -> None:
             assert [len(answer.body) for answer in got] == [n * 37 for n in range(200)]
             assert {answer.binary for answer in got} == {binary}
 
-    run(test())
+    on_loop(test())
 
 
 def test_a_frame_in_single_bytes() -> None:
@@ -77,7 +72,7 @@ def test_a_frame_in_single_bytes() -> None:
             assert (await client.command()).body == b"hello"
             assert running.broker.frames == [whole]
 
-    run(test())
+    on_loop(test())
 
 
 def test_a_large_frame_is_streamed() -> None:
@@ -90,7 +85,7 @@ def test_a_large_frame_is_streamed() -> None:
             await sending
             assert answer.body == body
 
-    run(test())
+    on_loop(test())
 
 
 def test_one_way_requests_and_requests_of_the_broker() -> None:
@@ -116,7 +111,7 @@ def test_one_way_requests_and_requests_of_the_broker() -> None:
             assert [request.opaque for request, _ in answers.asked] == [7]
             assert len(answers.observed) == 2
 
-    run(test())
+    on_loop(test())
 
 
 def test_answers_are_replaced_and_others_overtake_them() -> None:
@@ -136,7 +131,7 @@ def test_answers_are_replaced_and_others_overtake_them() -> None:
             assert (replaced.opaque, replaced.body, replaced.remark) == (7, b"old", "FOUND")
             assert running.held("replaced") == 1
 
-    run(test())
+    on_loop(test())
 
 
 def test_what_answers_leave_alone_comes_byte_for_byte() -> None:
@@ -155,7 +150,7 @@ def test_what_answers_leave_alone_comes_byte_for_byte() -> None:
                 assert await client.receive() == recorded
                 assert len(answers.asked) == (not hot)
 
-    run(test())
+    on_loop(test())
 
 
 @pytest.mark.parametrize(
@@ -181,7 +176,7 @@ def test_trouble_makes_the_client_try_again(trouble: Exception | None) -> None:
             await client.send(frame(Command(10, 9)))
             assert (await client.command()).opaque == 9
 
-    run(test())
+    on_loop(test())
 
 
 def test_a_header_as_it_came_with_a_new_body() -> None:
@@ -203,7 +198,7 @@ def test_a_header_as_it_came_with_a_new_body() -> None:
                 == (int.from_bytes(head[:4], "big") + 2).to_bytes(4, "big") + head[4:] + b"other"
             )
 
-    run(test())
+    on_loop(test())
 
 
 def test_heartbeats_are_seen_whole_and_pass() -> None:
@@ -218,7 +213,7 @@ def test_heartbeats_are_seen_whole_and_pass() -> None:
             await running.broker.until(lambda: running.broker.frames == [heartbeat])
             assert bytes(answers.observed[0].body) == decode_command(heartbeat[4:]).body
 
-    run(test())
+    on_loop(test())
 
 
 @pytest.mark.parametrize("hot", [True, False], ids=["passed", "held"])
@@ -240,7 +235,7 @@ def test_a_wanted_request_and_its_answer_are_told_together_once(hot: bool) -> No
             ((asked, answer),) = answers.learnt
             assert (bytes(asked.body), answer.code) == (request.body, 1)
 
-    run(test())
+    on_loop(test())
 
 
 def test_either_side_closes_the_other() -> None:
@@ -264,7 +259,7 @@ def test_either_side_closes_the_other() -> None:
             assert await client.at_end()
             await running.broker.until(lambda: running.sessions == 0)
 
-    run(test())
+    on_loop(test())
 
 
 def test_a_broker_that_is_away_closes_the_client() -> None:
@@ -277,7 +272,7 @@ def test_a_broker_that_is_away_closes_the_client() -> None:
             assert running.cut("no_upstream") == 1
             assert running.sessions == 0
 
-    run(test())
+    on_loop(test())
 
 
 @pytest.mark.parametrize(
@@ -299,7 +294,7 @@ def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
             await good.send(frame(Command(10, 1)))
             assert (await good.command()).opaque == 1
 
-    run(test())
+    on_loop(test())
 
 
 def test_connections_are_limited() -> None:
@@ -315,7 +310,7 @@ def test_connections_are_limited() -> None:
                 await client.send(frame(Command(10, 1)))
                 assert (await client.command()).opaque == 1
 
-    run(test())
+    on_loop(test())
 
 
 def test_a_slow_reader_holds_back_the_broker_and_is_cut() -> None:
@@ -335,7 +330,7 @@ def test_a_slow_reader_holds_back_the_broker_and_is_cut() -> None:
             await running.broker.until(lambda: running.cut("slow_reader") == 1)
             assert session.upstream.received < 32 << 20
 
-    run(test())
+    on_loop(test())
 
 
 def test_answers_wait_for_a_client_that_does_not_read() -> None:
@@ -358,7 +353,7 @@ def test_answers_wait_for_a_client_that_does_not_read() -> None:
             opaques = {(await greedy.command()).opaque for _ in range(300)}
             assert opaques == set(range(300))
 
-    run(test())
+    on_loop(test())
 
 
 def test_idle_connections_end() -> None:
@@ -374,7 +369,7 @@ def test_idle_connections_end() -> None:
             session.look(now + 400)
             assert running.cut("idle") == 1
 
-    run(test())
+    on_loop(test())
 
 
 def test_routes_name_the_gateway() -> None:
@@ -392,7 +387,7 @@ def test_routes_name_the_gateway() -> None:
             assert running.app.ready() == (True, "ready")
             assert len({entry["port"] for entry in running.app.status()["brokers"]}) == 2  # type: ignore[index,attr-defined]
 
-    run(test())
+    on_loop(test())
 
 
 def test_recorded_routes_are_patched_byte_wise() -> None:
@@ -418,7 +413,7 @@ def test_recorded_routes_are_patched_byte_wise() -> None:
             assert session.info.broker_address == running.namesrv.address
 
     for name in names:
-        run(test(name))
+        on_loop(test(name))
 
 
 def test_unknown_topics_and_errors_pass() -> None:
@@ -433,7 +428,7 @@ def test_unknown_topics_and_errors_pass() -> None:
             await client.send(frame(Command(105, 0)))
             assert await client.receive() == recorded
 
-    run(test())
+    on_loop(test())
 
 
 def test_no_port_left_is_no_way_around_the_gateway() -> None:
@@ -452,7 +447,7 @@ def test_no_port_left_is_no_way_around_the_gateway() -> None:
                 assert "gateway.broker_listen_ports" in (answer.remark or "")
                 assert not running.app.ready()[0]
 
-    run(test())
+    on_loop(test())
 
 
 def test_ports_are_remembered(tmp_path: Path) -> None:
@@ -475,7 +470,7 @@ def test_ports_are_remembered(tmp_path: Path) -> None:
             fronts = running.app.brokers.fronts
             assert {name: fronts[name].port for name in seen[0]} == seen[0]
 
-    run(test())
+    on_loop(test())
 
 
 def test_metrics_and_graceful_stop() -> None:
@@ -500,4 +495,4 @@ def test_metrics_and_graceful_stop() -> None:
             assert re.search(r'gateway_requests_total\{kind="pull"\} 1.0', said)
             assert 'gateway_connections{front="broker"} 0.0' in said
 
-    run(test())
+    on_loop(test())

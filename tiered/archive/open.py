@@ -42,9 +42,10 @@ def open_archive(
     """
     identity = find_identity(provider, keys)
     reader = LogReader(provider, keys, identity)
-    head = reader.fold(store, progress)
-    if until_ms is not None and head is not None:
-        until = reader.commit_at(head, until_ms)
+    if until is None:
+        head = reader.fold(store, progress)
+        if until_ms is not None and head is not None:
+            until = reader.commit_at(head, until_ms)
     if until is not None:
         reader.fold_until(store, until)
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)

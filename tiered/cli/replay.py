@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.output import Column, Kind, Output
-from tiered.clock import SystemClock
+from tiered.clock import SystemClock, time_ms
 from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
@@ -155,16 +154,13 @@ def status(
 
 def moment_ms(text: str, flag: str) -> int:
     """A time in ms since 1970. ``Invalid`` naming the flag."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    found = time_ms(text)
+    if found is None:
         raise Invalid(
             f"{flag} is not a time", found=text, expected="ms since 1970, or ISO 8601",
             hint=f"for example {flag} 2026-01-31T00:00:00Z",
-        ) from None  # fmt: skip
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        )  # fmt: skip
+    return found
 
 
 def _replay_directory(

@@ -26,6 +26,7 @@ from tiered.errors import Corrupt, Invalid
 __all__ = [
     "MAX_PROPERTIES_BYTES",
     "Message",
+    "decode_host",
     "decode_message",
     "decode_message_id",
     "decode_properties",
@@ -196,9 +197,9 @@ def decode_message(record: Buffer) -> Message:
         flag=int(row["flag"]),
         sys_flag=sys_flag,
         born_timestamp=int(row["born_timestamp"]),
-        born_host=_decode_host(view[_BORN_HOST_AT : _BORN_HOST_AT + born_bytes]),
+        born_host=decode_host(view[_BORN_HOST_AT : _BORN_HOST_AT + born_bytes]),
         store_timestamp=int(row["store_timestamp"]),
-        store_host=_decode_host(view[store_at : store_at + store_bytes]),
+        store_host=decode_host(view[store_at : store_at + store_bytes]),
         reconsume_times=int(row["reconsume_times"]),
         prepared_transaction_offset=int(row["prepared_transaction_offset"]),
         version=int(row["version"]),
@@ -228,7 +229,7 @@ def decode_message_id(message_id: str) -> tuple[str, int]:
             expected="32 or 56 hex digits",
             hint="for the id a client shows (UNIQ_KEY) use --unique-key",
         )
-    return _decode_host(memoryview(raw)[:-8]), int.from_bytes(raw[-8:], "big", signed=True)
+    return decode_host(memoryview(raw)[:-8]), int.from_bytes(raw[-8:], "big", signed=True)
 
 
 def _encode_host(host: str) -> bytes:
@@ -239,7 +240,8 @@ def _encode_host(host: str) -> bytes:
         raise Invalid("not a host", found=host, expected="ip:port or [ipv6]:port") from error
 
 
-def _decode_host(packed: memoryview) -> str:
+def decode_host(packed: memoryview) -> str:
+    """``ip:port`` of a host as records have it: 4 or 16 bytes of address, 4 of port."""
     port = int.from_bytes(packed[-4:], "big", signed=True)
     if len(packed) == 8:
         return f"{ipaddress.IPv4Address(bytes(packed[:4]))}:{port}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable
-from datetime import datetime
 from urllib.parse import unquote, urlsplit
 
+from tiered.clock import time_ms
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.replay.client import split_address
@@ -56,13 +56,7 @@ def cautions(settings: Settings) -> tuple[str, ...]:
 
 def start_is_valid(text: str) -> bool:
     """True for earliest, latest, a store time in milliseconds, or an ISO 8601 time."""
-    if text in ("earliest", "latest") or (text.isascii() and text.isdigit()):
-        return True
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    return text in ("earliest", "latest") or time_ms(text) is not None
 
 
 def _source(settings: Settings) -> None:

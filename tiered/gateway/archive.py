@@ -42,7 +42,7 @@ FAR_BYTES = 16 << 30
 
 
 class AsksFloor(Protocol):
-    """Where a connection's broker begins; see ``Floors``."""
+    """What a connection's broker still has; see ``Floors``."""
 
     async def floor(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None: ...
 

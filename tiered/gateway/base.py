@@ -13,6 +13,10 @@ from tiered.codec.remoting import Command
 PEEK_BYTES = 64
 """Body bytes of a long answer that ``passes`` sees; enough for the queue offset of the first record (bytes 20 to 27)."""
 
+QUEUE_OFFSET = slice(20, 28)
+PHYSICAL_OFFSET = slice(28, 36)
+"""Where a stored record has its offsets, big-endian."""
+
 SYSTEM_BUSY = 2
 """The answer that makes every client try again later."""
 

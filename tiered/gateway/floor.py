@@ -10,7 +10,7 @@ from tiered.clock import Clock
 from tiered.codec.protocol import RequestCode, number
 from tiered.codec.remoting import Command
 from tiered.errors import Unavailable
-from tiered.gateway.base import ConnectionInfo
+from tiered.gateway.base import PHYSICAL_OFFSET, ConnectionInfo
 from tiered.model import MessageQueue
 
 RUNTIME_INFO = 28
@@ -23,8 +23,6 @@ VIEW_SECONDS = 0.002
 VIEW_BYTES_PER_SECOND = 10_000_000
 
 ASK_SECONDS = 2.5
-
-_PHYSICAL_OFFSET = slice(28, 36)
 
 Ask = Callable[[str, Command, float], Awaitable[Command]]
 """Broker address, request and seconds → the answer. ``Unavailable`` without one."""
@@ -79,7 +77,7 @@ class Floors:
         answer = await self._asked(address, request)
         self._next_view[address] += len(answer.body) / VIEW_BYTES_PER_SECOND
         # A broker whose first file is gone takes offset 0 for the begin of its oldest file: the record says where it lies.
-        place = bytes(answer.body[_PHYSICAL_OFFSET])
+        place = bytes(answer.body[PHYSICAL_OFFSET])
         return answer.code == 0 and place == physical_offset.to_bytes(8, "big")
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:

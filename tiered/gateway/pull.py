@@ -227,7 +227,9 @@ class Pulls:
                 broker_end=bounds.max_offset,
             )
         records, following = self._cut(result, pull)
-        if why in (Why.GAP, Why.DOUBT) and _has_all(answer, result.queue_offsets[: len(records)], following):
+        if why in (Why.GAP, Why.DOUBT) and _has_all(
+            answer, bounds, result.queue_offsets[: len(records)], following
+        ):
             return self._count("passed", None)
         if following <= pull.offset:
             raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
@@ -293,10 +295,9 @@ class Pulls:
         return made
 
 
-def _has_all(answer: Command, offsets: Sequence[int], following: int) -> bool:
+def _has_all(answer: Command, bounds: PullBounds, offsets: Sequence[int], following: int) -> bool:
     """Whether the broker's answer has what the archive's has, ``offsets`` up to ``following``, as far as it goes itself."""
-    end = number(answer.ext, "nextBeginOffset")
-    if following < end:
+    if following < bounds.next_offset:
         return False
     here = queue_offsets(answer.body) if answer.code == ResponseCode.SUCCESS else set()
-    return here.issuperset(offset for offset in offsets if offset < end)
+    return here.issuperset(offset for offset in offsets if offset < bounds.next_offset)

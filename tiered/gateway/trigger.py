@@ -14,7 +14,7 @@ from tiered.codec.protocol import PullRequest, PullStatus, ResponseCode, number,
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError
 from tiered.gateway.archive import Archive, Asking, Coverage
-from tiered.gateway.base import PEEK_BYTES
+from tiered.gateway.base import PEEK_BYTES, PHYSICAL_OFFSET, QUEUE_OFFSET
 from tiered.gateway.filters import Filters
 from tiered.gateway.gaps import lacks
 from tiered.gateway.observe import Minimums
@@ -31,9 +31,7 @@ MEMORY_RATIO = 0.4
 FOLLOW_SECONDS = 1.0
 """The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
 
-_QUEUE_OFFSET = slice(20, 28)
-_PHYSICAL_OFFSET = slice(28, 36)
-_PEEKED = _PHYSICAL_OFFSET.stop
+_PEEKED = PHYSICAL_OFFSET.stop
 
 LOOKED = frozenset(
     {
@@ -86,10 +84,10 @@ class Triggers:
             return
         self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
         if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
-            place = _number(answer, _PHYSICAL_OFFSET)
+            place = _number(answer, PHYSICAL_OFFSET)
             self._log_end = max(self._log_end, place)
             if self._coverage.waits:
-                self._coverage.served(_queue(request), _number(answer, _QUEUE_OFFSET), place)
+                self._coverage.served(_queue(request), _number(answer, QUEUE_OFFSET), place)
 
     def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
         """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
@@ -123,14 +121,14 @@ class Triggers:
             return self._preferred(request, offset)
         if len(answer.body) < _PEEKED:
             return None
-        first = _number(answer, _QUEUE_OFFSET)
+        first = _number(answer, QUEUE_OFFSET)
         if first > offset:
             return self._why_gap(request, answer, offset, first)
         lacking = self._why_lacking(request, answer, offset)
         if lacking is not None:
             return lacking
         if level is StorageLevel.NOT_IN_MEM:
-            behind = self._log_end - _number(answer, _PHYSICAL_OFFSET)
+            behind = self._log_end - _number(answer, PHYSICAL_OFFSET)
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return self._preferred(request, offset)
         return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from tiered.clock import time_ms
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered.source.local import LocalCommitLog
@@ -24,22 +23,16 @@ def resolve_start(source: LocalCommitLog, start: str) -> PhysicalOffset:
 
 def parse_time_ms(text: str) -> int:
     """Milliseconds since the epoch from decimal ms or ISO 8601. ``Invalid`` names key, value and fix."""
-    stripped = text.strip()
-    if stripped.isascii() and stripped.isdigit():
-        return int(stripped)
-    try:
-        moment = datetime.fromisoformat(stripped)
-    except ValueError as error:
+    found = time_ms(text.strip())
+    if found is None:
         raise Invalid(
             "source.start is no start point",
             key="source.start",
             value=text,
             expected="earliest, latest, a store time in ms, or ISO 8601",
             hint="for example source.start = 2026-01-31T00:00:00Z",
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        )
+    return found
 
 
 def _first_since(source: LocalCommitLog, time_ms: int) -> PhysicalOffset:
