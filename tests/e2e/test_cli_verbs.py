@@ -15,6 +15,7 @@ import pytest
 
 from tests.kit.command import archive_once, tiered, tiered_process
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
+from tests.kit.process import PATIENCE
 from tiered.archive.identity import decode_identity
 from tiered.codec.message import Message, encode_message_id
 
@@ -461,7 +462,7 @@ def test_status_and_signals_of_a_running_daemon(small: Small, tmp_path: Path) ->
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TIERED_")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as daemon:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 60 * PATIENCE
             while time.monotonic() < deadline:
                 done = tiered(
                     "status", "--archive", url, "--state", state, "--store", small.broker.store, "--json"

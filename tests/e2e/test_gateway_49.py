@@ -47,7 +47,7 @@ def consumers(cold: ColdScene, gateway: Gateway) -> Iterator[dict[str, Running]]
         kind = kinds[name]
         client = cold.client(kind.version, name_server=gateway.address)
         started[name] = client.start(
-            kind.command, topic=TOPIC, group=cold.group(name), idle=5, **kind.options
+            kind.command, topic=TOPIC, group=cold.group(name), idle=15, **kind.options
         )
     yield started
     for consumer in started.values():
@@ -57,7 +57,7 @@ def consumers(cold: ColdScene, gateway: Gateway) -> Iterator[dict[str, Running]]
 def test_without_the_gateway_most_of_it_is_skipped(cold: ColdScene) -> None:
     hot = len(cold.sent) - cold.cold()
     client = cold.client()
-    lines = client.run("push", topic=TOPIC, group=cold.group("absent"), n=hot, idle=20).lines()
+    lines = client.run("push", topic=TOPIC, group=cold.group("absent"), n=hot, idle=60).lines()
     skipped = compare(cold.sent, lines).skipped
     print(f"{len(skipped):,} of {len(cold.sent):,} messages skipped")
     assert len(skipped) == cold.cold() > len(cold.sent) // 2

@@ -33,7 +33,7 @@ def consumers(cold: ColdScene) -> dict[str, tuple[str, Running]]:
             cold.commit(group, dict.fromkeys(cold.minimum, old))
         client = cold.client(version)
         hot = len(cold.sent) - cold.cold()
-        started[name] = (group, client.start(command, topic=TOPIC, group=group, n=hot, idle=20, **options))
+        started[name] = (group, client.start(command, topic=TOPIC, group=group, n=hot, idle=60, **options))
     return started
 
 

@@ -78,7 +78,7 @@ def test_nothing_is_skipped_or_repeated_where_old_and_hot_meet(cold: ColdScene, 
                 "topic": topic,
                 "group": cold.group(name),
                 "n": (BEFORE + MEANWHILE) // (3 if "sub" in options else 1),
-                "idle": 20,
+                "idle": 60,
                 **options,
             }
             consumers[name] = through.start(command, **chosen)

@@ -61,7 +61,7 @@ def test_a_consumer_that_crashes_gets_again_only_what_was_not_committed(
 
 def test_two_consumers_share_the_queues_and_one_takes_over(cold: ColdScene, gateway: Gateway) -> None:
     laggard = Laggard(cold, gateway.address, "rebalance")
-    one = laggard.start()
+    one = laggard.start(rate=100)  # It must not have read everything before a second JVM is up.
     one.wait_taken(300)
     two = laggard.start()
     two.wait_taken(300)

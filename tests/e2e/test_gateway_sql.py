@@ -85,7 +85,7 @@ def consumers(filtering: ColdScene, gateway: Gateway) -> Iterator[dict[str, Runn
     for name, choice in CHOICES.items():
         client = filtering.client(choice.version, name_server=gateway.address)
         group = filtering.group(name)
-        started[name] = client.start("push", topic=TOPIC, group=group, sql=choice.sql, idle=4)
+        started[name] = client.start("push", topic=TOPIC, group=group, sql=choice.sql, idle=15)
     yield started
     for consumer in started.values():
         consumer.kill()
@@ -112,7 +112,7 @@ def test_the_gateway_dies_in_the_middle_and_learns_the_expression_anew(
     chosen = wanted(filtering, choice)
     client = filtering.client(choice.version, name_server=gateway.address)
     group = filtering.group("sql-gateway-killed")
-    slowly: dict[str, Any] = {"rate": 3000, "cached": 64, "persist_ms": 500, "idle": 20}
+    slowly: dict[str, Any] = {"rate": 3000, "cached": 64, "persist_ms": 500, "idle": 60}
     consumer = client.start("push", topic=TOPIC, group=group, sql=choice.sql, **slowly)
     consumer.wait_taken(len(chosen) // 4)
     gateway.kill()

@@ -66,7 +66,7 @@ def test_a_client_that_checks_the_certificate_reads_everything(
 ) -> None:
     client = cold.client(version, name_server=gateway.address)
     group = cold.group("tls")
-    outcome = client.run("push", topic=TOPIC, group=group, idle=5, properties=trusting(authority))
+    outcome = client.run("push", topic=TOPIC, group=group, idle=15, properties=trusting(authority))
     found = compare(cold.sent, outcome.lines())
     assert found.exact, str(found)
 
@@ -84,7 +84,7 @@ def test_a_client_that_trusts_another_authority_gets_nothing(
 
 def test_a_client_without_tls_is_served_on_the_same_port(cold: ColdScene, gateway: Gateway) -> None:
     outcome = cold.client(name_server=gateway.address).run(
-        "push", topic=TOPIC, group=cold.group("clear"), idle=5
+        "push", topic=TOPIC, group=cold.group("clear"), idle=15
     )
     found = compare(cold.sent, outcome.lines())
     assert found.exact, str(found)
@@ -123,7 +123,7 @@ def test_tls_all_the_way(
     with encrypted.gateway("posix", **shown, **upstream).running() as gateway:
         client = encrypted.client(version, name_server=gateway.address)
         group = encrypted.group("tls-both")
-        outcome = client.run("push", topic=TOPIC, group=group, idle=5, properties=trusting(authority))
+        outcome = client.run("push", topic=TOPIC, group=group, idle=15, properties=trusting(authority))
         found = compare(encrypted.sent, outcome.lines())
         assert found.exact, str(found)
 
@@ -131,7 +131,7 @@ def test_tls_all_the_way(
 def test_a_gateway_that_trusts_another_authority_forwards_nothing(
     encrypted: ColdScene, stranger: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gatewayproc, "START_SECONDS", 6.0)
+    monkeypatch.setattr(gatewayproc, "START_SECONDS", 2.0)
     upstream: dict[str, Any] = {
         "gateway.tls_upstream": True,
         "gateway.tls_upstream_ca": str(stranger.certificate),

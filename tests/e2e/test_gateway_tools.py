@@ -207,6 +207,6 @@ def test_a_group_without_consumers_is_reset_to_an_old_time(
     group = cold.group("reset-offline")
     cold.commit(group, {queue: cold.broker.offsets(TOPIC, queue).stop for queue in begin})
     assert reset(tools, group, time_ms) == begin
-    outcome = cold.client(name_server=gateway.address).run("push", topic=TOPIC, group=group, idle=5)
+    outcome = cold.client(name_server=gateway.address).run("push", topic=TOPIC, group=group, idle=15)
     found = compare(cold.sent, outcome.lines(), begin=begin)
     assert found.exact, str(found)

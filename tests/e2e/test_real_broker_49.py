@@ -13,6 +13,7 @@ from tests.kit import cache, golden
 from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import read_store
+from tests.kit.process import PATIENCE
 from tests.kit.realdaemon import Truth, consume_queues, tiered
 from tiered.archive.flatfile import RunReader
 from tiered.source.life import BrokerLife
@@ -51,7 +52,7 @@ def test_every_kind_of_message_and_a_kill(tmp_path: Path) -> None:
         daemon = Daemon(tmp_path, broker.store_dir, truth.url)
         with daemon.running():
             expected = send_every_kind(broker, truth)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 30 * PATIENCE
             while (stored := topics(broker))[TOPIC] < expected or stored[RETRY_TOPIC] < 3:
                 assert time.monotonic() < deadline, stored
                 time.sleep(0.1)

@@ -20,6 +20,7 @@ from tests.kit.client import Outcome
 from tests.kit.daemonproc import Daemon
 from tests.kit.faultproxy import FaultProxy
 from tests.kit.oracle import read_store
+from tests.kit.process import PATIENCE
 from tests.kit.realdaemon import (
     COMPRESSED,
     DEFAULTS,
@@ -101,7 +102,7 @@ def send_every_kind(world: World) -> dict[str, Outcome]:
     done["retry"] = client.run("retry", topic=TOPIC, group="retrying", n=3)
     world.truth.sent(*(done[kind] for kind in done if kind != "retry"))
     expected = 600 + 64 + 8 + done["transaction"].summary["committed"] + 20
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 30 * PATIENCE
     while len(world.stored(TOPIC)) < expected or len(world.stored(RETRY_TOPIC)) < 3:
         assert time.monotonic() < deadline, Counter(r.topic for r in golden.records(world.broker.store_dir))
         time.sleep(0.1)
@@ -231,7 +232,7 @@ def test_readable_within_moments_of_the_append(
         "produce", topic="Steady", n=messages, rate=rate, min=1024, max=1024, threads=4
     )
     latencies: list[int] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while len(latencies) < messages:
         assert time.monotonic() < deadline, len(latencies)
         new = follower.look("Steady")

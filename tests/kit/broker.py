@@ -23,7 +23,7 @@ from typing import Self
 from tests.kit import cache, remoting
 from tests.kit.client import JavaClient
 from tests.kit.ports import free_block
-from tests.kit.process import Child, ChildError, Scratch
+from tests.kit.process import PATIENCE, Child, ChildError, Scratch
 
 READY_SECONDS = 90.0
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref", "java.lang", "java.util")
@@ -251,10 +251,12 @@ class Broker(_Server):
         before = self.commitlog_files()
         self.set_conf("fileReservedTime", 0)
         self._admin(remoting.DELETE_EXPIRED_LOG)
-        deadline = time.monotonic() + wait_seconds
+        deadline = time.monotonic() + wait_seconds * PATIENCE
         while before[0] in self.commitlog_files():
             if time.monotonic() > deadline:
-                raise ChildError(f"no commitlog file expired within {wait_seconds:.0f} s, oldest {before[0]}")
+                raise ChildError(
+                    f"no commitlog file expired within {wait_seconds * PATIENCE:.0f} s, oldest {before[0]}"
+                )
             time.sleep(0.2)
         self._admin(remoting.CLEAN_EXPIRED_QUEUES)
         return sorted(set(before) - set(self.commitlog_files()))

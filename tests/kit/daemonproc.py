@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit.process import Child
+from tests.kit.process import PATIENCE, Child
 from tiered.crashpoint import CrashPoint
 from tiered.daemon.app import CRASH_VARIABLE, WEB_PORT_FILE
 
@@ -218,9 +218,9 @@ class Daemon(Pages):
 
 def wait_for(done: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
     """Poll every 20 ms until ``done``; ``AssertionError`` when time is up."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not done():
-        assert time.monotonic() < deadline, f"{what}: not seen within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not seen within {seconds * PATIENCE:g} s"
         time.sleep(0.02)
 
 

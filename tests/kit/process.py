@@ -38,6 +38,10 @@ class Scratch:
         return f"-Djava.io.tmpdir={self.path}"
 
 
+PATIENCE = 3
+"""How many times as long as on a quiet machine anything waited for may take: such bounds tell what hangs, not what is slow."""
+
+
 class ChildError(Exception):
     """A child process ended by itself, or did not become ready; the text ends with its last output."""
 
@@ -81,22 +85,26 @@ class Child:
 
     def wait_until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
         """Poll ``ready`` every 50 ms; ChildError when the process ends first or the time is up."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while not ready():
             if not self.running:
                 code = self._process.returncode
                 raise ChildError(f"{self.name} ended with {code} before {what}:\n{self.output()}")
             if time.monotonic() > deadline:
-                raise ChildError(f"{self.name}: {what} not seen within {seconds:.0f} s:\n{self.output()}")
+                raise ChildError(
+                    f"{self.name}: {what} not seen within {seconds * PATIENCE:.0f} s:\n{self.output()}"
+                )
             time.sleep(0.05)
 
     def wait(self, seconds: float) -> int:
         """Wait for the end and return the exit code; ChildError when the time is up (the process is then killed)."""
         try:
-            code = self._process.wait(seconds)
+            code = self._process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ChildError(f"{self.name} did not end within {seconds:.0f} s:\n{self.output()}") from None
+            raise ChildError(
+                f"{self.name} did not end within {seconds * PATIENCE:.0f} s:\n{self.output()}"
+            ) from None
         _alive.discard(self._process)
         return code
 

@@ -23,6 +23,7 @@ import boto3
 from botocore.config import Config
 
 from tests.kit.cache import versitygw_binary
+from tests.kit.process import PATIENCE
 from tiered.settings import Store
 
 ACCESS = "test-access"
@@ -67,7 +68,7 @@ class S3Server:
             self._process = subprocess.Popen(
                 self._command(self.port, self.data), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + READY_SECONDS * PATIENCE
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self.name} exited with {self._process.returncode}: {self.log()}")

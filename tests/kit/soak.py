@@ -28,6 +28,7 @@ from tests.kit import cache
 from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
 from tests.kit.faultproxy import Action, Rule
 from tests.kit.oracle import Verdict, compare, opened
+from tests.kit.process import PATIENCE
 from tests.kit.soaksources import Place, SoakSource, generated, place_of, real
 from tiered.archive.verify import Verifier
 from tiered.crashpoint import CrashPoint
@@ -196,7 +197,7 @@ class Campaign:
 
     def wait_ready(self, *flags: str) -> None:
         """Wait for the owner to archive, starting it again if it ends on the way; the broker writes on."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while not self._owner.ready():
             if time.monotonic() > deadline:
                 raise SoakError(f"not ready in time:\n{self._owner.output()[-2000:]}")
@@ -205,7 +206,7 @@ class Campaign:
 
     def wait_archived(self, end: int) -> None:
         """Wait for the owner to archive up to ``end``, starting it again as often as it takes."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 120 * PATIENCE
         while (self._owner.status().get("proven_offset") or 0) != end:
             if time.monotonic() > deadline:
                 raise SoakError(
@@ -291,7 +292,7 @@ class Campaign:
         self.start("--take-over")
         self.wait_ready("--take-over")
         old.resume()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 60 * PATIENCE
         while old.alive and time.monotonic() < until:
             self.rest(0.1)
         code = None if old.alive else old.wait(1)

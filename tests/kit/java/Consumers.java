@@ -122,9 +122,13 @@ final class Consumers {
             String start = Client.text("start", "begin");
             for (MessageQueue queue : queues) {
                 if (start.equals("begin")) {
-                    consumer.seekToBegin(queue);
+                    patiently(() -> {
+                        consumer.seekToBegin(queue);
+                        return null;
+                    });
                 } else if (start.equals("timestamp")) {
-                    consumer.seek(queue, consumer.offsetForTimestamp(queue, Long.parseLong(Client.need("timestamp"))));
+                    long moment = Long.parseLong(Client.need("timestamp"));
+                    consumer.seek(queue, patiently(() -> consumer.offsetForTimestamp(queue, moment)));
                 } else if (!start.equals("committed")) {
                     consumer.seek(queue, offsetOf(start, queue));
                 }
@@ -166,9 +170,10 @@ final class Consumers {
             Collection<MessageQueue> queues = chosen(patiently(() -> consumer.fetchSubscribeMessageQueues(Client.need("topic"))));
             for (MessageQueue queue : queues) {
                 if (start.equals("begin")) {
-                    next.put(queue, consumer.minOffset(queue));
+                    next.put(queue, patiently(() -> consumer.minOffset(queue)));
                 } else if (start.equals("timestamp")) {
-                    next.put(queue, consumer.searchOffset(queue, Long.parseLong(Client.need("timestamp"))));
+                    long moment = Long.parseLong(Client.need("timestamp"));
+                    next.put(queue, patiently(() -> consumer.searchOffset(queue, moment)));
                 } else {
                     next.put(queue, offsetOf(start, queue));
                 }
