@@ -32,6 +32,7 @@ VERBS: Mapping[str, str] = {
     "query": "Find messages by key, message id or time.",
     "replay": "Send archived messages to a POP group that missed them; what is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
+    "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with the fix for what is missing.",
     "gen": "Write a broker-format store for demos and tests.",
@@ -84,7 +85,7 @@ def _register(app: typer.Typer, verb: str) -> None:
     if group is not None:
         app.add_typer(group, name=verb, short_help=VERBS[verb])
     else:
-        app.command(verb, short_help=VERBS[verb])(module.command)
+        app.command(verb, short_help=VERBS[verb], **getattr(module, "SETTINGS", {}))(module.command)
 
 
 def _version(asked: bool) -> None:
