@@ -9,6 +9,7 @@ import pytest
 from tests.kit.assemble import Assembly, assemble, memory, progress_of
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
+from tiered.codec.edits import EditKind, batch
 from tiered.errors import Unavailable
 from tiered.model import MessageQueue, PhysicalOffset
 
@@ -86,6 +87,29 @@ def test_a_rewind_takes_a_gap_of_the_lost_tail_with_it(tmp_path: Path) -> None:
     assert (queue.generation, queue.min_offset, queue.max_offset) == (1, 0, 20)
     assert live(made) == [raw for _, raw in log.sent]
     assert list(made.state.gaps(QUEUE)) == []
+    made.close()
+
+
+def test_a_rewind_takes_a_run_that_was_trimmed_within(tmp_path: Path) -> None:
+    """Retention has taken the first messages of a queue's only run; then the broker loses all that the run came from."""
+    clock = ManualClock(NOW_MS)
+    store, log = memory(clock), broker(tmp_path, clock)
+    log.send(topic="Payments", body=b"stays")
+    send(log, 20, "number")
+    made = assemble(log.store, store, clock)
+    made.settle()
+    trim = batch(EditKind.TRIM_QUEUE, topic="Orders", queue_id=0, generation=1, first_offset=5)
+    made.log.put(made.log.plan(made.log.ticket(), (trim,)))
+    made.close()
+    log.crash(log.sent[1][0].physical_offset)
+    del log.sent[1:]
+    send(log, 8, "anewone")
+    log.mark_started(clock.now_ms())
+    clock.advance(1.1)
+    made = assemble(log.store, store, clock)
+    made.settle()
+    assert live(made) == [raw for message, raw in log.sent if message.topic == "Orders"]
+    assert progress_of(made) == log.position
     made.close()
 
 

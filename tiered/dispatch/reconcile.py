@@ -90,5 +90,5 @@ def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) 
     size = int(columns["size"][:kept].astype(np.int64).sum())
     if not kept:
         before = [r.end for r in state.runs(run.queue, run.generation) if r.start < run.start]
-        return _Cut(max(before, default=run.start), run.first_flat_offset)
+        return _Cut(max(before, default=run.first_queue_offset), run.first_flat_offset)
     return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)

@@ -122,15 +122,14 @@ final class Consumers {
             String start = Client.text("start", "begin");
             for (MessageQueue queue : queues) {
                 if (start.equals("begin")) {
-                    patiently(() -> {
-                        consumer.seekToBegin(queue);
-                        return null;
-                    });
+                    patiently(() -> consumer.seekToBegin(queue));
                 } else if (start.equals("timestamp")) {
                     long moment = Long.parseLong(Client.need("timestamp"));
-                    consumer.seek(queue, patiently(() -> consumer.offsetForTimestamp(queue, moment)));
+                    long offset = patiently(() -> consumer.offsetForTimestamp(queue, moment));
+                    patiently(() -> consumer.seek(queue, offset));
                 } else if (!start.equals("committed")) {
-                    consumer.seek(queue, offsetOf(start, queue));
+                    long offset = offsetOf(start, queue);
+                    patiently(() -> consumer.seek(queue, offset));
                 }
             }
             boolean paused = false;
@@ -225,13 +224,24 @@ final class Consumers {
         return client;
     }
 
+    private interface Step {
+        void take() throws Exception;
+    }
+
     /** Ask again when the first answer fails: a client that has just started may lose a request to its own reconnecting. */
+    private static void patiently(Step step) throws Exception {
+        patiently(() -> {
+            step.take();
+            return null;
+        });
+    }
+
     private static <T> T patiently(Callable<T> question) throws Exception {
         for (int tries = 1; ; tries++) {
             try {
                 return question.call();
             } catch (Exception error) {
-                if (tries == 3) {
+                if (tries == 6) {
                     throw error;
                 }
                 System.err.println("asking again: " + error);
