@@ -97,6 +97,7 @@ def test_a_wrong_url_is_told_what_is_right(url: str, told: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        "s3://AKIA:hush/hushhush@bucket/p",
         "s3://AKIA:hushhush@bucket/p",
         "s3://b/p?secret_access_key=hushhush",
         "s3://b/p?access_key_id=hushhush",

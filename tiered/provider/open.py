@@ -209,7 +209,10 @@ def _parse(url: str) -> SplitResult:
         ) from None
     if parsed.fragment:
         raise Invalid("archive.url must not have a fragment (#…)", hint="write # as %23")
-    if "@" in parsed.netloc and (parsed.scheme == "s3" or parsed.password):
+    split = (
+        ":" in parsed.netloc and "@" in parsed.path
+    )  # a secret may have a slash, which ends what is before the path
+    if (parsed.scheme == "s3" and ("@" in parsed.netloc or split)) or parsed.password:
         raise Invalid(
             "credentials do not belong in archive.url",
             hint="set store.access_key_id and store.secret_access_key, a profile, or the SDK's environment variables",
