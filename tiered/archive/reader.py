@@ -24,6 +24,8 @@ TAIL_BYTES = 256 * 1024
 
 MERGE_COMMITS = 64
 """Commits folded before one batch goes into the metadata store."""
+MERGE_KEYS = 16_384
+"""And at most about so many keys, which every further commit looks through once more for each commit that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class LogReader:
             seq += 1
             if progress is not None:
                 progress(seq)
-            if len(pending) >= MERGE_COMMITS:
+            if len(pending) >= MERGE_COMMITS or sum(len(c.values) for c in pending) >= MERGE_KEYS:
                 store_changes(store, pending)
                 pending = []
         store_changes(store, pending)
