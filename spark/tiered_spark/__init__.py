@@ -1,5 +1,5 @@
 """The archive as a PySpark data source: ``spark.dataSource.register(TieredDataSource)``, then
-``spark.read.format("rocketmq_tiered")``.
+``spark.read.format("rocketmq_tiered")``; and a sink that sends rows to a broker again, ``TieredReplay``.
 
 Owns: options, planning, pushed filters, and how records become Arrow batches. Reads through ``tiered.archive`` and what lies
 below it; needs no daemon, no broker and no local state, on the driver as on the executors.
@@ -8,5 +8,6 @@ below it; needs no daemon, no broker and no local state, on the driver as on the
 from __future__ import annotations
 
 from tiered_spark.datasource import TieredDataSource, register
+from tiered_spark.replay.source import TieredReplay
 
-__all__ = ["TieredDataSource", "register"]
+__all__ = ["TieredDataSource", "TieredReplay", "register"]

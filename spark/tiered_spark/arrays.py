@@ -61,6 +61,13 @@ def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values.astype(np.int64)).cast(kind)
 
 
+def binaries(matrix: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of bytes as values of one width."""
+    rows, width = matrix.shape
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    return pa.Array.from_buffers(pa.binary(width), rows, [None, data])
+
+
 def hexadecimal(matrix: npt.NDArray[np.uint8]) -> pa.Array:
     """Rows of bytes as upper-case hexadecimal strings."""
     rows, width = matrix.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tiered.archive.entities import ObjectState
 from tiered.archive.objects import ObjectReader
 from tiered.codec.columns import key_hash
+from tiered.codec.directory import Directory
 from tiered.errors import Corrupt
 from tiered_spark.arrays import Ints
 from tiered_spark.plan import Piece, Portion
@@ -34,6 +35,9 @@ class Chosen:
 def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
     """Those of a portion. ``Corrupt`` if fold and object disagree."""
     item, pieces = portion.object, portion.pieces
+    if not _may_hold(objects, portion, wanted):
+        none = np.zeros(0, np.int64)
+        return Chosen(none, none, none, none, none)
     table = objects.block_table(item)
     numbers = np.concatenate([np.arange(p.first_block, p.end_block) for p in pieces])
     if len(numbers) and numbers[-1] >= len(table):
@@ -58,6 +62,22 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
     )  # fmt: skip
 
 
+def _may_hold(objects: ObjectReader, portion: Portion, wanted: Wanted) -> bool:
+    """Whether the object may hold the keys wanted, by its filter alone: most have none of them, and need no other request."""
+    topics = {piece.run.queue.topic for piece in portion.pieces}
+    for keys in (wanted.unique_keys, wanted.keys):
+        if keys is not None:
+            found = objects.key_filter(portion.object)
+            if found is None or not any(len(found.runs(h)) for h in _hashes(topics, keys)):
+                return False
+    return True
+
+
+def _hashes(topics: Iterable[str], keys: Iterable[str]) -> set[int]:
+    """A key's hash is one of its topic too."""
+    return {key_hash(topic, key) for topic in topics for key in keys}
+
+
 def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:
     """Queue offset behind each block: where the next of its run begins, or the run's end."""
     following = np.minimum(numbers + 1, len(table) - 1)
@@ -68,13 +88,18 @@ def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece
     return found
 
 
+def tagged(directory: Directory, wanted: frozenset[str]) -> Bools:
+    """Which tags of an object, by their numbers, are wanted; 0 is none."""
+    good = np.array([t.decode("utf-8", "replace") in wanted for t in directory.tags])
+    good[0] = False
+    return good
+
+
 def _tagged(
     objects: ObjectReader, item: ObjectState, table: npt.NDArray[Any], numbers: Ints, wanted: frozenset[str]
 ) -> Bools:
     """Which blocks hold a message with a wanted tag, by the object's tag column."""
-    tags = objects.directory(item).tags
-    good = np.array([t.decode("utf-8", "replace") in wanted for t in tags])
-    good[0] = False  # none
+    good = tagged(objects.directory(item), wanted)
     if not good.any():
         return np.zeros(len(numbers), np.bool_)
     first_rows = np.cumsum(table["rows"]) - table["rows"]
@@ -101,7 +126,7 @@ def _keyed(
     if filter_ is None:  # no message has a key
         return good
     runs, firsts = table["run"][numbers], table["first_queue_offset"][numbers]
-    for hashed in {key_hash(topic, key) for topic in topics for key in keys}:
+    for hashed in _hashes(topics, keys):
         if not np.isin(runs, filter_.runs(hashed)).any():
             continue
         entries = objects.key_entries(item, hashed)

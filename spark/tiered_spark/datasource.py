@@ -20,6 +20,7 @@ from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import partitions, wanted_runs
 from tiered_spark.pushdown import first_wish, narrow
+from tiered_spark.replay.source import TieredReplay
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.stream import MessageStreamReader
@@ -32,9 +33,13 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``rocketmq_tiered`` known to a session, and let Spark hand it the filters of queries."""
+    """Make the formats ``rocketmq_tiered`` and ``rocketmq_tiered_replay`` known to a session.
+
+    Lets Spark hand the filters of queries to those frames that ask for them with the option ``pushFilters``.
+    """
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(TieredDataSource)
+    spark.dataSource.register(TieredReplay)
 
 
 class TieredDataSource(DataSource):
@@ -115,8 +120,13 @@ class MessageReader(DataSourceReader):
         self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
 
     def take(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Learn from the filters; Spark applies all of them itself as well."""
-        self._wanted = narrow(self._wanted, filters)
+        """Learn from the filters, if the options say so; Spark applies all of them itself as well.
+
+        Spark 4.3 keeps what it pushed last with the loaded frame, and reads the frame's next query with the same plan, whatever
+        its filters: rows would be missing without an error.
+        """
+        if self._options.push_filters:
+            self._wanted = narrow(self._wanted, filters)
         return filters
 
     @plainly()

@@ -6,7 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tiered.errors import TieredError
+from tiered.errors import NotFound, TieredError
+
+GONE = (
+    "the archive was changed after this query was planned (retention, a merge): run it again; with asOfCommit or "
+    "asOfTimestamp choose a later one; if it comes again, tiered verify tells what is missing"
+)
+"""What to do about an object that a plan names and the store has not."""
 
 
 @contextmanager
@@ -14,10 +20,12 @@ def plainly() -> Iterator[None]:
     """Around work of a Spark worker, a block or a function: ours come as ``tiered.errors.Kind: sentence → fix``.
 
     A worker leaves the traceback out where this variable is set, and ends after an error: nothing else is touched by it. Errors
-    of any other kind keep their traceback, as they are ours to mend.
+    of any other kind keep their traceback, as they are ours to mend. An object that is not there any more gets its hint here.
     """
     try:
         yield
-    except TieredError:
+    except TieredError as error:
+        if isinstance(error, NotFound) and error.hint is None:
+            error.hint = GONE
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - the only way to tell the worker
         raise

@@ -1,20 +1,25 @@
 """What a scan reads: runs of the fold that may hold wanted messages, packed into partitions.
 
 Only the fold is looked at, no object: a run's queue, offsets, times and sizes are in it. Runs of one object stay together and
-in their order, so that an executor reads neighbouring bytes in one request.
+in their order, so that an executor reads neighbouring bytes in one request. Plans of many queues are made of arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from pyspark.sql.datasource import InputPartition
 
 from tiered.archive.entities import ObjectState, QueueState, RunState
 from tiered.model import ObjectRef
+from tiered_spark.arrays import Ints
 from tiered_spark.options import Options
 from tiered_spark.pushdown import Wanted
+from tiered_spark.ranges import Range
+from tiered_spark.runs import Queues, RunTable, read_runs
 from tiered_spark.snapshot import Place, Snapshot
 
 MAX_PIECES = 20_000
@@ -44,12 +49,37 @@ class Portion:
 
 
 class ScanPartition(InputPartition):
-    """What one task reads. Carries no secret and no handle: executors open the store themselves."""
+    """What one task reads. Carries no secret and no handle: executors open the store themselves.
 
-    def __init__(self, place: Place, portions: tuple[Portion, ...]) -> None:
+    Travels as arrays: runs, and per piece its run (an index), first block and end block. ``commits``: of a merged object only
+    messages that these commits appended are meant.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        objects: dict[ObjectRef, ObjectState],
+        runs: RunTable,
+        run_of: Ints,
+        first: Ints,
+        end: Ints,
+    ) -> None:
         super().__init__(None)
         self.place = place
-        self.portions = portions
+        self.commits: Range | None = None
+        self._objects, self._runs = objects, runs
+        self._run_of, self._first, self._end = run_of, first, end
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """Its pieces by object. Made anew each time."""
+        runs = list(self._runs)
+        by_object: dict[ObjectRef, list[Piece]] = {}
+        for run, first, end in zip(
+            self._run_of.tolist(), self._first.tolist(), self._end.tolist(), strict=True
+        ):
+            by_object.setdefault(runs[run].object, []).append(Piece(runs[run], first, end))
+        return tuple(Portion(self._objects[ref], tuple(found)) for ref, found in by_object.items())
 
 
 def wanted_queues(snapshot: Snapshot, options: Options, wanted: Wanted) -> Iterator[QueueState]:
@@ -66,51 +96,61 @@ def live_runs(snapshot: Snapshot, queue: QueueState) -> Iterator[RunState]:
         yield from snapshot.archive.state.runs(queue.queue, queue.generation)
 
 
-def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> Iterator[RunState]:
+def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
     """Live runs that may hold wanted messages."""
-    for queue in wanted_queues(snapshot, options, wanted):
-        yield from filter(wanted.run, live_runs(snapshot, queue))
+    runs = queue_runs(snapshot, options, wanted)
+    return runs.only(wanted.runs(runs.records))
 
 
-def size_of(run: RunState) -> int:
-    """Bytes of a run's live records."""
-    return run.flat_end - run.first_flat_offset
+def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
+    """Live runs of queues that may hold wanted messages."""
+    runs = read_runs(snapshot.archive.state)
+    good = _queues(snapshot, runs.queues, options, wanted)
+    return runs.only(good[runs.queue]) if len(good) else runs
 
 
-def partitions(snapshot: Snapshot, runs: Iterable[RunState], options: Options) -> list[ScanPartition]:
+def _queues(snapshot: Snapshot, queues: Queues, options: Options, wanted: Wanted) -> npt.NDArray[np.bool_]:
+    shown = np.array(
+        [snapshot.shows(topic, options) and wanted.topic(topic) for topic in queues.topics], np.bool_
+    )
+    good = shown[queues.topic]
+    if wanted.queue_ids is not None:
+        good &= np.isin(queues.queue_id, list(wanted.queue_ids))
+    return good
+
+
+def partitions(snapshot: Snapshot, runs: RunTable, options: Options) -> list[ScanPartition]:
     """Runs by object, packed up to ``partition_bytes``; a run that is larger is split at blocks."""
+    records = runs.records
+    runs = runs.only(np.lexsort((records["first_block"], records["object"], records["commit_seq"])))
+    run_of, first, end, size = _pieces(runs, options.partition_bytes)
+    filled = np.concatenate([[0], np.cumsum(size)])
     made: list[ScanPartition] = []
-    open_pieces: list[Piece] = []
-    filled = 0
-
-    def close() -> None:
-        nonlocal filled
-        if open_pieces:
-            made.append(ScanPartition(snapshot.place, _portions(snapshot, open_pieces)))
-            open_pieces.clear()
-        filled = 0
-
-    for run in sorted(runs, key=_place):
-        size = max(1, size_of(run))
-        if filled and (filled + size > options.partition_bytes or len(open_pieces) >= MAX_PIECES):
-            close()
-        step = min(run.block_count, max(1, run.block_count * options.partition_bytes // size))
-        end = run.first_block + run.block_count
-        for first in range(run.first_block, end, step):
-            open_pieces.append(Piece(run, first, min(first + step, end)))
-            filled += size * step // run.block_count
-            if filled >= options.partition_bytes:
-                close()
-    close()
+    start = 0
+    while start < len(run_of):
+        most = int(np.searchsorted(filled, filled[start] + options.partition_bytes, side="right")) - 1
+        stop = min(max(most, start + 1), start + MAX_PIECES, len(run_of))
+        part = slice(start, stop)
+        used, mine = np.unique(run_of[part], return_inverse=True)
+        some = runs.only(used).compact()
+        refs = dict.fromkeys(
+            zip(some.records["commit_seq"].tolist(), some.records["object"].tolist(), strict=True)
+        )
+        objects = {ObjectRef(*ref): snapshot.object(ObjectRef(*ref)) for ref in refs}
+        made.append(ScanPartition(snapshot.place, objects, some, mine, first[part], end[part]))
+        start = stop
     return made
 
 
-def _place(run: RunState) -> tuple[int, int, int]:
-    return run.object.commit_seq, run.object.index, run.first_block
-
-
-def _portions(snapshot: Snapshot, pieces: Iterable[Piece]) -> tuple[Portion, ...]:
-    by_object: dict[ObjectRef, list[Piece]] = {}
-    for piece in pieces:
-        by_object.setdefault(piece.run.object, []).append(piece)
-    return tuple(Portion(snapshot.object(ref), tuple(found)) for ref, found in by_object.items())
+def _pieces(runs: RunTable, partition_bytes: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Runs cut where they are too large: of each piece its run (an index), first block, end block and about its bytes."""
+    size = np.maximum(runs.sizes, 1)
+    blocks = runs.records["block_count"].astype(np.int64)
+    step = np.minimum(blocks, np.maximum(1, blocks * partition_bytes // size))
+    count = -(-blocks // np.maximum(step, 1))
+    run_of = np.repeat(np.arange(len(runs)), count)
+    number = np.arange(len(run_of)) - np.repeat(np.cumsum(count) - count, count)
+    begin = runs.records["first_block"].astype(np.int64)[run_of]
+    first = begin + number * step[run_of]
+    end = np.minimum(first + step[run_of], begin + blocks[run_of])
+    return run_of, first, end, size[run_of] * (end - first) // blocks[run_of]

@@ -43,19 +43,27 @@ class Wanted:
     unique_keys: frozenset[str] | None = None
     keys: frozenset[str] | None = None
 
+    def topic(self, name: str) -> bool:
+        """Whether messages of a topic may be wanted."""
+        return (self.topics is None or name in self.topics) and name.startswith(self.topic_prefix)
+
     def queue(self, queue: MessageQueue) -> bool:
         """Whether messages of a queue may be wanted."""
-        return (
-            (self.topics is None or queue.topic in self.topics)
-            and queue.topic.startswith(self.topic_prefix)
-            and (self.queue_ids is None or queue.queue_id in self.queue_ids)
-        )
+        return self.topic(queue.topic) and (self.queue_ids is None or queue.queue_id in self.queue_ids)
 
     def run(self, run: RunState) -> bool:
         """Whether messages of a run may be wanted."""
         return self.offsets.meets(run.start, run.end - 1) and self.times.meets(
             run.min_store_time, run.max_store_time
         )
+
+    def runs(self, records: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        """Which runs (``RUN_DTYPE``) may hold wanted messages."""
+        good = (records["start"] <= self.offsets.high) & (records["end"] > self.offsets.low)
+        good &= records["min_store_time"] <= self.times.high
+        good &= records["max_store_time"] >= self.times.low
+        found: npt.NDArray[np.bool_] = good
+        return found
 
     def blocks(self, table: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which blocks of a table may hold wanted messages; ``ends``: the queue offset behind each."""
@@ -74,7 +82,13 @@ class Wanted:
 
 def first_wish(options: Options) -> Wanted:
     """What the options say, before any filter."""
-    return Wanted(times=options.times, keys=frozenset(options.keys) or None)
+    return Wanted(
+        queue_ids=frozenset(options.queue_ids) or None,
+        offsets=options.offsets,
+        times=options.times,
+        tags=frozenset(options.tags) or None,
+        keys=frozenset(options.keys) or None,
+    )
 
 
 def narrow(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:

@@ -21,3 +21,8 @@ class Range:
     def meets(self, low: int, high: int) -> bool:
         """Whether any number of [``low``, ``high``] is in it."""
         return low <= self.high and high >= self.low
+
+
+def half_open(low: int | None, end: int | None) -> Range:
+    """From ``low``, before ``end``; ``None``: no bound."""
+    return Range(_LOW if low is None else low, _HIGH if end is None else end - 1)

@@ -28,7 +28,7 @@ from tiered.codec.header import (
 from tiered.codec.message import decode_host
 from tiered.codec.properties import PropertyEntries
 from tiered.errors import Corrupt
-from tiered_spark.arrays import Ints, as_text, chosen, cut, hexadecimal, picked, times, words
+from tiered_spark.arrays import Ints, as_text, binaries, chosen, cut, hexadecimal, picked, times, words
 
 MAX_BODY_BYTES = 256 << 20
 """Largest body that is decompressed: the largest message that a broker can be told to take."""
@@ -131,13 +131,15 @@ class RecordBlock:
         """The property of this name, null where a message has none."""
         return picked(self._values, self._entries.last(name, len(self)))
 
+    def has_tag(self, tags: frozenset[str]) -> npt.NDArray[np.bool_]:
+        """Which rows have one of the tags."""
+        return _is_in(self.property(b"TAGS"), tags)
+
     def has_key(self, keys: frozenset[str]) -> npt.NDArray[np.bool_]:
         """Which rows have one of the keys, among their keys or as their unique key."""
-        wanted = pa.array(sorted(keys), pa.string())
-        found: npt.NDArray[np.bool_]
-        found = pc.is_in(self.property(b"UNIQ_KEY"), wanted).to_numpy(zero_copy_only=False).astype(np.bool_)
+        found = _is_in(self.property(b"UNIQ_KEY"), keys)
         lists = words(self.property(b"KEYS"))
-        hits = pc.is_in(lists.flatten(), wanted).to_numpy(zero_copy_only=False).astype(np.bool_)
+        hits = _is_in(lists.flatten(), keys)
         rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
         found[rows[hits]] = True
         return found
@@ -174,9 +176,9 @@ class RecordBlock:
         texts: list[str] = []
         index = np.zeros(len(self), np.int64)
         for rows, raw in self._host_bytes(which):
-            distinct, inverse = np.unique(raw, axis=0, return_inverse=True)
-            index[rows] = inverse.reshape(-1) + len(texts)
-            texts += [decode_host(memoryview(bytes(host))) for host in distinct.tolist()]
+            codes = binaries(raw).dictionary_encode()
+            index[rows] = codes.indices.to_numpy(zero_copy_only=False) + len(texts)
+            texts += [decode_host(memoryview(host)) for host in codes.dictionary.to_pylist()]
         return chosen(texts, index)
 
     def message_ids(self) -> pa.Array:
@@ -187,17 +189,31 @@ class RecordBlock:
             place = np.frombuffer(at.tobytes(), np.uint8).reshape(len(rows), 8)
             parts.append(hexadecimal(np.concatenate([raw, place], axis=1)))
             order.append(rows)
+        if len(parts) == 1:
+            return parts[0]
         if not parts:
             return pa.array([], pa.string())
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+
+def _is_in(values: pa.Array, wanted: frozenset[str]) -> npt.NDArray[np.bool_]:
+    found = pc.is_in(values, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
+    mask: npt.NDArray[np.bool_] = found.astype(np.bool_)
+    return mask
 
 
 def _last_of_each(row: Ints, names: pa.Array) -> Ints:
     """Numbers of the entries that are the last of their name in their row, ascending: of equal names the last counts."""
     if not len(row):
         return np.zeros(0, np.int64)
-    codes = names.dictionary_encode()
-    key = row * len(codes.dictionary) + codes.indices.to_numpy(zero_copy_only=False)
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    if len(encoded.dictionary) < 63:  # as nearly always: a bit for each name shows that no row has one twice
+        bits = np.left_shift(np.int64(1), codes.astype(np.int64))
+        begins = np.flatnonzero(np.diff(row, prepend=-1))
+        if np.array_equal(np.add.reduceat(bits, begins), np.bitwise_or.reduceat(bits, begins)):
+            return np.arange(len(row))
+    key = row * len(encoded.dictionary) + codes
     _, first = np.unique(key[::-1], return_index=True)
     return np.sort(len(key) - 1 - first)
 

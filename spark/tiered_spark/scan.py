@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +23,17 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.errors import Corrupt
 from tiered.settings import MIB
-from tiered_spark.arrays import Ints, chosen, repeated, times
-from tiered_spark.choose import choose
+from tiered_spark.arrays import Ints
+from tiered_spark.choose import Chosen, choose, tagged
 from tiered_spark.columns import COLUMNS, Cost
+from tiered_spark.headers import queue_column, queue_offsets, spans, stored_column
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
 from tiered_spark.pushdown import Wanted
+from tiered_spark.ranges import Range
 from tiered_spark.records import RecordBlock
-from tiered_spark.snapshot import TABLE_CACHE_BYTES, Place, shared_provider
+from tiered_spark.snapshot import TABLE_CACHE_BYTES, Place, requests, shared_provider
 
 log = logging.getLogger("tiered.spark")
 
@@ -37,6 +41,10 @@ GROUP_BYTES = 4 * MIB
 """Blocks decoded together, raw, and one Arrow batch; at least one block."""
 
 BATCH_ROWS = 65_536
+
+COMMIT = "commit_seq"
+
+T = TypeVar("T")
 
 Rows = npt.NDArray[np.intp]
 
@@ -70,22 +78,44 @@ class Scan:
         self._options, self._wanted, self._schema = options, wanted, schema
         by_record = any(COLUMNS[name].cost is Cost.BLOCK for name in schema.names)
         self._by_block = by_record or wanted.keys is not None
+        self._commits: Range | None = None
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         """Batches in the order of the objects. ``Corrupt`` for damage, unless it is to be skipped."""
         place = partition.place
+        self._commits = partition.commits
         keys = ArchiveKeys(place.cluster, place.broker)
         objects = ObjectReader(
             shared_provider(place.url), keys, place.archive_id, cache_bytes=TABLE_CACHE_BYTES
         )
-        for portion in partition.portions:
-            try:
-                if self._by_block:
-                    yield from self._blocks(place, objects, portion)
+        with ThreadPoolExecutor(self._options.requests, "scan") as pool:
+            if self._by_block:
+                yield from self._blocks(place, objects, partition.portions, pool)
+            else:
+                calls = (partial(self._headers, place, objects, p) for p in partition.portions)
+                for batches in self._results(calls, pool):
+                    yield from batches
+
+    def _results(self, calls: Iterable[Callable[[], T]], pool: ThreadPoolExecutor) -> Iterator[T]:
+        """Results in the order of the calls, as many ahead as there are requests; without those that met damage, if so told."""
+        waiting: deque[Future[T]] = deque()
+        rest = iter(calls)
+        try:
+            while True:
+                waiting.extend(
+                    pool.submit(call) for call in islice(rest, self._options.requests - len(waiting))
+                )
+                if not waiting:
+                    return
+                try:
+                    found = waiting.popleft().result()
+                except Corrupt as damage:
+                    self._skip(damage)
                 else:
-                    yield from self._headers(place, objects, portion)
-            except Corrupt as damage:
-                self._skip(damage)
+                    yield found
+        finally:
+            for future in waiting:
+                future.cancel()
 
     def _skip(self, damage: Corrupt) -> None:
         if self._options.on_damage != "skip":
@@ -94,58 +124,69 @@ class Scan:
 
     # ---- from the columns section
 
-    def _headers(self, place: Place, objects: ObjectReader, portion: Portion) -> Iterator[pa.RecordBatch]:
+    def _headers(self, place: Place, objects: ObjectReader, portion: Portion) -> list[pa.RecordBatch]:
         """Rows of a portion whose columns need no record."""
-        item = portion.object
+        found: list[pa.RecordBatch] = []
+        for span in spans(objects, portion.object, portion.pieces):
+            try:
+                found += self._span(place, objects, portion.object, span)
+            except Corrupt as damage:
+                self._skip(damage)
+        return found
+
+    def _span(
+        self, place: Place, objects: ObjectReader, item: ObjectState, span: Sequence[tuple[Piece, int, int]]
+    ) -> Iterator[pa.RecordBatch]:
         stored = {s for name in self._schema.names for s in COLUMNS[name].stored} | {"store_timestamp"}
-        for span in _spans(objects, item, portion.pieces):
-            owned_differs = any(p.run.queue_offsets != p.run.rows for p, _, _ in span)
-            names = sorted(stored | ({"queue_offsets"} if owned_differs else set()))
-            counts = np.array([rows for _, _, rows in span], np.int64)
-            columns = objects.columns(item, names, span[0][1], int(counts.sum()))
-            pieces = tuple(p for p, _, _ in span)
-            piece_of = np.repeat(np.arange(len(span)), counts)
-            offsets = _offsets(objects, item, pieces, counts, columns.get("queue_offsets"))
-            keep = self._rows(pieces, piece_of, offsets, columns["store_timestamp"])
+        if self._some_commits(item):
+            stored.add(COMMIT)
+        if self._wanted.tags is not None:
+            stored.add("tag")
+        owned_differs = any(p.run.queue_offsets != p.run.rows for p, _, _ in span)
+        names = sorted(stored | ({"queue_offsets"} if owned_differs else set()))
+        counts = np.array([rows for _, _, rows in span], np.int64)
+        columns = objects.columns(item, names, span[0][1], int(counts.sum()))
+        pieces = tuple(p for p, _, _ in span)
+        piece_of = np.repeat(np.arange(len(span)), counts)
+        offsets = queue_offsets(objects, item, pieces, counts, columns.get("queue_offsets"))
+        keep = self._rows(pieces, piece_of, offsets, columns["store_timestamp"], columns.get(COMMIT))
+        if self._wanted.tags is not None:
+            keep = keep[tagged(objects.directory(item), self._wanted.tags)[columns["tag"][keep]]]
 
-            def values(
-                rows: Rows, columns: dict[str, npt.NDArray[Any]] = columns
-            ) -> Callable[[pa.Field], pa.Array]:
-                part = {name: column[rows] for name, column in columns.items()}
-                return lambda field: _stored_column(objects, item, field, part)
+        def values(rows: Rows) -> Callable[[pa.Field], pa.Array]:
+            part = {name: column[rows] for name, column in columns.items()}
+            return lambda field: stored_column(objects, item, field, part)
 
-            yield from self._batches(place, pieces, piece_of, offsets, keep, values)
+        yield from self._batches(place, pieces, piece_of, offsets, keep, values)
 
     # ---- from the records
 
-    def _blocks(self, place: Place, objects: ObjectReader, portion: Portion) -> Iterator[pa.RecordBatch]:
-        groups = self._groups(objects, portion)
+    def _blocks(
+        self, place: Place, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
+    ) -> Iterator[pa.RecordBatch]:
+        groups = self._groups(objects, portions, pool)
         waiting: deque[tuple[_Group, Future[list[bytes]]]] = deque()
         in_flight = 0
-        with ThreadPoolExecutor(self._options.requests, "scan") as pool:
-            try:
-                coming = next(groups, None)
-                while coming is not None or waiting:
-                    room = (
-                        in_flight + (coming.size if coming is not None else 0)
-                        <= self._options.in_flight_bytes
-                    )
-                    if coming is not None and (
-                        not waiting or (room and len(waiting) < self._options.requests)
-                    ):
-                        end = coming.first_block + len(coming.rows)
-                        waiting.append(
-                            (coming, pool.submit(objects.block_bytes, coming.item, coming.first_block, end))
-                        )
-                        in_flight += coming.size
-                        coming = next(groups, None)
-                        continue
-                    group, future = waiting.popleft()
-                    yield from self._decoded(place, objects, group, future)
-                    in_flight -= group.size
-            finally:
-                for _, future in waiting:
-                    future.cancel()
+        try:
+            coming = next(groups, None)
+            while coming is not None or waiting:
+                if coming is not None and self._room(len(waiting), in_flight + coming.size):
+                    end = coming.first_block + len(coming.rows)
+                    fetched = pool.submit(objects.block_bytes, coming.item, coming.first_block, end)
+                    waiting.append((coming, fetched))
+                    in_flight += coming.size
+                    coming = next(groups, None)
+                    continue
+                group, future = waiting.popleft()
+                yield from self._decoded(place, objects, group, future)
+                in_flight -= group.size
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _room(self, waiting: int, size: int) -> bool:
+        """Whether one more group may be asked for; one always may."""
+        return not waiting or (waiting < self._options.requests and size <= self._options.in_flight_bytes)
 
     def _decoded(
         self, place: Place, objects: ObjectReader, group: _Group, future: Future[list[bytes]]
@@ -166,24 +207,16 @@ class Scan:
                 except Corrupt as found:
                     self._skip(found)
 
-    def _groups(self, objects: ObjectReader, portion: Portion) -> Iterator[_Group]:
-        """Neighbouring blocks that may hold wanted messages."""
-        chosen = choose(objects, portion, self._wanted)
-        numbers, sizes = chosen.numbers, chosen.raw_bytes
-        start = 0
-        while start < len(numbers):
-            stop, size = start, 0
-            while stop < len(numbers) and numbers[stop] - numbers[start] == stop - start:
-                if size and size + sizes[stop] > GROUP_BYTES:
-                    break
-                size += int(sizes[stop])
-                stop += 1
-            part = slice(start, stop)
-            yield _Group(
-                portion.object, int(numbers[start]), portion.pieces, chosen.piece_of[part], chosen.rows[part],
-                chosen.first_offsets[part], size,
-            )  # fmt: skip
-            start = stop
+    def _groups(
+        self, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
+    ) -> Iterator[_Group]:
+        """Neighbouring blocks that may hold wanted messages; the tables of later objects are asked for meanwhile."""
+
+        def choice(portion: Portion) -> tuple[Portion, Chosen]:
+            return portion, choose(objects, portion, self._wanted)
+
+        for portion, chosen in self._results((partial(choice, p) for p in portions), pool):
+            yield from _neighbours(portion, chosen)
 
     def _records(
         self, place: Place, objects: ObjectReader, group: _Group, blocks: Sequence[bytes]
@@ -196,9 +229,15 @@ class Scan:
         batched = np.array([p.run.queue_offsets != p.run.rows for p in group.pieces])[piece_of]
         if batched.any():
             offsets = np.where(batched, records.headers["queue_offset"], offsets)
-        keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"])
+        commits = None
+        if self._some_commits(group.item):
+            first_row = int(objects.block_table(group.item)["rows"][: group.first_block].sum())
+            commits = objects.columns(group.item, (COMMIT,), first_row, len(records))[COMMIT]
+        keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"], commits)
         if self._wanted.keys is not None:
             keep = keep[records.has_key(self._wanted.keys)[keep]]
+        if self._wanted.tags is not None:
+            keep = keep[records.has_tag(self._wanted.tags)[keep]]
 
         def values(rows: Rows) -> Callable[[pa.Field], pa.Array]:
             block = records if len(rows) == len(records) else records.only(rows)
@@ -222,7 +261,7 @@ class Scan:
             rows = keep[first : first + BATCH_ROWS]
             stored = values(rows)
             arrays = [
-                _queue_column(place, field, pieces, piece_of[rows], offsets[rows])
+                queue_column(place, field, pieces, piece_of[rows], offsets[rows])
                 if COLUMNS[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
                 else stored(field)
                 for field in self._schema
@@ -232,14 +271,26 @@ class Scan:
                 schema=self._schema,
             )
 
+    def _some_commits(self, item: ObjectState) -> bool:
+        """Whether each message of an object has to be looked at for its commit: one that is not merged is of one commit."""
+        return self._commits is not None and item.level > 0
+
     def _rows(
-        self, pieces: Sequence[Piece], piece_of: Ints, offsets: Ints, stored_at: npt.NDArray[Any]
+        self,
+        pieces: Sequence[Piece],
+        piece_of: Ints,
+        offsets: Ints,
+        stored_at: npt.NDArray[Any],
+        commits: npt.NDArray[Any] | None,
     ) -> Rows:
-        """Rows that are alive and stored at a wanted time."""
+        """Rows that are alive, at a wanted offset, stored at a wanted time, and appended by a wanted commit."""
         low = np.array([p.run.start for p in pieces])[piece_of]
         high = np.array([p.run.end for p in pieces])[piece_of]
         good = (offsets >= low) & (offsets < high)
+        good &= (offsets >= self._wanted.offsets.low) & (offsets <= self._wanted.offsets.high)
         good &= (stored_at >= self._wanted.times.low) & (stored_at <= self._wanted.times.high)
+        if commits is not None and self._commits is not None:
+            good &= (commits >= self._commits.low) & (commits <= self._commits.high)
         return np.flatnonzero(good)
 
 
@@ -247,81 +298,30 @@ def read_partition(
     partition: InputPartition, options: Options, wanted: Wanted, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, as Spark's schema says; none of one that is Spark's own, for a plan of none."""
-    if isinstance(partition, ScanPartition):
-        with plainly():
-            yield from Scan(options, wanted, to_arrow_schema(schema, timezone="UTC")).read(partition)
+    if not isinstance(partition, ScanPartition):
+        return
+    before, rows = requests.so_far(), 0
+    with plainly():
+        for batch in Scan(options, wanted, to_arrow_schema(schema, timezone="UTC")).read(partition):
+            rows += len(batch)
+            yield batch
+    asked, received = np.subtract(requests.so_far(), before).tolist()
+    log.info("partition of %s read: rows=%d requests=%d bytes=%d", partition.place, rows, asked, received)
 
 
-def _stored_column(
-    objects: ObjectReader, item: ObjectState, field: pa.Field, columns: dict[str, npt.NDArray[Any]]
-) -> pa.Array:
-    """A column of messages from the columns section of their object."""
-    if field.name == "tags":
-        tags = [None, *(t.decode("utf-8", "replace") for t in objects.directory(item).tags[1:])]
-        return chosen(tags, columns["tag"])
-    values = columns[COLUMNS[field.name].stored[0]]
-    if field.name.endswith("_timestamp"):
-        return times(values, field.type)
-    return pa.array(values.astype(np.int64))
-
-
-def _queue_column(
-    place: Place, field: pa.Field, pieces: Sequence[Piece], piece_of: Ints, offsets: Ints
-) -> pa.Array:
-    name = field.name
-    if name in ("cluster", "broker"):
-        return repeated(getattr(place, name), len(piece_of))
-    if name == "topic":
-        return chosen([p.run.queue.topic for p in pieces], piece_of)
-    if name == "queue_id":
-        ids = np.array([p.run.queue.queue_id for p in pieces])
-        return pa.array(ids[piece_of])
-    return pa.array(offsets)
-
-
-def _spans(
-    objects: ObjectReader, item: ObjectState, pieces: Sequence[Piece]
-) -> Iterator[list[tuple[Piece, int, int]]]:
-    """Neighbouring pieces with their first row in the object and their rows."""
-    span: list[tuple[Piece, int, int]] = []
-    end = -1
-    for piece in pieces:
-        first, rows = piece.run.first_row, piece.run.rows
-        if not piece.whole:
-            counts = objects.block_table(item)["rows"]
-            first += int(counts[piece.run.first_block : piece.first_block].sum())
-            rows = int(counts[piece.first_block : piece.end_block].sum())
-        if span and first != end:
-            yield span
-            span = []
-        span.append((piece, first, rows))
-        end = first + rows
-    if span:
-        yield span
-
-
-def _offsets(
-    objects: ObjectReader,
-    item: ObjectState,
-    pieces: Sequence[Piece],
-    counts: Ints,
-    owned: npt.NDArray[Any] | None,
-) -> Ints:
-    """Queue offset of every row of a span."""
-    starts = np.array(
-        [
-            p.run.first_queue_offset if p.first_block == p.run.first_block
-            else int(objects.block_table(item)["first_queue_offset"][p.first_block])
-            for p in pieces
-        ],
-        np.int64,
-    )  # fmt: skip
-    begins = np.cumsum(counts) - counts
-    found: Ints = np.repeat(starts - begins, counts) + np.arange(int(counts.sum()))
-    if owned is not None:
-        for i, piece in enumerate(pieces):
-            if piece.run.queue_offsets != piece.run.rows:
-                rows = slice(int(begins[i]), int(begins[i] + counts[i]))
-                mine = owned[rows].astype(np.int64)
-                found[rows] = starts[i] + np.cumsum(mine) - mine
-    return found
+def _neighbours(portion: Portion, chosen: Chosen) -> Iterator[_Group]:
+    numbers, sizes = chosen.numbers, chosen.raw_bytes
+    start = 0
+    while start < len(numbers):
+        stop, size = start, 0
+        while stop < len(numbers) and numbers[stop] - numbers[start] == stop - start:
+            if size and size + sizes[stop] > GROUP_BYTES:
+                break
+            size += int(sizes[stop])
+            stop += 1
+        part = slice(start, stop)
+        yield _Group(
+            portion.object, int(numbers[start]), portion.pieces, chosen.piece_of[part], chosen.rows[part],
+            chosen.first_offsets[part], size,
+        )  # fmt: skip
+        start = stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -60,10 +61,32 @@ class Snapshot:
         return found
 
 
+class Requests:
+    """Counts what this process asks its stores for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests = self._bytes = 0
+
+    def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
+        """See ``RequestObserver``."""
+        with self._lock:
+            self._requests += 1
+            self._bytes += bytes_received
+
+    def so_far(self) -> tuple[int, int]:
+        """Requests, and bytes received."""
+        with self._lock:
+            return self._requests, self._bytes
+
+
+requests = Requests()
+
+
 @functools.lru_cache(maxsize=16)
 def shared_provider(url: str) -> Provider:
     """The store, kept while this process lives: executors read many partitions of it."""
-    return open_provider(url, Store(), SystemClock())
+    return open_provider(url, Store(), SystemClock(), observer=requests)
 
 
 def open_snapshots(options: Options) -> list[Snapshot]:

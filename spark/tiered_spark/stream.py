@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -16,21 +17,27 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tiered.archive.entities import RunState
 from tiered.errors import Invalid, Refused
+from tiered.model import ObjectRef
+from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
+from tiered_spark.merged import appended_by
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
-from tiered_spark.plan import partitions, size_of, wanted_runs
+from tiered_spark.plan import partitions, wanted_runs
 from tiered_spark.pushdown import first_wish
+from tiered_spark.ranges import Range
+from tiered_spark.runs import RunTable
 from tiered_spark.scan import read_partition
-from tiered_spark.snapshot import Snapshot, open_snapshots
+from tiered_spark.snapshot import Place, Snapshot, open_snapshots
 
 BEGIN = -1
 """Before the first commit."""
 
+Bools = npt.NDArray[np.bool_]
+
 Offset = dict[str, int]
-"""Archive (URL, cluster and broker) → its last commit that is included."""
+"""Archive (URL, cluster, broker and id) → its last commit that is included."""
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,18 +69,23 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch may go."""
         ends = self._ends()
-        if self._target is not None:
-            ends = {place: min(end, self._target.get(place, BEGIN)) for place, end in ends.items()}
         for place, seq in start.items():
-            if ends.get(place, BEGIN) < seq and self._target is None:
+            if ends.get(place, BEGIN) < seq:
                 raise Refused(
                     "the archive ends before what this query has read of it",
                     hint="restore the bucket, or start the query with a new checkpoint location",
                     archive=place, expected=f"commit {seq} or later", found=ends.get(place, "no such archive"),
                 )  # fmt: skip
+        if self._target is not None:
+            ends = {place: min(end, self._target.get(place, BEGIN)) for place, end in ends.items()}
         if isinstance(limit, ReadAllAvailable):
             return {place: max(end, start.get(place, BEGIN)) for place, end in ends.items()}
         return {place: self._limited(place, start.get(place, BEGIN), end) for place, end in ends.items()}
+
+    @plainly()
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        """The archive's end, for the query's progress: how far behind it is."""
+        return self._ends()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the options; where both are given, both hold."""
@@ -90,7 +102,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> dict[str, Snapshot]:
         if self._snapshots is None:
-            self._snapshots = {str(s.place): s for s in open_snapshots(self._options)}
+            self._snapshots = {_name(s.place): s for s in open_snapshots(self._options)}
         return self._snapshots
 
     def _ends(self) -> Offset:
@@ -104,22 +116,33 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, place: str, start: int, end: int) -> int:
         """The furthest commit within the limits; at least one that has messages, if there is one."""
-        runs = list(self._runs(self._opened()[place], start, end))
-        if not runs:
+        found = self._commits(self._opened()[place], start, end)
+        commits, messages, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        inside = (commits > start) & (commits <= end)
+        commits, messages, sizes = commits[inside], messages[inside], sizes[inside]
+        if not len(commits):
             return max(start, end)
-        commits = np.array([run.id.commit_seq for run in runs])
         order = np.argsort(commits, kind="stable")
-        good = np.ones(len(runs), np.bool_)
-        for sizes, most in (
-            ([size_of(run) for run in runs], self._options.max_bytes),
-            ([run.end - run.start for run in runs], self._options.max_messages),
-        ):
+        good = np.ones(len(commits), np.bool_)
+        for amounts, most in ((sizes, self._options.max_bytes), (messages, self._options.max_messages)):
             if most is not None:
-                good &= np.cumsum(np.array(sizes)[order]) <= most
+                good &= np.cumsum(amounts[order]) <= most
         if good.all():
             return end
         over = int(commits[order][int(np.argmin(good))])  # the commit that does not fit
         return max(over - 1, int(commits.min()))
+
+    def _commits(self, snapshot: Snapshot, start: int, end: int) -> list[tuple[Ints, Ints, Ints]]:
+        """Commits with the messages and about the bytes that they have appended; a commit may come several times."""
+        runs, merged = self._runs(snapshot, start, end)
+        plain = runs.only(~merged)
+        found = [(plain.records["commit_seq"], plain.messages, plain.sizes)]
+        for run in runs.only(merged):
+            commits, rows = appended_by(snapshot, run)
+            found.append(
+                (commits, rows, rows * (run.flat_end - run.first_flat_offset) // max(1, int(rows.sum())))
+            )
+        return found
 
     # ---- batches
 
@@ -128,22 +151,34 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What commits after ``start``, up to ``end``, have appended and is still readable."""
         made: list[InputPartition] = []
         for place, snapshot in self._opened().items():
-            runs = self._runs(snapshot, start.get(place, BEGIN), end.get(place, BEGIN))
-            made += partitions(snapshot, runs, self._options)
+            after, last = start.get(place, BEGIN), end.get(place, BEGIN)
+            runs, _ = self._runs(snapshot, after, last)
+            for partition in partitions(snapshot, runs, self._options):
+                partition.commits = Range(after + 1, last)
+                made.append(partition)
         return made
 
-    def _runs(self, snapshot: Snapshot, start: int, end: int) -> Iterator[RunState]:
-        for run in wanted_runs(snapshot, self._options, self._wanted):
-            if run.id.commit_seq <= start:
-                continue
-            if snapshot.object(run.object).level > 0:
-                raise Refused(
-                    "this archive holds merged objects, which this version cannot stream",
-                    hint="read it as a batch, or install a newer version", archive=snapshot.place, commit=run.id.commit_seq,
-                )  # fmt: skip
-            if run.id.commit_seq <= end:
-                yield run
+    def _runs(self, snapshot: Snapshot, start: int, end: int) -> tuple[RunTable, Bools]:
+        """Runs that may hold what the commits in (start, end] have appended; and which of them are of merged objects.
+
+        A merged run is younger than its messages: it holds some of them, or none, whichever commit has made it.
+        """
+        runs = wanted_runs(snapshot, self._options, self._wanted)
+        runs = runs.only(runs.records["commit_seq"] > start)
+        refs, mine = np.unique(runs.records[["commit_seq", "object"]], return_inverse=True)
+        levels = np.array([snapshot.object(ObjectRef(*ref)).level for ref in refs.tolist()], np.int64)
+        merged = levels[mine] > 0
+        good = runs.records["commit_seq"] <= end
+        for row, run in zip(np.flatnonzero(merged).tolist(), runs.only(merged), strict=True):
+            commits, _ = appended_by(snapshot, run)
+            good[row] = bool(((commits > start) & (commits <= end)).any())
+        return runs.only(good), merged[good]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""
         return read_partition(partition, self._options, self._wanted, self._spark_schema)
+
+
+def _name(place: Place) -> str:
+    """With the archive's id, so that a query does not go on in another archive that has taken its place."""
+    return f"{place} {place.archive_id.hex()}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tiered.archive.objects import ObjectReader
 from tiered_spark.options import Options
-from tiered_spark.plan import live_runs, partitions, size_of, wanted_queues
+from tiered_spark.plan import partitions, queue_runs, wanted_queues
 from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
 
@@ -80,12 +80,12 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place, wanted = snapshot.place, first_wish(options)
-    queues = list(wanted_queues(snapshot, options, wanted))
-    runs = [run for queue in queues for run in live_runs(snapshot, queue)]
-    kept = list(filter(wanted.run, runs))
+    runs = queue_runs(snapshot, options, wanted)
+    kept = runs.only(wanted.runs(runs.records))
     yield (
-        place.cluster, place.broker, snapshot.commit, len(queues), len(runs), len(runs) - len(kept),
-        sum(run.block_count for run in kept), sum(map(size_of, kept)), len(partitions(snapshot, kept, options)),
+        place.cluster, place.broker, snapshot.commit, sum(1 for _ in wanted_queues(snapshot, options, wanted)), len(runs),
+        len(runs) - len(kept), int(kept.records["block_count"].sum()), int(kept.sizes.sum()),
+        len(partitions(snapshot, kept, options)),
     )  # fmt: skip
 
 

@@ -6,16 +6,20 @@ What a scan asks the store for is counted in one process without a JVM, on the s
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import os
 import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +32,7 @@ from tiered_spark.options import parse_options
 from tiered_spark.snapshot import open_snapshots
 
 HEADER = "topic,queue_id,queue_offset,store_timestamp,tags"
+USUAL = "topic,queue_id,queue_offset,store_timestamp,tags,keys,body"
 CORES = 2
 RUNS = 3
 
@@ -54,6 +59,8 @@ def scans(spark: SparkSession, work: Path, messages: int) -> list[Row]:
 
     ours().write.option("compression", "zstd").parquet(parquet)
     header = HEADER.split(",")
+    usual = USUAL.split(",")
+    body = seconds(lambda: ours(USUAL)), seconds(lambda: spark.read.parquet(parquet).select(*usual))
     full = seconds(ours), seconds(lambda: spark.read.parquet(parquet))
     heads = seconds(lambda: ours(HEADER)), seconds(lambda: spark.read.parquet(parquet).select(*header))
     rate = size / full[0] / 1e6
@@ -63,6 +70,10 @@ def scans(spark: SparkSession, work: Path, messages: int) -> list[Row]:
             f"{full[1]:.2f} s (Parquet, zstd)", f"{full[1] / full[0]:.2f}", "≥ 0.5",
         ),
         Row("the same a core", f"{rate / CORES:.0f} MB/s of records", "-", "-", "≥ 150 MB/s"),
+        Row(
+            f"with body ({USUAL})", f"{body[0]:.2f} s, {size / body[0] / 1e6 / CORES:.0f} MB/s a core",
+            f"{body[1]:.2f} s (Parquet, zstd)", f"{body[1] / body[0]:.2f}", "≥ 0.5",
+        ),
         Row(
             f"header columns ({HEADER})", f"{heads[0]:.2f} s", f"{heads[1]:.2f} s (Parquet, zstd)",
             f"{heads[1] / heads[0]:.2f}", "≥ 0.5",
@@ -104,7 +115,7 @@ def requests(url: str, messages: int) -> list[Row]:
     began = time.monotonic()
     found = sum(
         sum(value == key for value in batch.column(0).to_pylist())
-        for batch in batches_of({"archive": url, "columns": "unique_key"}, [EqualTo(("unique_key",), key)])
+        for batch in batches_of({"archive": url, "columns": "unique_key", "keys": key})
     )
     took = time.monotonic() - began - planning
     gets = sum("/data/" in name for name, _, _ in seen.gets)
@@ -118,6 +129,76 @@ def requests(url: str, messages: int) -> list[Row]:
             "≤ 1 s, ≤ 100 GETs (10 M)",
         ),
     ]  # fmt: skip
+
+
+class Peaks:
+    """Most memory that the JVM and any one Python worker took while a block runs, in bytes, by sampling ``/proc``."""
+
+    def __init__(self) -> None:
+        self.jvm = self.worker = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.05):
+            for pid, command, resident in processes(os.getpid()):
+                if "java" in command:
+                    self.jvm = max(self.jvm, resident)
+                elif "pyspark" in command and pid != os.getpid():
+                    self.worker = max(self.worker, resident)
+
+
+def processes(root: int) -> list[tuple[int, str, int]]:
+    """Process id, command and resident bytes of all that descend from ``root``."""
+    found: dict[int, tuple[int, str, int]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                pages = int((path / "statm").read_text().split()[1])
+                command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(path.name)] = (parent, command, pages * resource.getpagesize())
+
+    def below(pid: int) -> bool:
+        while pid in found and pid != root:
+            pid = found[pid][0]
+        return pid == root
+
+    return [(pid, command, resident) for pid, (_, command, resident) in found.items() if below(pid)]
+
+
+def spilled(log: Path) -> int:
+    """Bytes that tasks of a session have spilled, by its event log."""
+    total = 0
+    for path in log.rglob("*"):
+        for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+            event = json.loads(line) if line.startswith("{") else {}
+            metrics = event.get("Task Metrics") or {}
+            total += metrics.get("Memory Bytes Spilled", 0) + metrics.get("Disk Bytes Spilled", 0)
+    return total
+
+
+def memory(spark: SparkSession, work: Path, log: Path, size_bytes: int) -> Row:
+    """A full scan of many bytes."""
+    (work / "large").mkdir()
+    size = generate(work / "large" / "store", size_bytes // 1200, 8, topics=2)
+    url = archive(work / "large" / "store", work / "large")
+    with Peaks() as peaks:
+        frame = spark.read.format("rocketmq_tiered").option("archive", url).load()
+        frame.write.format("noop").mode("overwrite").save()
+    return Row(
+        f"memory of a full scan of {size / 1e9:.1f} GB, {CORES} cores",
+        f"a worker {peaks.worker >> 20} MiB, JVM {peaks.jvm >> 20} MiB, spilled {spilled(log)} bytes",
+        "-", "-", "bounded, no spill",
+    )  # fmt: skip
 
 
 def planning(work: Path, queues: int) -> list[Row]:
@@ -154,9 +235,13 @@ def main(arguments: list[str]) -> int:
         table.add_column(heading)
     with tempfile.TemporaryDirectory(prefix="tiered-bench-spark-") as work:
         rows = planning(Path(work), 2_000 if quick else 100_000)
-        with session(f"local[{CORES}]", spark__driver__memory="2g") as spark:
+        log = Path(work) / "events"
+        log.mkdir()
+        events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{log}"}
+        with session(f"local[{CORES}]", spark__driver__memory="2g", **events) as spark:
             register(spark)
             rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
+            rows.append(memory(spark, Path(work), log, (1 << 25) if quick else (4 << 30)))
     for row in rows:
         table.add_row(row.what, row.ours, row.baseline, row.ratio, row.target)
     Console(width=150).print(table)

@@ -68,7 +68,7 @@ def batches_of(
     options: Mapping[str, str], filters: list[Filter] | None = None, schema: StructType | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Its Arrow batches, checked as Spark checks them."""
-    parsed = parse_options(options)
+    parsed = parse_options({"pushFilters": "true", **options})
     names = tuple(parsed.columns.split(",")) if parsed.columns else None
     chosen = schema or (message_schema(names) if names else message_schema())
     reader = MessageReader(parsed, chosen)

@@ -52,9 +52,8 @@ def test_every_row_and_column(spark: SparkSession, url: str, sent: list[dict[str
 
 
 def test_sql_with_pushed_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
-    load(spark, url, columns="topic,queue_id,queue_offset,store_timestamp,tags").createOrReplaceTempView(
-        "messages"
-    )
+    columns = "topic,queue_id,queue_offset,store_timestamp,tags"
+    load(spark, url, columns=columns, pushFilters="true").createOrReplaceTempView("messages")
     middle = sorted(row["store_timestamp"] for row in sent)[len(sent) // 2]
     query = (
         "select topic, tags, count(*) n from messages where topic like 'Order%' and queue_id in (1, 2) and "
@@ -68,6 +67,42 @@ def test_sql_with_pushed_filters(spark: SparkSession, url: str, sent: list[dict[
     ]  # fmt: skip
     assert found == {("OrderEvents", "TagA"): len(wanted)}
     assert len(wanted) > 10
+
+
+def test_a_frame_is_right_for_every_query_on_it(
+    spark: SparkSession, url: str, sent: list[dict[str, Any]]
+) -> None:
+    """Spark 4.3 reads a frame's later queries with the plan of the last that it pushed filters to."""
+    frame = load(spark, url, columns="topic,queue_id,queue_offset")
+    wanted = [(row["queue_id"], row["queue_offset"]) for row in sent]
+    few = sum(queue == 0 and offset < 100 for queue, offset in wanted)
+    others = sum(queue == 1 and offset < 50 for queue, offset in wanted)
+    first = frame.filter("queue_id = 0 and queue_offset < 100")
+    assert first.count() == few
+    assert frame.count() == len(wanted)
+    assert first.union(frame.filter("queue_id = 1 and queue_offset < 50")).count() == few + others
+
+
+def test_options_choose_as_filters_do(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    chosen = {
+        "topics": "Order*",
+        "queueIds": "1,2",
+        "tags": "TagA",
+        "startingOffset": 100,
+        "endingOffset": 900,
+    }
+    wanted = [
+        row for row in sent
+        if row["topic"].startswith("Order") and row["queue_id"] in (1, 2) and row["tags"] == "TagA"
+        and 100 <= row["queue_offset"] < 900
+    ]  # fmt: skip
+    assert len(wanted) > 10
+    for columns in ("topic,queue_id,queue_offset,tags", "topic,queue_id,queue_offset,body"):
+        rows = load(spark, url, columns=columns, **chosen).collect()
+        assert {(r.topic, r.queue_id, r.queue_offset) for r in rows} == {
+            (w["topic"], w["queue_id"], w["queue_offset"]) for w in wanted
+        }
+        assert len(rows) == len(wanted)
 
 
 def test_a_session_that_pushes_no_filters_gets_the_same(spark: SparkSession, url: str) -> None:

@@ -1,0 +1,90 @@
+"""Values of options: a parser takes an option's name and its text; ``Invalid`` has both, and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from tiered.clock import time_ms
+from tiered.errors import Invalid
+
+Parsers = Mapping[str, tuple[str, Callable[[str, str], object]]]
+"""Options by name: the field that each fills, and its parser."""
+
+
+def parsed(parsers: Parsers, name: str, value: str) -> tuple[str, object]:
+    """Field and value of an option; its name is compared without case, as Spark does. The value of one that is not known is not
+    repeated: it may be a secret."""
+    known = {spelled.lower(): spelled for spelled in parsers}
+    if name.lower() not in known:
+        near = get_close_matches(name.lower(), known, 1)
+        hint = f"did you mean {known[near[0]]}?" if near else "options: " + ", ".join(sorted(parsers))
+        raise Invalid("there is no such option", option=name, hint=hint)
+    spelled = known[name.lower()]
+    field, parse = parsers[spelled]
+    return field, parse(spelled, value)
+
+
+def moment(name: str, value: str) -> int:
+    """Ms since 1970 of ISO 8601 (UTC unless it says otherwise) or of a number of ms."""
+    found = time_ms(value.strip())
+    if found is None:
+        raise wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970")
+    return found
+
+
+def wrong(name: str, value: str, expected: str) -> Invalid:
+    """The error of a value, with what it had to be."""
+    return Invalid(f"the option {name} is wrong", found=value, expected=expected, hint=f"option('{name}', …)")
+
+
+def words(name: str, value: str) -> tuple[str, ...]:
+    """Texts joined with commas, at least one."""
+    found = tuple(part.strip() for part in value.split(",") if part.strip())
+    if not found:
+        raise wrong(name, repr(value), "one or several, joined with commas")
+    return found
+
+
+def numbers(name: str, value: str) -> tuple[int, ...]:
+    """Numbers joined with commas, at least one."""
+    one = whole(0, 2**31 - 1)
+    return tuple(one(name, word) for word in words(name, value))
+
+
+def flag(name: str, value: str) -> bool:
+    """``true`` or ``false``."""
+    if value.strip().lower() not in ("true", "false"):
+        raise wrong(name, value, "true or false")
+    return value.strip().lower() == "true"
+
+
+def text(name: str, value: str) -> str:
+    """Whatever it is."""
+    return value
+
+
+def whole(low: int, high: int) -> Callable[[str, str], int]:
+    """A number from ``low`` to ``high``."""
+
+    def parse(name: str, value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise wrong(name, value, f"a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[str, str], str]:
+    """A word of a list, in whatever case."""
+
+    def parse(name: str, value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise wrong(name, value, " or ".join(choices))
+        return value.strip().lower()
+
+    return parse

@@ -1,0 +1,183 @@
+"""Edits that no daemon makes yet, put into an archive by its own log: merges, trims, names for deletion, deletions.
+
+``Edits(scene)`` acts as the writer of a ``fetchscene.Scene`` would. A merge copies blocks verbatim into one object of level 1
+or 2, whose rows keep the commit that each message came with.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tests.kit.assemble import KEYS
+from tests.kit.fetchscene import Scene
+from tiered.archive.entities import ObjectState, RunState
+from tiered.archive.flatfile import RunReader
+from tiered.archive.keys import Area, ObjectKey, build
+from tiered.codec.columns import key_hash
+from tiered.codec.edits import EditBatch, EditKind, Rows, batch
+from tiered.codec.message import decode_message
+from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.model import MessageQueue
+
+
+@dataclass
+class Edits:
+    """Writes commits of edits; each returns the commit's number."""
+
+    scene: Scene
+
+    def put(self, *edits: EditBatch) -> int:
+        """One commit."""
+        log = self.scene.daemon.log
+        planned = log.plan(log.ticket(), edits)
+        log.put(planned)
+        return planned.commit.seq
+
+    def runs(self, queue: MessageQueue) -> list[RunState]:
+        """Live runs of the queue's current generation."""
+        found = self.scene.state.queue(queue)
+        return (
+            []
+            if found is None or found.generation is None
+            else list(self.scene.state.runs(queue, found.generation))
+        )
+
+    def trim(self, queue: MessageQueue, first_offset: int) -> int:
+        """Retention: the queue begins at ``first_offset``."""
+        found = self.scene.state.queue(queue)
+        assert found is not None
+        return self.put(
+            batch(
+                EditKind.TRIM_QUEUE, topic=queue.topic, queue_id=queue.queue_id, generation=found.generation,
+                first_offset=first_offset,
+            )
+        )  # fmt: skip
+
+    def merge(self, queue: MessageQueue, sources: list[RunState], *, level: int = 1) -> int:
+        """Adjacent whole runs of a queue become one run of one new object."""
+        head = self.scene.state.head()
+        assert head is not None
+        object_id = uuid.uuid4().bytes
+        path = build(ObjectKey(Area.SEGMENT if level == 2 else Area.DATA, head.epoch, object_id))
+        target = _target(sources)
+        encoded = self._object(queue, sources, target, object_id, level)
+        self.scene.provider.put(KEYS.key(path), encoded.parts, create_only=True)
+        added = batch(
+            EditKind.ADD_OBJECT, key=path, object_id=object_id, level=level, length=encoded.length,
+            sections=Rows([{n: list(s) for n, s in encoded.sections.items()}]),
+        )  # fmt: skip
+        names = {"commit_seq": "id", "index": "id"}
+        ids = {name: [getattr(getattr(r, names[name]), name) for r in sources] for name in names}
+        bounds = {name: [getattr(r, name) for r in sources] for name in ("start", "end", "closed_by")}
+        row = {"topic": queue.topic, "queue_id": queue.queue_id, "object": 0, "closed_by": None, **target}
+        targets = {name: [value] for name, value in row.items()}
+        return self.put(added, batch(EditKind.REPLACE_RUNS, sources={**ids, **bounds}, targets=targets))
+
+    def free(self) -> list[ObjectState]:
+        """Objects with keys of their own that nothing refers to and that are not named for deletion."""
+        return [o for o in self.scene.state.objects() if o.path and not o.references and o.retired_by is None]
+
+    def retire(self) -> list[str]:
+        """Name those objects for deletion; their paths."""
+        paths = [item.path for item in self.free()]
+        if paths:
+            self.put(batch(EditKind.RETIRE, keys=Rows([paths]), floor=Rows([None])))
+        return paths
+
+    def delete(self) -> list[str]:
+        """Delete what is named, and say so in the log; their paths."""
+        paths = [item.path for item in self.scene.state.retired()]
+        for path in paths:
+            self.scene.provider.delete(KEYS.key(path))
+        if paths:
+            self.put(batch(EditKind.DELETED, keys=Rows([paths])))
+        return paths
+
+    def _object(
+        self,
+        queue: MessageQueue,
+        sources: list[RunState],
+        target: dict[str, Any],
+        object_id: bytes,
+        level: int,
+    ) -> EncodedObject:
+        objects, state = self.scene.objects(), self.scene.state
+        tags: list[bytes] = [b""]
+        blocks, stored, rows, commits, keys = [], [], [], [], []
+        for run in sources:
+            item = state.object(run.object)
+            assert item is not None
+            assert (run.end - run.start, run.queue_offsets) == (run.rows, run.rows), (
+                "only whole runs are merged here"
+            )
+            table = objects.block_table(item)[run.first_block : run.first_block + run.block_count].copy()
+            stored += [
+                self.scene.provider.get(
+                    objects.key_of(item), int(b["position"]), int(b["stored_length"])
+                ).data
+                for b in table
+            ]
+            table["run"] = 0
+            blocks.append(table)
+            own = objects.directory(item).tags
+            tags += [tag for tag in own if tag not in tags]
+            columns = objects.columns(item, ROW_DTYPE.names or (), run.first_row, run.rows)
+            part = np.zeros(run.rows, ROW_DTYPE)
+            for name, values in columns.items():
+                part[name] = values
+            part["tag"] = np.array([tags.index(tag) for tag in own])[columns["tag"]]
+            rows.append(part)
+            own_commits = np.full(run.rows, run.id.commit_seq, np.int64)
+            if item.level:  # merged before
+                own_commits = objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"]
+            commits.append(own_commits)
+            for stretch in RunReader(state, objects).stretches(run, run.start, run.end):
+                for i, offset in enumerate(stretch.queue_offsets.tolist()):
+                    properties = decode_message(bytes(stretch.record(i))).properties
+                    names = {*properties.get("KEYS", "").split(" "), properties.get("UNIQ_KEY", "")} - {""}
+                    keys += [(key_hash(queue.topic, name), offset) for name in names]
+        runs = np.zeros(1, RUN_DTYPE)
+        for name in set(RUN_DTYPE.names or ()) & target.keys():
+            runs[name] = target[name]
+        runs["queue_id"] = queue.queue_id
+        return encode_object(
+            object_id=object_id,
+            archive_id=self.scene.daemon.log.reader.identity.archive_id,
+            level=level,
+            topics=(queue.topic,),
+            runs=runs,
+            blocks=np.concatenate(blocks).astype(BLOCK_DTYPE),
+            stored=stored,
+            rows=np.concatenate(rows),
+            tags=tags,
+            key_hash=np.array([k for k, _ in keys], np.uint64),
+            key_run=np.zeros(len(keys), np.int32),
+            key_queue_offset=np.array([o for _, o in keys], np.int64),
+            commit_seq=np.concatenate(commits),
+        )
+
+
+def _target(sources: list[RunState]) -> dict[str, Any]:
+    """The run that serves what the sources served; columns as ``AppendRun`` has them."""
+    first, last = sources[0], sources[-1]
+    assert all(a.end == b.start for a, b in pairwise(sources)), "sources are adjacent"
+    return {
+        "generation": first.generation,
+        "first_queue_offset": first.start,
+        "rows": sum(r.rows for r in sources),
+        "queue_offsets": sum(r.queue_offsets for r in sources),
+        "first_flat_offset": first.first_flat_offset,
+        "bytes": last.flat_end - first.first_flat_offset,
+        "min_store_time": min(r.min_store_time for r in sources),
+        "max_store_time": max(r.max_store_time for r in sources),
+        "first_row": 0,
+        "first_block": 0,
+        "block_count": sum(r.block_count for r in sources),
+        "physical_start": min(r.physical_start for r in sources),
+        "physical_end": max(r.physical_end for r in sources),
+    }
