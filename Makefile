@@ -36,7 +36,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	  requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer test lint types imports unit test-install bench bench-spark soak config model
+.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit test-install bench bench-spark soak config model
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -48,6 +48,9 @@ demo-real: install ## the same against a real RocketMQ broker and a real S3 serv
 demo-consumer: install ## a Java consumer that is far behind reads through the gateway what a real broker has deleted
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
 	$(BIN)/python -m tests.kit.demo_consumer
+
+demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
+	$(BIN)/python -m tests.kit.demo_spark
 
 test: install install-spark lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
 
@@ -64,8 +67,8 @@ imports: install install-spark ## import-linter: the floors of the house
 unit: install ## all tests that can run here, with coverage
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report= --ignore tests/spark $(PYTEST_ARGS)
-	# Alone: a Spark session takes every core, and brokers and clients beside it would meet their time limits.
-	$(BIN)/python -m pytest --cov --cov-append --cov-report=term:skip-covered tests/spark
+	# By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
+	$(BIN)/python -m pytest -n 2 --dist loadscope --cov --cov-append --cov-report=term:skip-covered tests/spark
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all

@@ -1,6 +1,6 @@
 """Finds the job, reads its command line, runs it, and turns what happens into an exit code.
 
-A job ``j`` lives in ``tiered_jobs/j.py`` and exposes ``arguments(parser)``, which adds its own flags to the shared ones,
+A job ``j`` lives in ``tiered_jobs/j/job.py``, which exposes ``arguments(parser)``, which adds its own flags to the shared ones,
 ``run(work)``, which returns ``None`` or an exit code of its own (1: a difference was found), and, if it writes anything,
 ``writes(work)``: lines for ``--dry-run``. Only the module of the job that was asked for is imported.
 """
@@ -69,7 +69,7 @@ def _usage() -> list[str]:
 
 
 def _there() -> list[str]:
-    return [name for name in JOBS if importlib.util.find_spec(f"tiered_jobs.{name}") is not None]
+    return [name for name in JOBS if importlib.util.find_spec(f"tiered_jobs.{name}.job") is not None]
 
 
 def _job(name: str) -> ModuleType:
@@ -78,7 +78,7 @@ def _job(name: str) -> ModuleType:
         near = get_close_matches(name, names, 1)
         hint = f"did you mean {near[0]}?" if near else "jobs: " + ", ".join(names)
         raise Invalid("there is no such job", job=name, hint=hint)
-    return importlib.import_module(f"tiered_jobs.{name}")
+    return importlib.import_module(f"tiered_jobs.{name}.job")
 
 
 def _run(job: ModuleType, name: str, words: Sequence[str]) -> int:

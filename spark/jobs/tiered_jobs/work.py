@@ -59,6 +59,7 @@ class Work:
         self._session: SparkSession | None = None
         self._own = False
         parse_options(self.options())
+        self._given = dict(_setting(pair) for pair in args.conf)
 
     @property
     def dry_run(self) -> bool:
@@ -115,7 +116,10 @@ class Work:
             self.out.record({**row, "would_write": list(writes)}, title="would read", kinds=_KINDS)
 
     def say(self, text: str) -> None:
-        """Progress, on stderr, for machines too: a job may take hours."""
+        """Progress, on stderr, for machines too: a job may take hours. Not to those that use spark-submit, which sends the
+        program's stderr to stdout."""
+        if self.args.json and submitted():
+            return
         speaker(json_output=False).note(f"{self.job}: {text}")
 
     @property
@@ -147,8 +151,7 @@ class Work:
         return made, True
 
     def _conf(self) -> Mapping[str, str]:
-        submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - how spark-submit runs a Python program
-        master = self.args.master or (None if submitted else LOCAL)
+        master = self.args.master or (None if submitted() else LOCAL)
         conf = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
         if master is not None:
             conf["spark.master"] = master
@@ -159,14 +162,19 @@ class Work:
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
             }
-        for pair in self.args.conf:
-            name, equals, value = pair.partition("=")
-            if not equals:
-                raise Invalid(
-                    "--conf takes KEY=VALUE", found=pair, hint="such as --conf spark.executor.memory=4g"
-                )
-            conf[name] = value
-        return conf
+        return {**conf, **self._given}
+
+
+def submitted() -> bool:
+    """Whether spark-submit runs this program."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - the only sign of it
 
 
 _KINDS = {"bytes": Kind.SIZE}
+
+
+def _setting(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals:
+        raise Invalid("--conf takes KEY=VALUE", found=pair, hint="such as --conf spark.executor.memory=4g")
+    return name, value

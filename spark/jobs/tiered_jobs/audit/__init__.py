@@ -1,0 +1,1 @@
+"""Whether archive, broker and tables agree. ``job.py`` is where it begins."""

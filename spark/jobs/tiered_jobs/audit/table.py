@@ -1,0 +1,172 @@
+"""The archive against a table that was made of it: every message there, once, with the body it had.
+
+Each side is summed up per queue, in one scan of columns that need no block; only queues whose sums differ are compared message
+by message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fnmatch import translate
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tiered.errors import Invalid, NotFound
+from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing, pinned
+from tiered_jobs.pipeline.table import Files
+from tiered_spark.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tiered_jobs.work import Work
+
+READ = ",".join((*QUEUE, "queue_offset", "body_crc"))
+SCHEMA = "cluster string, broker string, topic string, queue_id int, queue_offset long, body_crc long"
+
+
+def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str, Any]) -> DataFrame:
+    """Differences of table and archive. ``told`` gets ``table``: rows on both sides, and how far the table reaches.
+
+    A table that the pipeline keeps is compared with the commit that it has taken in; any other one with the newest.
+    """
+    place, made, commits = _made_from(work)
+    archived = None
+    behind = 0
+    for snapshot in snapshots:
+        names = {snapshot.place.archive_id.hex(), f"{snapshot.place.cluster}/{snapshot.place.broker}"}
+        taken = [commit for name, commit in commits.items() if name.split(" ")[-1] in names]
+        upto = min(taken[0] if len(taken) == 1 else snapshot.commit, snapshot.commit)
+        behind += snapshot.commit - upto
+        options = {**_selection(work, made), **pinned(snapshot), "asOfCommit": upto, "onDamage": "skip"}
+        rows = work.read(READ, **options)
+        archived = rows if archived is None else archived.unionByName(rows)
+    assert archived is not None  # an archive is always found, or NotFound was raised
+    table = _table(work, place, snapshots)
+    both = archived.withColumn("side", F.lit(0)).unionByName(table.withColumn("side", F.lit(1)))
+    both = both.join(F.broadcast(_minimums(work, snapshots)), list(QUEUE), "left")
+    # What retention has cut off the archive by now is no matter of either side.
+    both = both.filter(F.coalesce(F.col("queue_offset") >= F.col("min_offset"), F.lit(True))).drop(
+        "min_offset"
+    )
+    work.say("columns of the archive and of the table")
+    sums = both.groupBy(*QUEUE).agg(*_sums()).persist()
+    totals = sums.agg(F.sum("rows0").alias("archive"), F.sum("rows1").alias("table")).first()
+    told["table"] = {
+        "messages_in_archive": (totals["archive"] if totals else None) or 0,
+        "messages_in_table": (totals["table"] if totals else None) or 0,
+        "commits_behind": behind,
+    }
+    suspect = sums.filter("rows0 <> rows1 or fold0 <> fold1 or total0 <> total1").select(*QUEUE)
+    if suspect.isEmpty():
+        return work.spark.createDataFrame([], DIFFERENCE)
+    return _by_message(both.join(F.broadcast(suspect), list(QUEUE), "left_semi"))
+
+
+def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
+    """(directory of the rows, the flags the pipeline made it with, archive → last commit it has taken in)."""
+    files, root = Files(work.spark), str(work.args.table).rstrip("/")
+    place = f"{root}/bronze" if files.exists(f"{root}/bronze") else root
+    if not files.exists(place):
+        hint = "give --table of the pipeline, or a directory of Parquet files"
+        raise NotFound("there is no table", flag="--table", table=place, hint=hint)
+    made = json.loads(files.read(f"{place}/_source.json") or b"{}")
+    state = f"{place}/_checkpoint"
+    ended = [int(name) for name in files.names(f"{state}/commits") if name.isdigit()]
+    if not ended:
+        return place, made, {}
+    text = (files.read(f"{state}/offsets/{max(ended)}") or b"").decode()
+    return place, made, {name: int(commit) for name, commit in json.loads(text.splitlines()[2]).items()}
+
+
+def _selection(work: Work, made: dict[str, Any]) -> dict[str, object]:
+    """Options: what of the archive the table should hold."""
+    args = work.args
+    system = made.get("include-system-topics", args.include_system_topics)
+    return {
+        "topics": args.topics if args.topics != "*" else made.get("topics", "*"),
+        "includeSystemTopics": str(bool(system)).lower(),
+        "startingTimestamp": made.get("from"),
+        "endingTimestamp": made.get("to"),
+    }
+
+
+def _table(work: Work, place: str, snapshots: Sequence[Snapshot]) -> DataFrame:
+    """Its rows of the topics and archives that are looked at."""
+    names = SCHEMA.replace(",", "").split()[::2]
+    reader = work.spark.read.format("delta" if Files(work.spark).exists(f"{place}/_delta_log") else "parquet")
+    frame = reader.load(place)
+    missing = sorted(set(names) - set(frame.columns))
+    if missing:
+        raise Invalid(
+            "the table lacks columns that tell its messages", table=place, missing=", ".join(missing),
+            hint="columns: " + ", ".join(names),
+        )  # fmt: skip
+    if (
+        dict(frame.dtypes)["topic"] != "string"
+    ):  # its directories are named by topics, and all of them are numbers
+        fields = [
+            StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema
+        ]
+        frame = reader.schema(StructType(fields)).load(place)
+    kinds = SCHEMA.replace(",", "").split()[1::2]
+    frame = frame.select(
+        *(F.col(name).cast(kind).alias(name) for name, kind in zip(names, kinds, strict=True))
+    )
+    mine = [(F.col("cluster") == x.place.cluster) & (F.col("broker") == x.place.broker) for x in snapshots]
+    frame = frame.filter(reduce(Column.__or__, mine))
+    if work.args.topics == "*":
+        return frame
+    named = [
+        F.col("topic").rlike("^" + translate(pattern.strip())) for pattern in work.args.topics.split(",")
+    ]
+    return frame.filter(reduce(Column.__or__, named))
+
+
+def _minimums(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
+    """The first readable offset of every queue."""
+    rows = [
+        (s.place.cluster, s.place.broker, q.queue.topic, q.queue.queue_id, q.min_offset)
+        for s in snapshots for q in s.archive.state.queues() if q.generation is not None
+    ]  # fmt: skip
+    return work.spark.createDataFrame(
+        rows, "cluster string, broker string, topic string, queue_id int, min_offset long"
+    )
+
+
+def _sums() -> list[Column]:
+    """Per side: rows, and two sums of a hash of place and body that do not depend on the order of rows."""
+    hashed = F.xxhash64("queue_offset", "body_crc")
+    made = []
+    for side in (0, 1):
+        mine = F.col("side") == side
+        made += [
+            F.sum(mine.cast("long")).alias(f"rows{side}"),
+            F.bit_xor(F.when(mine, hashed).otherwise(F.lit(0).cast("long"))).alias(f"fold{side}"),
+            F.sum(F.when(mine, hashed.bitwiseAND(0x7FFFFFFF)).otherwise(0)).alias(f"total{side}"),
+        ]
+    return made
+
+
+def _by_message(both: DataFrame) -> DataFrame:
+    """Messages that are not the same, and there once, on both sides; one difference for neighbours of one kind."""
+    counts = [F.sum((F.col("side") == side).cast("long")).alias(f"rows{side}") for side in (0, 1)]
+    crcs = [F.min("body_crc").alias("low"), F.max("body_crc").alias("high")]
+    found = both.groupBy(*QUEUE, "queue_offset").agg(*counts, *crcs)
+    what = (
+        F.when(F.col("rows1") == 0, "messages are not in the table")
+        .when(F.col("rows0") == 0, "messages are in the table only")
+        .when(F.col("rows1") > 1, "messages are in the table twice")
+        .when(F.col("low") != F.col("high"), "bodies differ in the table")
+    )
+    wrong = found.withColumn("what", what).filter("what is not null")
+    place = F.row_number().over(Window.partitionBy("what", *QUEUE).orderBy("queue_offset"))
+    together = wrong.withColumn("island", F.col("queue_offset") - place).groupBy("what", *QUEUE, "island")
+    return together.agg(
+        F.min("queue_offset").alias("start_offset"), (F.max("queue_offset") + 1).alias("end_offset")
+    ).select(
+        "what", *QUEUE, "start_offset", "end_offset", *nothing("key string", "block int", "detail string")
+    )

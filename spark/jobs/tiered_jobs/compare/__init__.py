@@ -1,0 +1,1 @@
+"""Two archives, or two time ranges. ``job.py`` is where it begins."""

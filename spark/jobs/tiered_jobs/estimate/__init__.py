@@ -1,0 +1,1 @@
+"""What an archive would cost. ``job.py`` is where it begins."""

@@ -1,0 +1,1 @@
+"""Archive to tables: bronze, silver, gold. ``job.py`` is where it begins."""

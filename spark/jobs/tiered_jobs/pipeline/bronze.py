@@ -1,0 +1,113 @@
+"""Bronze: every archived message as it is, once, by topic and day of its store time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tiered.errors import NotFound
+from tiered_jobs.pipeline.queries import Hours, drain, observed
+from tiered_jobs.pipeline.table import Files, Table, checkpoint, keep
+from tiered_jobs.work import Work
+from tiered_spark.columns import COLUMNS, message_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ALL = ",".join(COLUMNS)
+"""Bronze is the one layer that keeps everything, bodies too: the others are made from it, and may be made again."""
+
+METRICS = "bronze"
+FORMAT = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Bronze:
+    """The table of messages."""
+
+    table: Table
+
+    def fill(self, work: Work, batch_bytes: int) -> dict[str, object]:
+        """Take what the archive has committed since the last run; the part of the summary about it."""
+        from pyspark.sql import functions as sf
+
+        self._keep(work)
+        options = work.options(columns=ALL, maxBytesPerTrigger=batch_bytes or None)
+        rows = work.spark.readStream.format("rocketmq_tiered").options(**options).load()
+        counted = rows.withColumn("store_date", Hours(sf.col("store_timestamp")).date()).observe(
+            METRICS, sf.count(sf.lit(1)).alias("rows"), sf.sum(sf.octet_length("body")).alias("bytes")
+        )
+        writer = counted.writeStream.format(FORMAT).partitionBy("topic", "store_date")
+        writer = writer.option("checkpointLocation", checkpoint(self.table.bronze)).queryName("bronze")
+        query = writer.trigger(availableNow=True).start(self.table.bronze)
+        batches = drain(query, lambda text: work.say(f"bronze: {text}"))
+        return {
+            "rows": observed(batches, METRICS, "rows"),
+            "bytes": observed(batches, METRICS, "bytes"),
+            "commits": _commits(batches),
+        }
+
+    def _keep(self, work: Work) -> None:
+        """A stream's positions belong to one selection of one archive: with another, messages would be missing or twice."""
+        args = work.args
+        chosen = {
+            "archive": args.archive.partition("?")[0].rpartition("@")[2],
+            "digest of the archive's URL": hashlib.sha256(args.archive.encode()).hexdigest()[:16],
+            "cluster": args.cluster,
+            "broker": args.broker,
+            "topics": args.topics,
+            "include-system-topics": args.include_system_topics,
+            "from": args.start,
+            "to": args.end,
+            "format": FORMAT,
+        }
+        keep(
+            Files(work.spark), f"{self.table.bronze}/_source.json", chosen, what="this table",
+            hint="use the flags that it was made with, or another --table",
+        )  # fmt: skip
+
+    def there(self, spark: SparkSession) -> bool:
+        """Whether a batch was ever written."""
+        return any(name[:1].isdigit() for name in Files(spark).names(f"{self.table.bronze}/_spark_metadata"))
+
+    def check(self, spark: SparkSession) -> None:
+        """``NotFound`` if there is no bronze to make other layers from."""
+        if not Files(spark).exists(f"{self.table.bronze}/_source.json"):
+            raise NotFound(
+                "there is no bronze to make this from", table=self.table.bronze,
+                hint="run the layer bronze first, or leave --layers out",
+            )  # fmt: skip
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Rows by files, those that a query has not seen; only what a batch has written completely."""
+        return spark.readStream.schema(bronze_schema()).parquet(self.table.bronze)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """All rows of now."""
+        return spark.read.schema(bronze_schema()).parquet(self.table.bronze)
+
+
+def bronze_schema() -> StructType:
+    """The columns of the archive and ``store_date``. Topics stay texts: Spark would take one named ``42`` for a number."""
+    return message_schema().add("store_date", "date")
+
+
+def _commits(batches: list[Any]) -> dict[str, list[int]]:
+    """Archive → first and last commit that batches took in."""
+    found: dict[str, list[int]] = {}
+    for batch in batches:
+        source = batch.sources[0]
+        start, end = _offset(source.startOffset), _offset(source.endOffset)
+        for place, last in end.items():
+            first = start.get(place, -1) + 1
+            if first <= last:
+                before = found.get(place, [first, last])
+                found[place] = [min(before[0], first), max(before[1], last)]
+    return found
+
+
+def _offset(text: Any) -> dict[str, int]:
+    return dict(json.loads(text) or {}) if text else {}  # "null" before the first batch

@@ -1,0 +1,121 @@
+"""Tables for a data team out of an archive, in layers; each run takes what is new.
+
+bronze       every message as it was archived, by topic and day
+silver       bodies decoded as --declarations says, duplicates removed; dead_letter: what could not be decoded
+gold         messages, bytes, delays and retries per topic, tag and hour
+
+The state of each layer lies inside its directory. A run that was cut off is simply run again. Two runs on one table at the same
+time are refused by Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tiered.cli.output import Kind
+from tiered.daemon.values import size_in_bytes
+from tiered.errors import Invalid, Refused
+from tiered_jobs.pipeline import gold, silver
+from tiered_jobs.pipeline.bronze import FORMAT, Bronze
+from tiered_jobs.pipeline.declarations import Declaration, read_declarations
+from tiered_jobs.pipeline.table import Table
+from tiered_jobs.work import Work
+
+LAYERS = ("bronze", "silver", "gold")
+OTHERS = ("delta", "iceberg")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this job."""
+    group = parser.add_argument_group("what is written")
+    group.add_argument(
+        "--table", metavar="URL", required=True, help="directory of the layers: a path, file:, s3a: …"
+    )
+    group.add_argument(
+        "--layers",
+        metavar="NAMES",
+        help="of bronze, silver, gold, joined with commas (all; silver with --declarations)",
+    )
+    group.add_argument(
+        "--declarations", metavar="FILE", help="TOML: how the bodies of which topics are decoded, for silver"
+    )
+    group.add_argument(
+        "--format", default="parquet", help="of bronze; parquet is the only one as yet (parquet)"
+    )
+    group.add_argument(
+        "--batch-bytes",
+        metavar="SIZE",
+        default="4GiB",
+        help="about so much of the archive in one batch of bronze (4GiB)",
+    )
+
+
+def writes(work: Work) -> list[str]:
+    """Directories that a run would write to."""
+    layers, declared, table, _ = _parsed(work)
+    places = [table.bronze] if "bronze" in layers else []
+    if "silver" in layers:
+        places += [table.silver(one.table) for one in declared] + [table.dead_letters]
+    return places + ([table.gold] if "gold" in layers else [])
+
+
+def run(work: Work) -> None:
+    """Fill the layers, one after the other."""
+    layers, declared, table, batch_bytes = _parsed(work)
+    bronze = Bronze(table)
+    tables = silver.prepare(work.spark, declared) if "silver" in layers else []
+    summary: dict[str, object] = {"table": table.root, "layers": list(layers)}
+    if "bronze" in layers:
+        summary["bronze"] = bronze.fill(work, batch_bytes)
+    else:
+        bronze.check(work.spark)
+    if bronze.there(work.spark):
+        if "silver" in layers:
+            summary["silver"] = silver.fill(work, bronze, tables)
+        if "gold" in layers:
+            summary["gold"] = gold.fill(work, bronze)
+    kinds = {
+        "bytes": Kind.SIZE,
+        **dict.fromkeys(("rows", "dead_letters", "late", "duplicates", "topic_days"), Kind.COUNT),
+    }
+    work.out.record(summary, title="added", kinds=kinds)
+
+
+def _parsed(work: Work) -> tuple[tuple[str, ...], list[Declaration], Table, int]:
+    """Layers, declarations, table, bytes of a batch. ``Invalid`` names the flag."""
+    args = work.args
+    if args.as_of_commit is not None:
+        raise Invalid(
+            "the pipeline follows the archive",
+            flag="--as-of-commit",
+            found=args.as_of_commit,
+            hint="leave it out",
+        )
+    given = args.layers.split(",") if args.layers is not None else None
+    names = tuple(name.strip() for name in given) if given else _default(args.declarations)
+    for name in names:
+        if name not in LAYERS:
+            raise Invalid(
+                "there is no such layer", flag="--layers", found=name, hint="layers: " + ", ".join(LAYERS)
+            )
+    if "silver" in names and args.declarations is None:
+        hint = "add --declarations FILE; config/pipeline-example.toml shows one"
+        raise Invalid(
+            "silver needs to know how bodies are decoded", flag="--layers", found=args.layers, hint=hint
+        )
+    if args.format in OTHERS:
+        raise Refused(
+            f"no release of {args.format} works with the version of Spark that this is tested with", flag="--format",
+            found=args.format, hint=f"--format {FORMAT}; spark/jobs/pipeline.md says what was tried",
+        )  # fmt: skip
+    if args.format != FORMAT:
+        raise Invalid(
+            "there is no such format", flag="--format", found=args.format, hint=f"--format {FORMAT}"
+        )
+    size = size_in_bytes("--batch-bytes", args.batch_bytes)
+    declared = read_declarations(args.declarations) if args.declarations is not None else []
+    return names, declared, Table(args.table), size
+
+
+def _default(declarations: str | None) -> tuple[str, ...]:
+    return LAYERS if declarations is not None else ("bronze", "gold")

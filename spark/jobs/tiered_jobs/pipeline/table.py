@@ -1,0 +1,128 @@
+"""Where the layers of a table lie, and the small documents beside them that say what they were made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tiered.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Table:
+    """The directories of one table. A layer's checkpoint is in its own directory: copied, moved and deleted with it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+
+    @property
+    def bronze(self) -> str:
+        """Every message as it was archived."""
+        return f"{self.root}/bronze"
+
+    def silver(self, name: str) -> str:
+        """Decoded messages of one declaration."""
+        return f"{self.root}/silver/{name}"
+
+    @property
+    def dead_letters(self) -> str:
+        """What could not be decoded, of all declarations."""
+        return f"{self.root}/dead_letter"
+
+    def dead_letter(self, name: str) -> str:
+        """What could not be decoded, of one declaration."""
+        return f"{self.dead_letters}/declaration={name}"
+
+    @property
+    def gold(self) -> str:
+        """Figures per topic, tag and hour."""
+        return f"{self.root}/gold/hourly"
+
+
+def checkpoint(layer: str) -> str:
+    """State of the query that fills a layer. Readers do not see it: its name begins with an underscore."""
+    return f"{layer}/_checkpoint"
+
+
+class Files:
+    """Small files, through the file systems that Spark itself uses."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._java: Any = spark._jvm
+        self._conf: Any = spark._jsc.hadoopConfiguration()
+
+    def _at(self, url: str) -> tuple[Any, Any]:
+        path = self._java.org.apache.hadoop.fs.Path(url)
+        return path.getFileSystem(self._conf), path
+
+    def exists(self, url: str) -> bool:
+        """Whether a file or directory is there."""
+        system, path = self._at(url)
+        return bool(system.exists(path))
+
+    def names(self, url: str) -> list[str]:
+        """What is in a directory; nothing if it is not there."""
+        system, path = self._at(url)
+        if not system.exists(path):
+            return []
+        return [str(status.getPath().getName()) for status in system.listStatus(path)]
+
+    def read(self, url: str) -> bytes | None:
+        """A whole file; ``None`` if it is not there."""
+        system, path = self._at(url)
+        if not system.exists(path):
+            return None
+        stream = system.open(path)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    def create(self, url: str, data: bytes) -> None:
+        """A new file, whole or not at all."""
+        system, path = self._at(url)
+        _, new = self._at(f"{url}.new")
+        stream = system.create(new, True)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+        system.rename(new, path)
+
+
+def keep(files: Files, url: str, wanted: Mapping[str, object], *, what: str, hint: str) -> None:
+    """Write down what a layer is made from, or compare: ``Refused`` if it was made from something else."""
+    found = files.read(url)
+    if found is None:
+        files.create(url, json.dumps(dict(wanted), indent=2).encode())
+        return
+    before = json.loads(found)
+    for name, value in wanted.items():
+        if before.get(name) != value:
+            raise Refused(
+                f"{what} was made with another {name}",
+                hint=hint,
+                file=url,
+                expected=before.get(name),
+                found=value,
+            )
+
+
+def last_batch(files: Files, layer: str) -> tuple[int | None, int]:
+    """Last batch that was begun and not ended, if any, and the watermark (ms since 1970) that the next one begins with."""
+    state = checkpoint(layer)
+    ended = _numbers(files.names(f"{state}/commits"))
+    begun = _numbers(files.names(f"{state}/offsets"))
+    open_ = max(begun, default=-1) if max(begun, default=-1) > max(ended, default=-1) else None
+    if not ended:
+        return open_, 0
+    text = (files.read(f"{state}/commits/{max(ended)}") or b"").decode()
+    told = json.loads(text.partition("\n")[2].partition("\n")[0] or "{}")
+    return open_, int(told.get("nextBatchWatermarkMs", 0))
+
+
+def _numbers(names: list[str]) -> list[int]:
+    return [int(name) for name in names if name.isdigit()]

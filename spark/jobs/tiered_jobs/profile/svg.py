@@ -1,0 +1,76 @@
+"""Plots as inline SVG: bars over time and bars of a distribution, each with a text that says what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tiered_jobs.profile.report import text
+
+_WIDTH, _HEIGHT = 360, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 10, 22
+
+
+def bars(
+    counts: Sequence[int], labels: Sequence[tuple[float, str]], *, name: str, says: str, colour: str = "one"
+) -> str:
+    """Bars side by side. ``labels``: text under the plot, each at a share (0 to 1) of its width; ``says``: what a reader who
+    does not see it should know."""
+    top = max(counts, default=0)
+    ceiling = _rounded(top)
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    base = _TOP + height
+    lines = "".join(
+        f'<path class="axis" d="M{_LEFT} {base - height * share:g}H{_WIDTH - _RIGHT}" fill="none"/>'
+        f'<text x="{_LEFT - 6}" y="{base - height * share + 4:g}" text-anchor="end">{_short(ceiling * share)}</text>'
+        for share in (0, 0.5, 1)
+    )
+    under = "".join(
+        f'<text x="{_LEFT + width * at:.1f}" y="{_HEIGHT - 6}" text-anchor="{_anchor(at)}">{text(label)}</text>'
+        for at, label in labels
+    )
+    shape = _path(counts, ceiling, _LEFT, _TOP, width, height)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><title>{text(name)}</title><desc>{text(says)}</desc>'
+        f'{lines}<path class="{text(colour)}" d="{shape}"/>{under}</svg>'
+    )
+
+
+def spark(counts: Sequence[int], *, name: str, colour: str = "one") -> str:
+    """Bars as small as a word."""
+    shape = _path(counts, max(counts, default=0), 0, 1, 120, 22)
+    return (
+        f'<svg viewBox="0 0 120 24" role="img"><title>{text(name)}</title>'
+        f'<path class="{text(colour)}" d="{shape}"/></svg>'
+    )
+
+
+def _path(counts: Sequence[int], ceiling: float, left: float, top: float, width: float, height: float) -> str:
+    """One outline of all bars; a bar of few is still seen."""
+    step = width / max(1, len(counts))
+    gap = min(1.0, step * 0.2)
+    parts = []
+    for at, count in enumerate(counts):
+        if count > 0:
+            tall = max(1.0, height * count / ceiling)
+            x, y = left + at * step, top + height
+            parts.append(f"M{x:.1f} {y:g}v{-tall:.1f}h{step - gap:.2f}v{tall:.1f}z")
+    return "".join(parts) or "M0 0"
+
+
+def _anchor(at: float) -> str:
+    return "start" if at <= 0 else "end" if at >= 1 else "middle"
+
+
+def _rounded(value: float) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    scale = 1.0
+    while scale * 10 < value:
+        scale *= 10
+    return next(step * scale for step in (1, 2, 5, 10) if step * scale >= value)
+
+
+def _short(value: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"

@@ -1,0 +1,1 @@
+"""The life of a message. ``job.py`` is where it begins."""

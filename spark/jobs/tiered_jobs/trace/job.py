@@ -1,0 +1,122 @@
+"""The life of one thing over topics, in time order.
+
+The start is found by the key index of each object, within --topics, --from and --to; what belongs to the messages found is then
+looked up everywhere: delays, half messages and their end, retries of groups, dead letters. A record belongs to a message if it
+has the same unique key or names it as its origin. Exit code 5 if nothing is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tiered.cli.output import Column, Kind
+from tiered.errors import Invalid, NotFound
+from tiered_jobs.flagvalues import whole
+
+if TYPE_CHECKING:
+    from tiered_jobs.work import Work
+
+COLUMNS = (
+    Column("store_timestamp", "stored", Kind.TIME),
+    Column("since_ms", "ms since", Kind.COUNT, less=2),
+    Column("step"),
+    Column("topic", flexible=True),
+    Column("queue_id", "queue", less=1),
+    Column("queue_offset", "offset", Kind.COUNT),
+    Column("group", less=1),
+    Column("tags", less=4),
+    Column("message", "message", less=3),
+    Column("born_host", "born host", less=5),
+    Column("body_size", "size", Kind.SIZE, less=5),
+)
+
+ASKED = {"key": "key", "unique_key": "unique key", "message_id": "message id", "transaction": "transaction"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What to look for, exactly one, and how much of it."""
+    what = parser.add_argument_group("what to trace").add_mutually_exclusive_group(required=True)
+    what.add_argument("--key", help="one of a message's KEYS")
+    what.add_argument(
+        "--unique-key", help="the id that the client made (UNIQ_KEY), which clients show as message id"
+    )
+    what.add_argument("--message-id", help="the broker's id of one copy: store host and physical offset")
+    what.add_argument(
+        "--transaction", help="a transaction's id; that of RocketMQ's clients is the unique key"
+    )
+    parser.add_argument(
+        "--limit",
+        type=whole("--limit", 1, 100_000),
+        default=1000,
+        metavar="N",
+        help="steps at most, the oldest (1000)",
+    )
+
+
+def writes(work: Work) -> tuple[str, ...]:
+    """Nothing; wrong flags are found by a dry run too."""
+    _asked(work)
+    return ()
+
+
+def run(work: Work) -> None:
+    """Find, order, name, show. ``NotFound`` if there is nothing."""
+    from tiered_jobs.trace.search import Search
+    from tiered_jobs.trace.steps import steps
+
+    kind, value = _asked(work)
+    archives = work.snapshot()
+    search = Search(work, limit=work.args.limit)
+    found = search.find(kind, value)
+    if not found:
+        raise NotFound(
+            f"no archived message has this {ASKED[kind]}", hint=_where_else(kind), **{kind: value, "topics": work.args.topics}
+        )  # fmt: skip
+    told = steps(found, search.decisions(found))
+    summary: dict[str, Any] = {
+        kind: value,
+        "steps": len(told),
+        "messages": len({row["message"] for row in told}),
+        "topics": len({row["topic"] for row in told}),
+        "first_store_timestamp": told[0]["store_timestamp"],
+        "last_store_timestamp": told[-1]["store_timestamp"],
+        "complete": not search.more,
+        "archives": archives,
+    }
+    if work.args.json:
+        work.out.record({**summary, "life": told})
+        return
+    work.out.table(COLUMNS, [[row[c.name] for c in COLUMNS] for row in told])
+    times = {"first_store_timestamp": Kind.TIME, "last_store_timestamp": Kind.TIME}
+    work.out.record({k: v for k, v in summary.items() if k != "archives"}, kinds=times)
+    if search.more:
+        work.out.note(
+            f"there are more than {work.args.limit} steps: the oldest are shown; --limit shows more"
+        )
+
+
+def _asked(work: Work) -> tuple[str, str]:
+    """(flag, value). ``Invalid`` for what no message can have."""
+    kind = next(name for name in ASKED if getattr(work.args, name) is not None)
+    value = str(getattr(work.args, kind)).strip()
+    flag = "--" + kind.replace("_", "-")
+    if not value:
+        raise Invalid(f"{flag} is empty", hint="tiered spark trace --help")
+    if kind == "key" and (" " in value or "," in value):
+        raise Invalid(
+            f"{flag} takes one key", found=value, hint="blanks divide keys, and a comma cannot be looked up"
+        )
+    if kind == "message_id":
+        from tiered.codec.message import decode_message_id
+
+        decode_message_id(value)
+    return kind, value
+
+
+def _where_else(kind: str) -> str:
+    if kind == "message_id":
+        return "clients show the unique key as message id: try --unique-key; tiered status shows what is archived"
+    if kind == "transaction":
+        return "transactions are found by the unique key of their message; try --key with one of its keys"
+    return "keys are exact; look at --topics, --from and --to, and with tiered status at what is archived"

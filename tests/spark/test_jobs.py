@@ -1,0 +1,84 @@
+"""How jobs are started, by ``spark-submit`` and by ``tiered spark``; what a wrong command line is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.realdaemon import tiered
+from tests.kit.sparkscene import archive
+from tiered_jobs.main import JOBS, main
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("jobs")
+    assert tiered("gen", "--store", directory / "store", "--messages", 500, "--topics", 2).code == 0
+    return archive(directory / "store", directory)
+
+
+def test_every_job_is_there_and_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for name in JOBS:
+        assert f"  {name} " in listed
+        assert main([name, "--help"]) == 0
+        assert "--dry-run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["prfile"], "did you mean profile?"),
+        (["profile"], "--archive"),
+        (["profile", "--archive", "file:///x", "--topcs", "A"], "--topcs"),
+        (["profile", "--archive", "file:///x", "--from", "yesterday"], "startingTimestamp"),
+        (["profile", "--archive", "file:///x", "--conf", "spark.x"], "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+    assert main(words) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_archive_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--archive", "file:///nowhere/at/all", "--dry-run"]) == 5
+    assert "no archive is here" in capsys.readouterr().err
+
+
+def test_a_dry_run_makes_no_session(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert main(["profile", "--archive", url, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["queues"], told["runs_pruned"]) == (8, 0)
+
+
+@pytest.mark.parametrize("command", ["spark-submit", "tiered"])
+def test_as_a_program(url: str, command: str) -> None:
+    binaries = Path(sys.executable).parent
+    start = {
+        "spark-submit": [
+            binaries / "spark-submit",
+            "--master",
+            "local[2]",
+            ROOT / "spark" / "jobs" / "submit.py",
+        ],
+        "tiered": [binaries / "tiered", "spark"],
+    }[command]
+    done = subprocess.run(
+        [*map(str, start), "profile", "--archive", url, "--quick", "--json"],
+        check=False, capture_output=True, text=True, timeout=500,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert told["totals"]["messages"] == 500
+    assert ("counting headers" in done.stderr) == (command == "tiered")
