@@ -7,7 +7,20 @@ below it; needs no daemon, no broker and no local state, on the driver as on the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tiered_spark.datasource import TieredDataSource, register
-from tiered_spark.replay.source import TieredReplay
+
+if TYPE_CHECKING:
+    from tiered_spark.replay.source import TieredReplay
 
 __all__ = ["TieredDataSource", "TieredReplay", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    """``TieredReplay``, imported when it is asked for: the processes that plan a scan do not need it."""
+    if name == "TieredReplay":
+        from tiered_spark.replay.source import TieredReplay
+
+        return TieredReplay
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

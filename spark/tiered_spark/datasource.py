@@ -1,4 +1,7 @@
-"""The data source that Spark calls: its schema, its reader, its partitions."""
+"""The data source that Spark calls: its schema, its reader, its partitions.
+
+Spark plans each query in Python processes that begin anew, so what only some of them need is imported where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,7 @@ from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import partitions, wanted_runs
 from tiered_spark.pushdown import first_wish, narrow
-from tiered_spark.replay.source import TieredReplay
-from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import open_snapshots
-from tiered_spark.stream import MessageStreamReader
-from tiered_spark.tables import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +36,8 @@ def register(spark: SparkSession) -> None:
 
     Lets Spark hand the filters of queries to those frames that ask for them with the option ``pushFilters``.
     """
+    from tiered_spark.replay.source import TieredReplay
+
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(TieredDataSource)
     spark.dataSource.register(TieredReplay)
@@ -61,6 +62,8 @@ class TieredDataSource(DataSource):
                     table=options.table,
                     hint="select() what you need",
                 )
+            from tiered_spark.tables import METADATA
+
             return METADATA[options.table].schema
         return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
 
@@ -80,6 +83,8 @@ class TieredDataSource(DataSource):
             raise Invalid(
                 "only messages can be streamed", option="table", found=options.table, hint="use spark.read"
             )
+        from tiered_spark.stream import MessageStreamReader
+
         return MessageStreamReader(options, schema)
 
 
@@ -91,6 +96,8 @@ class MetadataReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """All rows, of all archives."""
+        from tiered_spark.tables import METADATA
+
         with plainly():
             for snapshot in open_snapshots(self._options):
                 yield from METADATA[self._options.table].rows(snapshot, self._options)
@@ -139,4 +146,6 @@ class MessageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""
+        from tiered_spark.scan import read_partition
+
         return read_partition(partition, self._options, self._wanted, self._spark_schema)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,37 @@ def test_what_is_wrong_is_said_in_the_first_line(
             spark, options["archive"]
         ).count()
     assert says in str(caught.value).splitlines()[0]
+
+
+def test_damage_is_said_at_the_top(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    """Found by a task, on an executor: PySpark puts a line of its own before what a worker says."""
+    copy = tmp_path / "copy"
+    shutil.copytree(url.removeprefix("file://"), copy)
+    damaged = max((p for p in copy.rglob("*") if p.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(damaged.read_bytes())
+    content[2000] ^= 0xFF  # in the first block
+    damaged.write_bytes(content)
+    with pytest.raises(Exception, match="tiered") as caught:
+        load(spark, f"file://{copy}").collect()
+    first, second = [line for line in str(caught.value).splitlines() if line.strip()][:2]
+    assert first.strip() == "An exception was thrown from the Python worker:"
+    assert "Corrupt" in second
+    assert damaged.name in second
+    assert load(spark, f"file://{copy}", onDamage="skip").count() < load(spark, url).count()
+
+
+def test_an_archive_of_a_later_format_is_refused_in_the_first_line(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(url.removeprefix("file://"), copy)
+    (identity,) = copy.rglob("archive.json")
+    told = json.loads(identity.read_text())
+    del told["crc32c"]  # it need not be there
+    identity.write_text(json.dumps({**told, "format": 99}))
+    with pytest.raises(Exception, match="tiered") as caught:
+        load(spark, f"file://{copy}").count()
+    assert "99" in str(caught.value).splitlines()[0]
 
 
 def test_the_class_alone_is_enough(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
