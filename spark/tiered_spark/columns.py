@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -113,3 +113,8 @@ def _check_name(name: str) -> None:
     near = get_close_matches(name.lower(), COLUMNS, 1)
     hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(COLUMNS)
     raise Invalid("there is no such column in a message", column=name, hint=hint)
+
+
+def needs_records(names: Iterable[str]) -> bool:
+    """Whether any of these columns is made from the records themselves."""
+    return any(COLUMNS[name].cost is Cost.BLOCK for name in names)

@@ -6,6 +6,7 @@ Spark plans each query in Python processes that begin anew, so what only some of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tiered.errors import Invalid
-from tiered_spark.columns import check_schema, message_schema, parse_columns
+from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import partitions, wanted_runs
@@ -27,6 +28,9 @@ from tiered_spark.snapshot import open_snapshots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+HEADER_PARTS = 8
+"""How many times ``partitionBytes`` a task has whose columns need no record."""
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -140,8 +144,13 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The whole plan: one fold per archive, no object is opened."""
         made: list[InputPartition] = []
-        for snapshot in open_snapshots(self._options):
-            made += partitions(snapshot, wanted_runs(snapshot, self._options, self._wanted), self._options)
+        options = self._options
+        if not needs_records(
+            self._spark_schema.names
+        ):  # such tasks read a small part of the bytes, and each costs a start
+            options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
+        for snapshot in open_snapshots(options):
+            made += partitions(snapshot, wanted_runs(snapshot, options, self._wanted), options)
         return made
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

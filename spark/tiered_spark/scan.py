@@ -25,7 +25,7 @@ from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
-from tiered_spark.columns import COLUMNS, Cost
+from tiered_spark.columns import COLUMNS, Cost, needs_records
 from tiered_spark.headers import queue_column, queue_offsets, spans, stored_column
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
@@ -76,8 +76,7 @@ class Scan:
 
     def __init__(self, options: Options, wanted: Wanted, schema: pa.Schema) -> None:
         self._options, self._wanted, self._schema = options, wanted, schema
-        by_record = any(COLUMNS[name].cost is Cost.BLOCK for name in schema.names)
-        self._by_block = by_record or wanted.keys is not None
+        self._by_block = needs_records(schema.names) or wanted.keys is not None
         self._commits: Range | None = None
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:

@@ -179,9 +179,8 @@ def spilled(log: Path) -> int:
     """Bytes that tasks of a session have spilled, by its event log."""
     total = 0
     for path in log.rglob("*"):
-        for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-            event = json.loads(line) if line.startswith("{") else {}
-            metrics = event.get("Task Metrics") or {}
+        for line in path.read_text().splitlines() if path.is_file() and path.name[0] != "." else ():
+            metrics = json.loads(line).get("Task Metrics") or {}
             total += metrics.get("Memory Bytes Spilled", 0) + metrics.get("Disk Bytes Spilled", 0)
     return total
 
@@ -237,7 +236,11 @@ def main(arguments: list[str]) -> int:
         rows = planning(Path(work), 2_000 if quick else 100_000)
         log = Path(work) / "events"
         log.mkdir()
-        events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{log}"}
+        events = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": f"file://{log}",
+        }
         with session(f"local[{CORES}]", spark__driver__memory="2g", **events) as spark:
             register(spark)
             rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
