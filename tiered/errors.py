@@ -15,7 +15,8 @@ that fixes it. ``str(error)`` is one paragraph fit for an operator. Never put a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 
 
 class TieredError(Exception):
@@ -112,3 +113,9 @@ class Refused(Invalid):
     """Understood and declined, because going on would lose a guarantee (foreign archive, dishonest store …)."""
 
     exit_code = 3
+
+
+def did_you_mean(name: str, known: Collection[str], listed: str) -> str:
+    """The hint for a name that is not known: the nearest that is, or else all of them behind ``listed``."""
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else listed + ", ".join(known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 
 from pyspark.sql.types import (
@@ -20,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tiered.errors import Invalid
+from tiered.errors import Invalid, did_you_mean
 
 
 class Cost(Enum):
@@ -110,8 +109,7 @@ def check_schema(schema: StructType) -> None:
 def _check_name(name: str) -> None:
     if name in COLUMNS:
         return
-    near = get_close_matches(name.lower(), COLUMNS, 1)
-    hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(COLUMNS)
+    hint = did_you_mean(name.lower(), COLUMNS, "columns: ")
     raise Invalid("there is no such column in a message", column=name, hint=hint)
 
 

@@ -6,14 +6,13 @@ in their order, so that an executor reads neighbouring bytes in one request. Pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from pyspark.sql.datasource import InputPartition
 
-from tiered.archive.entities import ObjectState, QueueState, RunState
+from tiered.archive.entities import ObjectState, RunState
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.options import Options
@@ -82,20 +81,6 @@ class ScanPartition(InputPartition):
         return tuple(Portion(self._objects[ref], tuple(found)) for ref, found in by_object.items())
 
 
-def wanted_queues(snapshot: Snapshot, options: Options, wanted: Wanted) -> Iterator[QueueState]:
-    """Queues with a current generation that may hold wanted messages."""
-    for queue in snapshot.archive.state.queues():
-        shown = queue.generation is not None and snapshot.shows(queue.queue.topic, options)
-        if shown and wanted.queue(queue.queue):
-            yield queue
-
-
-def live_runs(snapshot: Snapshot, queue: QueueState) -> Iterator[RunState]:
-    """Live runs of a queue's current generation."""
-    if queue.generation is not None:
-        yield from snapshot.archive.state.runs(queue.queue, queue.generation)
-
-
 def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
     """Live runs that may hold wanted messages."""
     runs = queue_runs(snapshot, options, wanted)
@@ -103,10 +88,8 @@ def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTabl
 
 
 def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
-    """Live runs of queues that may hold wanted messages."""
-    runs = read_runs(snapshot.archive.state)
-    good = _queues(snapshot, runs.queues, options, wanted)
-    return runs.only(good[runs.queue]) if len(good) else runs
+    """Live runs of queues that may hold wanted messages, with these queues alone."""
+    return read_runs(snapshot.archive.state).of(lambda queues: _queues(snapshot, queues, options, wanted))
 
 
 def _queues(snapshot: Snapshot, queues: Queues, options: Options, wanted: Wanted) -> npt.NDArray[np.bool_]:

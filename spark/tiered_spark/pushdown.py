@@ -24,8 +24,6 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from tiered.archive.entities import RunState
-from tiered.model import MessageQueue
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range
 
@@ -46,16 +44,6 @@ class Wanted:
     def topic(self, name: str) -> bool:
         """Whether messages of a topic may be wanted."""
         return (self.topics is None or name in self.topics) and name.startswith(self.topic_prefix)
-
-    def queue(self, queue: MessageQueue) -> bool:
-        """Whether messages of a queue may be wanted."""
-        return self.topic(queue.topic) and (self.queue_ids is None or queue.queue_id in self.queue_ids)
-
-    def run(self, run: RunState) -> bool:
-        """Whether messages of a run may be wanted."""
-        return self.offsets.meets(run.start, run.end - 1) and self.times.meets(
-            run.min_store_time, run.max_store_time
-        )
 
     def runs(self, records: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """Which runs (``RUN_DTYPE``) may hold wanted messages."""

@@ -18,10 +18,6 @@ class Range:
         """What is in both."""
         return Range(max(self.low, low), min(self.high, high))
 
-    def meets(self, low: int, high: int) -> bool:
-        """Whether any number of [``low``, ``high``] is in it."""
-        return low <= self.high and high >= self.low
-
 
 def half_open(low: int | None, end: int | None) -> Range:
     """From ``low``, before ``end``; ``None``: no bound."""

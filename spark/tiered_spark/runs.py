@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -76,6 +76,13 @@ class RunTable:
     def only(self, rows: npt.NDArray[Any]) -> RunTable:
         """Some of them, with all queues."""
         return replace(self, queue=self.queue[rows], records=self.records[rows])
+
+    def of(self, choose: Callable[[Queues], npt.NDArray[np.bool_]]) -> RunTable:
+        """Those of the queues chosen, and these queues only, with runs or without."""
+        good = choose(self.queues)
+        mine = good[self.queue]
+        place = np.cumsum(good) - 1
+        return RunTable(self.queues.only(np.flatnonzero(good)), place[self.queue[mine]], self.records[mine])
 
     def compact(self) -> RunTable:
         """The same with none but their own queues."""

@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tiered.archive.entities import ObjectState
-from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.errors import Corrupt
 from tiered.settings import MIB
@@ -33,7 +32,7 @@ from tiered_spark.plan import Piece, Portion, ScanPartition
 from tiered_spark.pushdown import Wanted
 from tiered_spark.ranges import Range
 from tiered_spark.records import RecordBlock
-from tiered_spark.snapshot import TABLE_CACHE_BYTES, Place, requests, shared_provider
+from tiered_spark.snapshot import Place, open_objects, requests
 
 log = logging.getLogger("tiered.spark")
 
@@ -83,10 +82,7 @@ class Scan:
         """Batches in the order of the objects. ``Corrupt`` for damage, unless it is to be skipped."""
         place = partition.place
         self._commits = partition.commits
-        keys = ArchiveKeys(place.cluster, place.broker)
-        objects = ObjectReader(
-            shared_provider(place.url), keys, place.archive_id, cache_bytes=TABLE_CACHE_BYTES
-        )
+        objects = open_objects(place)
         with ThreadPoolExecutor(self._options.requests, "scan") as pool:
             if self._by_block:
                 yield from self._blocks(place, objects, partition.portions, pool)
@@ -319,8 +315,9 @@ def _neighbours(portion: Portion, chosen: Chosen) -> Iterator[_Group]:
             size += int(sizes[stop])
             stop += 1
         part = slice(start, stop)
+        first, last = int(chosen.piece_of[start]), int(chosen.piece_of[stop - 1])
         yield _Group(
-            portion.object, int(numbers[start]), portion.pieces, chosen.piece_of[part], chosen.rows[part],
-            chosen.first_offsets[part], size,
+            portion.object, int(numbers[start]), portion.pieces[first : last + 1], chosen.piece_of[part] - first,
+            chosen.rows[part], chosen.first_offsets[part], size,
         )  # fmt: skip
         start = stop

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.objects import ObjectReader
 from tiered.archive.open import ReadArchive, list_archives, open_archive
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
@@ -89,8 +90,14 @@ def shared_provider(url: str) -> Provider:
     return open_provider(url, Store(), SystemClock(), observer=requests)
 
 
-def open_snapshots(options: Options) -> list[Snapshot]:
-    """Every archive that the options name, by place. ``NotFound`` if an URL has none, or none matches."""
+def open_objects(place: Place) -> ObjectReader:
+    """The objects of an archive, without its fold: what a task reads."""
+    keys = ArchiveKeys(place.cluster, place.broker)
+    return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+
+
+def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
+    """URL and keys of every archive that the options name, none of them opened. ``NotFound`` as of ``open_snapshots``."""
     found = []
     for url in options.archives:
         provider = shared_provider(url)
@@ -109,7 +116,13 @@ def open_snapshots(options: Options) -> list[Snapshot]:
                 archive=url,
                 found=", ".join(f"{c}/{b}" for c, b in here) or "nothing",
             )
-        found += [_open(provider, url, ArchiveKeys(*names), options) for names in mine]
+        found += [(url, ArchiveKeys(*names)) for names in mine]
+    return found
+
+
+def open_snapshots(options: Options) -> list[Snapshot]:
+    """Every archive that the options name, by place. ``NotFound`` if an URL has none, or none matches."""
+    found = [_open(shared_provider(url), url, keys, options) for url, keys in find_archives(options)]
     if options.as_of_commit is not None and len(found) > 1:
         names = ", ".join(str(s.place) for s in found)
         raise Invalid(

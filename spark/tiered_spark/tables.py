@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tiered.archive.objects import ObjectReader
 from tiered_spark.options import Options
-from tiered_spark.plan import partitions, queue_runs, wanted_queues
+from tiered_spark.plan import partitions, queue_runs
 from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
 
@@ -83,7 +83,7 @@ def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     runs = queue_runs(snapshot, options, wanted)
     kept = runs.only(wanted.runs(runs.records))
     yield (
-        place.cluster, place.broker, snapshot.commit, sum(1 for _ in wanted_queues(snapshot, options, wanted)), len(runs),
+        place.cluster, place.broker, snapshot.commit, len(runs.queues), len(runs),
         len(runs) - len(kept), int(kept.records["block_count"].sum()), int(kept.sizes.sum()),
         len(partitions(snapshot, kept, options)),
     )  # fmt: skip

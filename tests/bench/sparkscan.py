@@ -27,7 +27,7 @@ from tests.bench.run import Row, generate
 from tests.kit.fetchscene import Ranges
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, batches_of
-from tiered_spark import register, scan, snapshot
+from tiered_spark import register, snapshot
 from tiered_spark.options import parse_options
 from tiered_spark.snapshot import open_snapshots
 
@@ -85,7 +85,7 @@ def scans(spark: SparkSession, work: Path, messages: int) -> list[Row]:
 def requests(url: str, messages: int) -> list[Row]:
     """What pruned scans fetch."""
     seen = Ranges(snapshot.shared_provider(url))
-    snapshot.shared_provider = scan.shared_provider = lambda _: seen  # type: ignore[assignment]
+    snapshot.shared_provider = lambda _: seen  # type: ignore[assignment]
 
     def run(**options: str) -> tuple[int, int, int, float]:
         seen.gets.clear()

@@ -45,7 +45,6 @@ pytestmark = pytest.mark.spark
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     with new_scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
-        monkeypatch.setattr("tiered_spark.scan.shared_provider", lambda url: made.provider)
         yield made
 
 
@@ -272,7 +271,6 @@ def test_another_archive_in_the_same_place_is_not_gone_on_with(
         for _ in range(20):
             send(other, 5)
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: other.provider)
-        monkeypatch.setattr("tiered_spark.scan.shared_provider", lambda url: other.provider)
         query.restart()
         if now:
             query.reader.prepareForTriggerAvailableNow()

@@ -40,7 +40,6 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """An archive in memory whose requests are seen."""
     with scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
-        monkeypatch.setattr("tiered_spark.scan.shared_provider", lambda url: made.provider)
         yield made
 
 

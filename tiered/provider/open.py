@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tiered.clock import Clock
-from tiered.errors import Invalid
+from tiered.errors import Invalid, did_you_mean
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider, named_objects
 from tiered.provider.naming import check_root
@@ -209,9 +209,8 @@ def _parse(url: str) -> SplitResult:
         ) from None
     if parsed.fragment:
         raise Invalid("archive.url must not have a fragment (#…)", hint="write # as %23")
-    split = (
-        ":" in parsed.netloc and "@" in parsed.path
-    )  # a secret may have a slash, which ends what is before the path
+    # A secret may have a slash, which ends what is before the path.
+    split = ":" in parsed.netloc and "@" in parsed.path
     if (parsed.scheme == "s3" and ("@" in parsed.netloc or split)) or parsed.password:
         raise Invalid(
             "credentials do not belong in archive.url",
@@ -232,8 +231,7 @@ def _options(parsed: SplitResult, known: Iterable[str] | None) -> list[tuple[str
                 hint="use the store section, or the environment variables of the store's own SDK",
             )
         if allowed is not None and name not in allowed:
-            near = get_close_matches(name, allowed, n=1)
-            hint = f"did you mean {near[0]}?" if near else "it takes " + (", ".join(allowed) or "no options")
+            hint = did_you_mean(name, allowed, "it takes ") if allowed else "it takes no options"
             raise Invalid(f"unknown option in a {parsed.scheme} URL", option=name, hint=hint)
     return options
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from types import ModuleType
 from typing import NoReturn
 
 from tiered import errors
 from tiered.cli.output import speaker
-from tiered.errors import Invalid, TieredError
+from tiered.errors import Invalid, TieredError, did_you_mean
 from tiered.service import exit_code
 from tiered_jobs.work import Work, shared_arguments
 
@@ -62,22 +60,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _usage() -> list[str]:
-    names = _there()
-    width = max(map(len, names), default=0)
-    listed = [f"  {name:<{width}}  {JOBS[name]}" for name in names]
+    width = max(map(len, JOBS))
+    listed = [f"  {name:<{width}}  {text}" for name, text in JOBS.items()]
     return ["usage: tiered spark JOB …", "", *listed, "", "tiered spark JOB --help shows the flags of a job."]
 
 
-def _there() -> list[str]:
-    return [name for name in JOBS if importlib.util.find_spec(f"tiered_jobs.{name}.job") is not None]
-
-
 def _job(name: str) -> ModuleType:
-    names = _there()
-    if name not in names:
-        near = get_close_matches(name, names, 1)
-        hint = f"did you mean {near[0]}?" if near else "jobs: " + ", ".join(names)
-        raise Invalid("there is no such job", job=name, hint=hint)
+    if name not in JOBS:
+        raise Invalid("there is no such job", job=name, hint=did_you_mean(name, JOBS, "jobs: "))
     return importlib.import_module(f"tiered_jobs.{name}.job")
 
 

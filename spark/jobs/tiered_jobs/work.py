@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from pyspark.sql import SparkSession
+
 from tiered.cli.output import Kind, Output, speaker
 from tiered.clock import Clock, SystemClock
-from tiered.errors import Invalid, NotFound
+from tiered.errors import Invalid
+from tiered_spark.datasource import register
 from tiered_spark.options import parse_options
+from tiered_spark.snapshot import Snapshot, open_snapshots
+from tiered_spark.tables import METADATA
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 LOCAL = "local[*]"
+
+_KINDS = {"bytes": Kind.SIZE}
 
 
 def shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,17 +99,17 @@ class Work:
         reader = self.spark.read.format("rocketmq_tiered").options(**self.options(columns=columns, **more))
         return reader.load()
 
-    def snapshot(self) -> dict[str, int]:
-        """Archives that are read (URL, cluster and broker), with the commit they end with; without a session."""
-        from tiered_spark.snapshot import open_snapshots
+    def read_at(self, snapshots: Iterable[Snapshot], columns: str | None = None, **more: object) -> DataFrame:
+        """The same of exactly these snapshots, whatever is archived meanwhile, one below the other."""
+        frames = (self.read(columns, **{**more, **pinned(s)}) for s in snapshots)
+        return reduce(lambda above, below: above.unionByName(below), frames)
 
-        return {str(s.place): s.commit for s in open_snapshots(parse_options(self.options()))}
+    def snapshots(self) -> list[Snapshot]:
+        """The archives that the flags name, as they are now; without a session."""
+        return open_snapshots(parse_options(self.options()))
 
     def plan(self) -> list[dict[str, Any]]:
         """The rows of ``table=plan``, without a session: what a scan would read."""
-        from tiered_spark.snapshot import open_snapshots
-        from tiered_spark.tables import METADATA
-
         options = parse_options(self.options(table="plan"))
         table = METADATA["plan"]
         names = [part.split()[0] for part in table.schema.split(",")]
@@ -124,20 +133,12 @@ class Work:
 
     @property
     def spark(self) -> SparkSession:
-        """The session, made when first asked for; filters are pushed to the archive."""
+        """The session, made when first asked for."""
         if self._session is None:
             self._session, self._own = self._made()
         return self._session
 
     def _made(self) -> tuple[SparkSession, bool]:
-        try:
-            from pyspark.sql import SparkSession
-
-            from tiered_spark.datasource import register
-        except ImportError as error:
-            raise NotFound(
-                "PySpark is not installed", missing=error.name, hint="pip install 'rocketmq-tiered[spark]'"
-            ) from error
         there = SparkSession.getActiveSession()
         if there is not None:
             register(there)
@@ -170,7 +171,22 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - the only sign of it
 
 
-_KINDS = {"bytes": Kind.SIZE}
+def exactly(name: str) -> str:
+    """A pattern of the options for one name."""
+    return glob.escape(name).replace(",", "?")
+
+
+def pinned(snapshot: Snapshot) -> dict[str, object]:
+    """Options that name one archive as it is at a snapshot."""
+    place = snapshot.place
+    return {
+        "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker), "asOfCommit": snapshot.commit,
+    }  # fmt: skip
+
+
+def commits(snapshots: Iterable[Snapshot]) -> dict[str, int]:
+    """Archives by place, with the commit they end with."""
+    return {str(s.place): s.commit for s in snapshots}
 
 
 def _setting(pair: str) -> tuple[str, str]:

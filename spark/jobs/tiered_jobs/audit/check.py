@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.entities import ObjectState
-from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import BlockSlice, ObjectReader
 from tiered.archive.verify import COMPARED, check_block
 from tiered.codec.block import BlockTable
@@ -22,7 +21,7 @@ from tiered.errors import Corrupt, NotFound
 from tiered.model import ObjectRef
 from tiered.settings import MIB
 from tiered_spark.plan import Piece, Portion, ScanPartition
-from tiered_spark.snapshot import TABLE_CACHE_BYTES, Place, shared_provider
+from tiered_spark.snapshot import Place, open_objects
 
 GROUP_BYTES = 4 * MIB
 """Blocks read in one request and held at once, raw; at least one block."""
@@ -61,11 +60,7 @@ def shares(partitions: Sequence[ScanPartition]) -> list[Share]:
 def check(share: Share, *, quick: bool) -> Iterator[Row]:
     """Rows of ``SCHEMA``. A store that does not answer is an error of the task, not of the archive."""
     place = share.partition.place
-    provider = shared_provider(place.url)
-    objects = ObjectReader(
-        provider, ArchiveKeys(place.cluster, place.broker), place.archive_id, cache_bytes=TABLE_CACHE_BYTES
-    )
-    checker = _Checker(place, objects, quick=quick)
+    checker = _Checker(place, open_objects(place), quick=quick)
     for portion in share.partition.portions:
         if portion.object.ref in share.firsts:
             yield from checker.tables(portion.object)

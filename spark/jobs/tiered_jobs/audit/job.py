@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, TieredError
 from tiered_jobs.flagvalues import whole
+from tiered_jobs.work import Work, commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tiered_jobs.work import Work
     from tiered_spark.snapshot import Snapshot
 
 COLUMNS = (
@@ -66,12 +66,9 @@ def writes(work: Work) -> tuple[str, ...]:
 def run(work: Work) -> int:
     """Audit; 1 if there is a difference."""
     _check(work)
-    from tiered_spark.options import parse_options
-    from tiered_spark.snapshot import open_snapshots
-
-    snapshots = open_snapshots(parse_options(work.options()))
+    snapshots = work.snapshots()
     told: dict[str, Any] = {
-        "verdict": "", "archives": {str(s.place): s.commit for s in snapshots}, "quick": work.args.quick,
+        "verdict": "", "archives": commits(snapshots), "quick": work.args.quick,
     }  # fmt: skip
     found = [_archive(work, snapshots, told)]
     if work.args.table:
@@ -117,13 +114,13 @@ def _archive(
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-    from tiered_jobs.audit.queues import checked, contiguity, counters, damage, tables
+    from tiered_jobs.audit.queues import checked, contiguity, counters, damage
     from tiered_spark.options import parse_options
 
     system = {"includeSystemTopics": "true"}
     options = parse_options(work.options(**system))
-    queues = tables(work, snapshots, table="queues", **system).persist()
-    gaps = tables(work, snapshots, table="gaps", **system).persist()
+    queues = work.read_at(snapshots, table="queues", **system).persist()
+    gaps = work.read_at(snapshots, table="gaps", **system).persist()
     work.say("reading columns" if work.args.quick else "reading every block")
     ranges = checked(work, snapshots, options, quick=work.args.quick).persist()
     try:

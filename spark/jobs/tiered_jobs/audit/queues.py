@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import chain
@@ -29,22 +28,6 @@ DIFFERENCE = (
 """A difference: what is wrong, in which queue and queue offsets, in which object and block, as far as each is known."""
 
 NAMES = tuple(part.split()[0] for part in DIFFERENCE.split(","))
-
-
-def pinned(snapshot: Snapshot) -> dict[str, object]:
-    """Options that name one archive as it is at a snapshot."""
-    place = snapshot.place
-    return {
-        "archive": place.url, "cluster": glob.escape(place.cluster), "broker": glob.escape(place.broker),
-        "asOfCommit": snapshot.commit,
-    }  # fmt: skip
-
-
-def tables(
-    work: Work, snapshots: Sequence[Snapshot], columns: str | None = None, **more: object
-) -> DataFrame:
-    """The same table of several archives, one below the other."""
-    return reduce(DataFrame.unionByName, (work.read(columns, **{**more, **pinned(s)}) for s in snapshots))
 
 
 def checked(work: Work, snapshots: Sequence[Snapshot], options: Options, *, quick: bool) -> DataFrame:

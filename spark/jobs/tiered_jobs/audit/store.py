@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,10 +57,7 @@ def store_differences(
             detail = f"the broker has [{low}, {high}), the archive [{mine[0]}, {mine[1]})"
             rows.append((what, *place, topic, queue_id, start, end, None, None, detail))
     told["store"] = {"queues": there, "queues_compared": compared, "messages_behind": behind}
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row[0]] = counts.get(row[0], 0) + 1
-    return rows, counts
+    return rows, Counter(row[0] for row in rows)
 
 
 def _difference(archived: tuple[int, int], broker: tuple[int, int]) -> tuple[str | None, int, int]:

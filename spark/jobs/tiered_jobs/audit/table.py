@@ -17,8 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tiered.errors import Invalid, NotFound
-from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing, pinned
-from tiered_jobs.pipeline.table import Files
+from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing
+from tiered_jobs.pipeline.table import Files, taken
+from tiered_jobs.work import pinned
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
         hint = "give --table of the pipeline, or a directory of Parquet files"
         raise NotFound("there is no table", flag="--table", table=place, hint=hint)
     made = json.loads(files.read(f"{place}/_source.json") or b"{}")
-    state = f"{place}/_checkpoint"
-    ended = [int(name) for name in files.names(f"{state}/commits") if name.isdigit()]
-    if not ended:
-        return place, made, {}
-    text = (files.read(f"{state}/offsets/{max(ended)}") or b"").decode()
-    return place, made, {name: int(commit) for name, commit in json.loads(text.splitlines()[2]).items()}
+    return place, made, taken(files, place)
 
 
 def _selection(work: Work, made: dict[str, Any]) -> dict[str, object]:

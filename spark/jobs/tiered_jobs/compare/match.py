@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from tiered_spark.options import parse_options
-from tiered_spark.snapshot import open_snapshots
+from tiered_spark.snapshot import find_archives
 
 if TYPE_CHECKING:
     from tiered_jobs.work import Work
@@ -63,7 +63,7 @@ class Plan:
 def compare(work: Work, plan: Plan) -> tuple[list[Row], list[Row]]:
     """(figures per topic, examples of what differs)."""
     several = plan.by == "place" and any(
-        len(open_snapshots(parse_options(work.options(**other)))) > 1 for other in ({}, plan.other)
+        len(find_archives(parse_options(work.options(**other)))) > 1 for other in ({}, plan.other)
     )
     left = _side(work.read(",".join(plan.columns)), plan, 0, several=several)
     right = _side(work.read(",".join(plan.columns), **plan.other), plan, 1, several=several)

@@ -20,9 +20,7 @@ from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month
 from tiered_jobs.estimate.prices import Price, read_prices
 from tiered_jobs.estimate.stats import Stats, load_of, scaled, stats_of
-from tiered_jobs.work import Work
-from tiered_spark.options import parse_options
-from tiered_spark.snapshot import open_snapshots
+from tiered_jobs.work import Work, commits
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +81,7 @@ def run(work: Work) -> None:
     args = work.args
     prices = _check(work)
     table = read_prices(args.prices)
-    snapshots = open_snapshots(parse_options(work.options()))
+    snapshots = work.snapshots()
     work.say("looking at the fold and the log of " + ", ".join(str(s.place) for s in snapshots))
     stats = [found for found in map(stats_of, snapshots) if found.messages]
     if not stats:
@@ -102,7 +100,7 @@ def run(work: Work) -> None:
     ]  # fmt: skip
     made = {
         "job": "estimate",
-        "archives": {str(s.place): s.commit for s in snapshots},
+        "archives": commits(snapshots),
         "measured": _measured(stats, loads),
         "codecs": [] if sample is None else [_codec(c) for c in (*sample.now, *sample.levels.values())],
         "prices": {"file": table.file, "currency": table.currency, "stores": [asdict(p) for p in prices]},

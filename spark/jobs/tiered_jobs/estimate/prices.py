@@ -6,12 +6,11 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tiered.errors import Invalid, NotFound
+from tiered.errors import Invalid, NotFound, did_you_mean
 
 _REQUIRED = ("storage_gb_month", "put_per_1000", "get_per_1000")
 _OPTIONAL = {
@@ -56,11 +55,13 @@ class PriceTable:
             if name not in self.stores:
                 raise Invalid(
                     "--stores names a store that the price table does not have", found=name, file=self.file,
-                    hint=_near(name, self.stores),
+                    hint=did_you_mean(name, self.stores, "there are: "),
                 )  # fmt: skip
             found.append(self.stores[name])
         if not found:
-            raise Invalid("--stores names none", found=repr(names), hint=_near("", self.stores))
+            raise Invalid(
+                "--stores names none", found=repr(names), hint=did_you_mean("", self.stores, "there are: ")
+            )
         return found
 
 
@@ -87,7 +88,8 @@ def read_prices(path: Path | None) -> PriceTable:
         raise Invalid("the price table is not TOML", file=name, why=error, hint="mend it there") from error
     for key in table:
         if key not in ("currency", "store"):
-            raise _wrong(name, key, table[key], "currency or [store.NAME]", _near(key, ("currency", "store")))
+            hint = did_you_mean(key, ("currency", "store"), "there are: ")
+            raise _wrong(name, key, table[key], "currency or [store.NAME]", hint)
     currency, stores = table.get("currency", "USD"), table.get("store", {})
     if not isinstance(currency, str):
         raise _wrong(name, "currency", currency, "text", 'currency = "USD"')
@@ -104,7 +106,7 @@ def _price(file: str, store: str, values: object) -> Price:
     for key, value in values.items():
         where = f"store.{store}.{key}"
         if key not in known:
-            raise _wrong(file, where, value, "a known key", _near(key, known))
+            raise _wrong(file, where, value, "a known key", did_you_mean(key, known, "there are: "))
         if key in _TEXTS:
             if not isinstance(value, str):
                 raise _wrong(file, where, value, "text", f'{key} = "…"')
@@ -121,8 +123,3 @@ def _price(file: str, store: str, values: object) -> Price:
 
 def _wrong(file: str, key: str, value: object, expected: str, hint: str) -> Invalid:
     return Invalid("the price table is wrong", file=file, key=key, found=value, expected=expected, hint=hint)
-
-
-def _near(name: str, known: Any) -> str:
-    near = get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]}?" if near else "there are: " + ", ".join(known)

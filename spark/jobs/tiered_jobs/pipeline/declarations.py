@@ -11,10 +11,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-from tiered.errors import Invalid
+from tiered.errors import Invalid, did_you_mean
 
 WITHIN = "1h"
 
@@ -98,14 +97,12 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
         raise wrong("", "this is no table", given, f'write [topics."{pattern}"] and its keys below it')
     format_ = given.get("format")
     if format_ not in _KEYS:
-        near = get_close_matches(str(format_).lower(), _KEYS, 1)
-        hint = f"did you mean {near[0]}?" if near else "formats: " + ", ".join(_KEYS)
+        hint = did_you_mean(str(format_).lower(), _KEYS, "formats: ")
         raise wrong("format", "there is no such format", format_, hint)
     allowed = (*_SHARED, *_KEYS[format_])
     for key, value in given.items():
         if key not in allowed:
-            near = get_close_matches(key, allowed, 1)
-            hint = f"did you mean {near[0]}?" if near else f"keys of {format_}: " + ", ".join(allowed)
+            hint = did_you_mean(key, allowed, f"keys of {format_}: ")
             raise wrong(key, "there is no such key", value, hint)
         if not isinstance(value, str) or not value.strip():
             raise wrong(key, "the value is no text", repr(value), f'write {key} = "…"')

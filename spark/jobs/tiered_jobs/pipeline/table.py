@@ -124,5 +124,15 @@ def last_batch(files: Files, layer: str) -> tuple[int | None, int]:
     return open_, int(told.get("nextBatchWatermarkMs", 0))
 
 
+def taken(files: Files, layer: str) -> dict[str, int]:
+    """Archive → last commit that a layer made from the archive has taken in; empty before the first batch has ended."""
+    state = checkpoint(layer)
+    ended = _numbers(files.names(f"{state}/commits"))
+    if not ended:
+        return {}
+    text = (files.read(f"{state}/offsets/{max(ended)}") or b"").decode()
+    return {name: int(commit) for name, commit in json.loads(text.splitlines()[2]).items()}
+
+
 def _numbers(names: list[str]) -> list[int]:
     return [int(name) for name in names if name.isdigit()]

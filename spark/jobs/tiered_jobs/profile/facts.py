@@ -12,6 +12,8 @@ import numpy.typing as npt
 from tiered.archive.entities import RunState
 from tiered.model import MessageQueue, ObjectRef
 from tiered_spark.options import Options
+from tiered_spark.plan import wanted_runs
+from tiered_spark.pushdown import first_wish
 from tiered_spark.ranges import Range
 from tiered_spark.snapshot import Snapshot
 
@@ -47,7 +49,6 @@ def gather(snapshots: Iterable[Snapshot], options: Options) -> Facts:
     low: list[int] = []
     high: list[int] = []
     for snapshot in snapshots:
-        runs: list[RunState] = []
         state = snapshot.archive.state
         generations: dict[MessageQueue, int] = {}
         for queue in state.queues():
@@ -57,12 +58,11 @@ def gather(snapshots: Iterable[Snapshot], options: Options) -> Facts:
             facts.queues += 1
             facts.largest_queue = max(facts.largest_queue, queue.messages)
             generations[queue.queue] = queue.generation
-            live = state.runs(queue.queue, queue.generation)
-            runs += (run for run in live if times.meets(run.min_store_time, run.max_store_time))
         for gap in state.gaps():
             if generations.get(gap.queue) == gap.generation:
                 topics[gap.queue.topic].gaps += 1
                 topics[gap.queue.topic].gap_messages += gap.end - gap.start
+        runs = list(wanted_runs(snapshot, options, first_wish(options)))
         low += [max(times.low, run.min_store_time) for run in runs]
         high += [min(times.high, run.max_store_time) for run in runs]
         for topic, (raw, stored) in _sizes(snapshot, runs, times):

@@ -17,10 +17,9 @@ from tiered_jobs.flagvalues import duration, whole
 from tiered_jobs.profile import result
 from tiered_jobs.profile.facts import Facts, gather
 from tiered_jobs.profile.html import page
-from tiered_jobs.profile.scan import OTHERS, Counted, count_headers, count_records, pinned
-from tiered_jobs.work import Work
+from tiered_jobs.profile.scan import OTHERS, Counted, count_headers, count_records
+from tiered_jobs.work import Work, commits
 from tiered_spark.options import parse_options
-from tiered_spark.snapshot import open_snapshots
 
 HEADERS = "topic,store_timestamp,born_timestamp,tags,body_size"
 RECORDS = "topic,born_host,unique_key,keys"
@@ -76,7 +75,7 @@ def run(work: Work) -> None:
     args = work.args
     _check_file(args.html)
     options = parse_options(work.options())
-    snapshots = open_snapshots(options)
+    snapshots = work.snapshots()
     work.say("looking at the tables of the archive")
     facts = gather(snapshots, options)
     if not facts.topics:
@@ -90,14 +89,13 @@ def run(work: Work) -> None:
     in_all: tuple[int, int, int] | None = None
     if facts.times is not None:
         work.say("counting headers")
-        found = count_headers(pinned(work, snapshots, HEADERS), width, args.limit, args.top)
+        found = count_headers(work.read_at(snapshots, HEADERS), width, args.limit, args.top)
         if found and not args.quick:
             total = sum(one.messages for one in found.values())
             work.say(f"reading the records of {total:,} messages for keys and producers")
-            in_all = count_records(pinned(work, snapshots, RECORDS), found, OTHERS in found, args.top)
+            in_all = count_records(work.read_at(snapshots, RECORDS), found, OTHERS in found, args.top)
     _add_silent(found, facts, args.limit)
-    archives = {str(s.place): s.commit for s in snapshots}
-    made = result.summary(found, facts, archives, width, in_all, made_ms=work.clock.now_ms())
+    made = result.summary(found, facts, commits(snapshots), width, in_all, made_ms=work.clock.now_ms())
     if args.html is not None:
         _write(args.html, page(made, args.plots))
         made["html"] = str(args.html)

@@ -6,16 +6,12 @@ time bucket, size, delay or address of a topic. What comes to the driver is of a
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tiered_jobs.profile.histogram import bucket_of
-from tiered_jobs.work import Work
-from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,22 +52,6 @@ class Counted:
     keyed: int | None = None
     keys: int | None = None
     unique_keys: int | None = None
-
-
-def pinned(work: Work, snapshots: Iterable[Snapshot], columns: str) -> DataFrame:
-    """Messages of exactly these snapshots, whatever is archived meanwhile."""
-
-    def exactly(name: str) -> str:
-        return glob.escape(name).replace(",", "?")
-
-    frames = [
-        work.read(
-            columns,
-            archive=s.place.url, cluster=exactly(s.place.cluster), broker=exactly(s.place.broker), asOfCommit=s.commit,
-        )
-        for s in snapshots
-    ]  # fmt: skip
-    return reduce(lambda a, b: a.unionAll(b), frames)
 
 
 @contextmanager

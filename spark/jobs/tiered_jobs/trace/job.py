@@ -8,14 +8,12 @@ has the same unique key or names it as its origin. Exit code 5 if nothing is fou
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, NotFound
 from tiered_jobs.flagvalues import whole
-
-if TYPE_CHECKING:
-    from tiered_jobs.work import Work
+from tiered_jobs.work import Work, commits
 
 COLUMNS = (
     Column("store_timestamp", "stored", Kind.TIME),
@@ -66,8 +64,8 @@ def run(work: Work) -> None:
     from tiered_jobs.trace.steps import steps
 
     kind, value = _asked(work)
-    archives = work.snapshot()
-    search = Search(work, limit=work.args.limit)
+    snapshots = work.snapshots()
+    search = Search(work, snapshots, limit=work.args.limit)
     found = search.find(kind, value)
     if not found:
         raise NotFound(
@@ -82,7 +80,7 @@ def run(work: Work) -> None:
         "first_store_timestamp": told[0]["store_timestamp"],
         "last_store_timestamp": told[-1]["store_timestamp"],
         "complete": not search.more,
-        "archives": archives,
+        "archives": commits(snapshots),
     }
     if work.args.json:
         work.out.record({**summary, "life": told})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,12 @@ from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered_jobs.trace.steps import OP_TOPIC, TRACE_TOPIC, Row, open_halves, place
-from tiered_spark.options import parse_options
-from tiered_spark.snapshot import open_snapshots
+from tiered_jobs.work import Work, exactly
+from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from tiered_jobs.work import Work
 
 MAX_HOPS = 8
 """Look-ups, each by what the one before has found."""
@@ -47,8 +45,8 @@ ORIGINS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 class Search:
     """Finds at most ``limit`` records; ``more`` tells that there were others."""
 
-    def __init__(self, work: Work, *, limit: int) -> None:
-        self._work, self._limit = work, limit
+    def __init__(self, work: Work, snapshots: Sequence[Snapshot], *, limit: int) -> None:
+        self._work, self._snapshots, self._limit = work, snapshots, limit
         self._found: dict[tuple[Any, ...], Row] = {}
         self.more = False
 
@@ -131,7 +129,7 @@ class Search:
                 host, offset = decode_message_id(message_id)
             except Invalid:
                 continue
-            for snapshot in open_snapshots(parse_options(self._work.options())):
+            for snapshot in self._snapshots:
                 head = snapshot.archive.state.head()
                 for lineage in range(head.highest_lineage if head is not None else 0, 0, -1):
                     item = locate_physical(
@@ -145,8 +143,8 @@ class Search:
                     self._take(
                         here & (F.col("msg_id") == message_id.upper()),
                         **{
-                            **ANYWHERE, "topics": glob.escape(item.queue.topic),
-                            "cluster": glob.escape(snapshot.place.cluster), "broker": glob.escape(snapshot.place.broker),
+                            **ANYWHERE, "topics": exactly(item.queue.topic),
+                            "cluster": exactly(snapshot.place.cluster), "broker": exactly(snapshot.place.broker),
                         },
                     )  # fmt: skip
 
