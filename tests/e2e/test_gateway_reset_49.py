@@ -5,12 +5,13 @@ So it does not matter whether the operator's order comes through the gateway, on
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kit import cache, mqadmin
+from tests.kit import cache, mqadmin, remoting
 from tests.kit.coldscene import TOPIC, ColdScene
 from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
@@ -52,3 +53,41 @@ def test_running_consumers_go_back_into_the_archive(
     found = compare(cold.sent, lines[hot:], begin=begin)
     assert found.exact, str(found)
     assert cold.committed(group) == ends
+
+
+def test_a_consumer_that_gets_a_list_goes_back_into_the_archive(cold_49: ColdScene, gateway: Gateway) -> None:
+    """As one in C++: who gives the order says that the group's clients are."""
+    cold = cold_49
+    known = cold.client(name_server=gateway.address).run(
+        "pull", topic=TOPIC, group=cold.group("list-times"), start="0", n=len(cold.sent)
+    )
+    lines = known.lines()
+    time_ms = sorted(line["store_timestamp"] for line in lines)[len(lines) // 2]
+    begin = first_from(lines, time_ms)
+    group = cold.group("listed")
+    cold.commit(group, {queue: low + 1 for queue, low in cold.minimum.items()})
+    (address,) = remoting.route_addresses(gateway.address, TOPIC)
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [{"topic": TOPIC, "subString": "*", "subVersion": 1}],
+    }
+    beat = {"clientID": "listed", "consumerDataSet": [consumer], "producerDataSet": []}
+    order = {"topic": TOPIC, "group": group, "timestamp": str(time_ms), "isForce": "true"}
+    with (
+        remoting.Connection(address, language="CPP", timeout_seconds=30) as client,
+        remoting.Connection(cold.broker.address, language="CPP", timeout_seconds=30) as operator,
+    ):
+        client.send(remoting.HEART_BEAT, body=json.dumps(beat).encode())
+        answers = [client.receive()]
+        operator.send(remoting.INVOKE_BROKER_TO_RESET_OFFSET, order)
+        while answers[-1][1].code != remoting.RESET_CONSUMER_CLIENT_OFFSET:
+            answers.append(client.receive())
+        own, told = answers[-1]
+    assert own
+    assert told.fields["group"] == group
+    table = json.loads(told.body)["offsetTable"]
+    assert {item["queueId"]: item["offset"] for item in table} == begin
+    assert {item["topic"] for item in table} == {TOPIC}

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 
 PULL_MESSAGE = 11
+HEART_BEAT = 34
 QUERY_CONSUMER_OFFSET = 14
 UPDATE_CONSUMER_OFFSET = 15
 GET_BROKER_CONFIG = 26
@@ -24,6 +25,8 @@ VIEW_MESSAGE = 33
 ROUTE = 105
 CLUSTER = 106
 UPDATE_GROUP = 200
+RESET_CONSUMER_CLIENT_OFFSET = 220
+INVOKE_BROKER_TO_RESET_OFFSET = 222
 CLEAN_EXPIRED_QUEUES = 306
 DELETE_EXPIRED_LOG = 329
 
@@ -46,19 +49,48 @@ def request(
     timeout_seconds: float = 5.0,
 ) -> Answer:
     """Send one request to ``host:port`` and wait for its answer; OSError when nobody answers."""
-    host, port = address.rsplit(":", 1)
-    command = {"code": code, "language": "JAVA", "version": 400, "opaque": 1, "flag": 0}
-    header = json.dumps({**command, "extFields": fields or {}}).encode()
-    with socket.create_connection((host, int(port)), timeout_seconds) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
-        (length,) = struct.unpack(">i", _exactly(connection, 4))
-        frame = _exactly(connection, length)
-    (header_length,) = struct.unpack_from(">i", frame)
-    header_length &= 0xFFFFFF
-    answer = json.loads(frame[4 : 4 + header_length])
-    return Answer(
-        answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, frame[4 + header_length :]
-    )
+    with Connection(address, timeout_seconds=timeout_seconds) as connection:
+        connection.send(code, fields, body)
+        return connection.receive()[1]
+
+
+class Connection:
+    """A connection that is kept, as a client's is: what the server sends of its own accord comes here too."""
+
+    def __init__(self, address: str, *, language: str = "JAVA", timeout_seconds: float = 5.0) -> None:
+        host, port = address.rsplit(":", 1)
+        self._language = language
+        self._opaque = 0
+        self._socket = socket.create_connection((host, int(port)), timeout_seconds)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+
+    def send(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """Send one request."""
+        self._opaque += 1
+        command = {
+            "code": code,
+            "language": self._language,
+            "version": 400,
+            "opaque": self._opaque,
+            "flag": 0,
+        }
+        header = json.dumps({**command, "extFields": fields or {}}).encode()
+        self._socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
+
+    def receive(self) -> tuple[bool, Answer]:
+        """The next frame: whether it is a request of the server's own, and what it says."""
+        (length,) = struct.unpack(">i", _exactly(self._socket, 4))
+        frame = _exactly(self._socket, length)
+        (header_length,) = struct.unpack_from(">i", frame)
+        end = 4 + (header_length & 0xFFFFFF)
+        header = json.loads(frame[4:end])
+        fields = header.get("extFields") or {}
+        return not header["flag"] & 1, Answer(header["code"], header.get("remark") or "", fields, frame[end:])
 
 
 def route_addresses(name_server: str, topic: str) -> set[str]:

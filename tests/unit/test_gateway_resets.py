@@ -69,10 +69,21 @@ def test_what_the_broker_can_do_itself_passes(desk: Desk) -> None:
     assert desk.archive.asked == []
 
 
-@pytest.mark.parametrize("body", [b"", b'{"offsetTable":[]}', b'{"offsetTable":{"a":1}}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b'{"offsetTable":[{"queueId":0}]}', b'{"offsetTable":{"a":1}}', b"\xff"]
+)
 def test_what_is_no_table_passes_and_is_counted(desk: Desk, body: bytes) -> None:
     assert told(desk, notice(body=body)) is None
     assert desk.metrics.value("tiered_gateway_bad_requests_total", code="220") == 1
+
+
+def test_clients_in_other_languages_get_the_list_that_brokers_write_for_them(desk: Desk) -> None:
+    item = '{"brokerName":"broker-a","offset":100,"queueId":%d,"topic":"T"}'
+    body = ('{"offsetTable":[' + ",".join(item % queue for queue in range(3)) + "]}").encode()
+    assert told(desk, notice(body=body)) == body.replace(b'"offset":100', b'"offset":40', 1)
+    assert told(desk, notice(time_of(120), body=body)) is None
+    assert told(desk, notice(body=b'{"offsetTable":[]}')) is None
+    assert desk.metrics.value("tiered_gateway_bad_requests_total", code="220") is None
 
 
 def test_fields_that_make_no_sense_pass_and_are_counted(desk: Desk) -> None:

@@ -2,12 +2,14 @@
 
 fastjson writes such maps, and no standard parser reads them. Only the one map is taken apart; what is around it stays as it
 is, and entries are written back as compactly as they came. Source: recorded answers to 202 and 222 in ``tests/data/wire``.
+For clients in C++ brokers write a list instead, each value beside its key's fields (RocketMQ's ``ResetOffsetBodyForC``).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +23,39 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(slots=True)
 class ObjectMap:
-    """The text before the map, its entries in order (key object, value), and the text after it."""
+    """The text before the map, its entries in order (key object, value), and the text after it.
+
+    ``listed``: it is a list of the key objects, with each value in the field of that name.
+    """
 
     before: str
     entries: list[tuple[dict[str, Any], Any]]
     after: str
+    listed: str | None = None
 
     def encode(self) -> bytes:
         """The whole text again."""
+        if self.listed is not None:
+            items = ",".join(_text({**key, self.listed: value}) for key, value in self.entries)
+            return f"{self.before}[{items}]{self.after}".encode()
         entries = ",".join(f"{_text(key)}:{_text(value)}" for key, value in self.entries)
         return f"{self.before}{{{entries}}}{self.after}".encode()
 
 
-def decode_object_map(body: bytes | memoryview, name: str) -> ObjectMap:
-    """The map under the first ``"name":`` of ``body``. ``Corrupt`` if there is none, or it is not of this form."""
+def decode_object_map(body: bytes | memoryview, name: str, *, listed: str | None = None) -> ObjectMap:
+    """The map under the first ``"name":`` of ``body``, or the list there whose objects have their value in field ``listed``.
+
+    ``Corrupt`` if there is none, or it is not of this form.
+    """
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
         raise Corrupt("a table is not UTF-8", position=error.start) from None
     found = re.search(rf'"{re.escape(name)}"[ \t\r\n]*:[ \t\r\n]*', text)
-    if found is None or text[found.end() : found.end() + 1] != "{":
+    opening = "" if found is None else text[found.end() : found.end() + 1]
+    if found is not None and listed is not None and opening == "[":
+        return _list(text, found.end(), name, listed)
+    if found is None or opening != "{":
         raise Corrupt("a table is missing", expected=name)
     start = found.end()
     entries: list[tuple[dict[str, Any], Any]] = []
@@ -55,9 +70,21 @@ def decode_object_map(body: bytes | memoryview, name: str) -> ObjectMap:
         value, position = _value(text, position)
         position = _skip(text, position)
         entries.append((key, value))
-        if len(entries) > MAX_ENTRIES:
-            raise Corrupt("a table has too many entries", expected=f"≤ {MAX_ENTRIES}")
+        _check_count(entries)
     return ObjectMap(text[:start], entries, text[position + 1 :])
+
+
+def _list(text: str, start: int, name: str, listed: str) -> ObjectMap:
+    items, end = _value(text, start)
+    if not all(isinstance(item, dict) and listed in item for item in items):
+        raise Corrupt("an item of a table lacks a field", table=name, expected=listed)
+    _check_count(items)
+    return ObjectMap(text[:start], [(item, item[listed]) for item in items], text[end:], listed)
+
+
+def _check_count(entries: Sized) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise Corrupt("a table has too many entries", expected=f"≤ {MAX_ENTRIES}")
 
 
 def _text(value: object) -> str:

@@ -48,7 +48,7 @@ MAX_QUEUES = 4096
 MAX_TOLD = 4096
 
 RESET_CLIENT_OFFSET = 220
-"""The broker's request to a consumer: topic, group, timestamp, and the table of 222 as its body."""
+"""The broker's request to a consumer: topic, group, timestamp, and the table of 222 as its body; for those in C++ a list."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Resets:
         if reset.explicit or reset.time_ms < 0:
             return None
         try:
-            return decode_object_map(memoryview(body), "offsetTable")
+            return decode_object_map(memoryview(body), "offsetTable", listed="offset")
         except Corrupt:
             self._metrics.gateway_bad_requests.labels(str(int(code))).inc()
             return None
