@@ -78,7 +78,7 @@ class ColdScene:
             url or archive.url,
             name=name,
             environment=archive.environment,
-            **settings,
+            **{"source.broker": self.broker.name, **settings},  # type: ignore[arg-type]
         )
 
     def group(self, name: str) -> str:
@@ -147,12 +147,19 @@ def cold_scene(
     s3: S3Server | None = None,
     version: str = cache.ROCKETMQ_5,
     messages: int = 20_000,
+    name_server: NameServer | None = None,
+    broker_name: str = "broker-a",
     **conf: object,
 ) -> Iterator[ColdScene]:
-    """Build it below ``directory``; ``conf`` are broker settings. Everything is killed at the end."""
+    """Build it below ``directory``; ``conf`` are broker settings, ``name_server`` one that others use too.
+
+    Everything else is killed at the end.
+    """
     with ExitStack() as stack:
-        name_server = stack.enter_context(NameServer(version, directory / "namesrv"))
-        broker = Broker(version, directory / "broker", name_server, **{**CLEANER, **conf})  # type: ignore[arg-type]
+        if name_server is None:
+            name_server = stack.enter_context(NameServer(version, directory / "namesrv"))
+        chosen: dict[str, Any] = {**CLEANER, **conf}
+        broker = Broker(version, directory / "broker", name_server, name=broker_name, **chosen)
         stack.enter_context(broker)
         started = time.monotonic()
         scene = ColdScene(directory, name_server, broker)
@@ -161,7 +168,8 @@ def cold_scene(
         if s3 is not None:
             places["s3"] = (s3.url(s3.bucket(), "archive"), s3.environment())
         for name, (url, environment) in places.items():
-            calm = {"source.poll_interval_ms": 50}  # it runs on beside all that a test measures or waits for
+            # A calm one: it runs on beside all that a test measures or waits for.
+            calm: dict[str, Any] = {"source.poll_interval_ms": 50, "source.broker": broker_name}
             daemon = Daemon(directory, broker.store_dir, url, name=name, environment=environment, **calm)
             stack.callback(daemon.kill)
             scene.archives[name] = Archive(url, environment, daemon.start())

@@ -23,6 +23,7 @@ from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.floor import Floors, commitlog_begin
 from tiered.gateway.late import LateArchive
 from tiered.gateway.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.namesrv import Brokers, RouteAnswers
 from tiered.gateway.pending import PENDING_SECONDS, Pending
 from tiered.gateway.routes import PortBook, addresses_in, port_range, rewrite
 from tiered.gateway.tls import server_context, upstream_context
@@ -97,6 +98,31 @@ def test_only_addresses_change(ours: dict[str, str]) -> None:
 
 def nobody(port: int) -> bool:
     return False
+
+
+def test_a_gateway_may_stand_for_its_own_broker_only() -> None:
+    given: list[str] = []
+
+    def ensure(address: str, name: str | None) -> str:
+        given.append(address)
+        return "gateway:1"
+
+    route = (
+        b'{"brokerDatas":[{"brokerAddrs":{0:"1.1.1.1:1",1:"1.1.1.2:1"},"brokerName":"a"},'
+        b'{"brokerAddrs":{0:"2.2.2.2:2"},"brokerName":"b"}]}'
+    )
+    own = Brokers(ensure, "a")
+    assert own.in_answer(route) == {"1.1.1.1:1": "a", "1.1.1.2:1": "a"}, "its replicas too"
+    assert Brokers(ensure).in_answer(route).keys() == {"1.1.1.1:1", "1.1.1.2:1", "2.2.2.2:2"}
+    assert own.in_answer(b'garbage "brokerAddrs":{0:"h:1"} garbage') == {"h:1": None}, "it may be the one"
+    request = Command(105, 1, ext={"topic": "T"})
+    connection = ConnectionInfo(1, "c:1", "n:1")
+    made = asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=route), connection))
+    assert made is not None
+    assert made.body == route.replace(b"1.1.1.1:1", b"gateway:1").replace(b"1.1.1.2:1", b"gateway:1")
+    assert given == ["1.1.1.1:1", "1.1.1.2:1"]
+    others = route.replace(b'"brokerName":"a"', b'"brokerName":"c"')
+    assert asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=others), connection)) is None
 
 
 def test_ports_are_given_out_and_remembered() -> None:

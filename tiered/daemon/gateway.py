@@ -103,7 +103,9 @@ class GatewayProcess:
         stack.callback(self._archive.close)
         floors = Floors(self._ask, self._clock)
         answers = Answers(self._archive.store, settings, self._metrics, self._clock, self._pool, floor=floors)
-        self._app = GatewayApp(settings.gateway, self._clock, self._metrics, answers, self._state)
+        self._app = GatewayApp(
+            settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
+        )
         self._background(stack, "archive", Service("archive", self._archive.step, self._clock))
         self._web(stack)
 

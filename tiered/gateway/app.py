@@ -14,7 +14,7 @@ from tiered.codec.remoting import Command
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.base import Answering
 from tiered.gateway.limits import ByteBudget, Slots, Sparse, Traffic
-from tiered.gateway.namesrv import Discovery, RouteAnswers
+from tiered.gateway.namesrv import Brokers, Discovery, RouteAnswers
 from tiered.gateway.routes import PortBook, exhausted, port_range
 from tiered.gateway.server import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.session import Shared
@@ -105,8 +105,12 @@ class GatewayApp:
         metrics: Metrics,
         answers: Answering,
         state: Path | None,
+        own: str | None = None,
     ) -> None:
-        """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``."""
+        """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
+
+        ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port.
+        """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
                 "gateway.advertise_host is not set",
@@ -125,13 +129,14 @@ class GatewayApp:
         self._budget = budget
         self._book = PortBook(port_range(settings.broker_listen_ports), state, clock)
         self.brokers = BrokerFronts(Lobby(shared, slots, tls), settings, self._book, answers, towards)
+        self._stands_for = Brokers(self.brokers.ensure, own if settings.brokers == "own" else None)
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.
         routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls)
         self.namesrv = Front(
-            routes, NAMESRV, settings.namesrv_upstream, upstream, RouteAnswers(self.brokers.ensure)
+            routes, NAMESRV, settings.namesrv_upstream, upstream, RouteAnswers(self._stands_for)
         )
-        self._discovery = Discovery(upstream, self.brokers.ensure, settings.max_frame_bytes)
+        self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
         self._slots = slots
 
     def open(self) -> None:
@@ -149,6 +154,8 @@ class GatewayApp:
             ) from None
         self._book.load()
         for address, place in sorted(self._book.places.items()):
+            if not self._stands_for.includes(place.name):
+                continue
             try:
                 self.brokers.ensure(address, place.name)
             except TieredError as error:

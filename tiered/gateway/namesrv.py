@@ -1,7 +1,7 @@
 """The name-server front: route and cluster answers name the gateway instead of the brokers.
 
-An answer goes on only when every broker in it has its port here. One that could not be given a port makes the client ask again:
-a broker's own address would lead it past the archive.
+An answer goes on only when every broker in it that the gateway stands for has its port here. One that could not be given a port
+makes the client ask again: a broker's own address would lead it past the archive.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError
@@ -30,14 +31,30 @@ Ensure = Callable[[str, str | None], str]
 """Broker address and name → the gateway's address for it, where it listens. ``Unavailable`` if it cannot."""
 
 
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Which brokers the gateway stands for: all, or the one called ``only``, with its replicas. ``ensure`` gives them ports."""
+
+    ensure: Ensure
+    only: str | None = None
+
+    def in_answer(self, body: bytes | memoryview) -> dict[str, str | None]:
+        """Their addresses in a route or cluster answer, with names. One whose name cannot be read counts: it may be the one."""
+        return {address: name for address, name in addresses_in(body).items() if self.includes(name)}
+
+    def includes(self, name: str | None) -> bool:
+        """Whether a broker of this name is one; ``None``: not known."""
+        return self.only is None or name in (None, self.only)
+
+
 class RouteAnswers:
     """Exchanges the broker addresses in the answers to 105 and 106."""
 
     codes = frozenset({ROUTE, CLUSTER})
     notices: frozenset[int] = frozenset()
 
-    def __init__(self, ensure: Ensure) -> None:
-        self._ensure = ensure
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def wants(self, request: Command) -> bool:
         """Every route and cluster request."""
@@ -52,7 +69,8 @@ class RouteAnswers:
 
     async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
         """The same header, and the body with the gateway's addresses in it."""
-        ours = {address: self._ensure(address, name) for address, name in addresses_in(answer.body).items()}
+        found = self._brokers.in_answer(answer.body)
+        ours = {address: self._brokers.ensure(address, name) for address, name in found.items()}
         return NewBody(rewrite(answer.body, ours)) if ours else None
 
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
@@ -69,10 +87,10 @@ class RouteAnswers:
 class Discovery:
     """Asks the name server for every broker, at once and now and then, so that each has its port before a client needs it."""
 
-    def __init__(self, upstream: Upstream, ensure: Ensure, max_frame_bytes: int) -> None:
+    def __init__(self, upstream: Upstream, brokers: Brokers, max_frame_bytes: int) -> None:
         self.problem: str | None = "the name server was not asked yet"
         self._upstream = upstream
-        self._ensure = ensure
+        self._brokers = brokers
         self._max_frame_bytes = max_frame_bytes
 
     async def look(self) -> int:
@@ -80,9 +98,9 @@ class Discovery:
         answer = await self._upstream.ask(
             Command(CLUSTER), seconds=10.0, max_frame_bytes=self._max_frame_bytes
         )
-        found = addresses_in(answer.body) if answer.code == 0 else {}
+        found = self._brokers.in_answer(answer.body) if answer.code == 0 else {}
         for address, name in found.items():
-            self._ensure(address, name)
+            self._brokers.ensure(address, name)
         return len(found)
 
     async def run(self) -> None:

@@ -90,6 +90,11 @@ class Gateway(Section):
     broker_listen_ports: str = option(
         "12911-12999", "ports for the broker fronts, first-last; 0: any free port"
     )
+    brokers: str = option(
+        "all",
+        "whose clients come through the gateway: all brokers', or own, only those of source.broker (gateways in a row)",
+        choices=("all", "own"),
+    )
     advertise_host: str = option("", "host put into route answers; empty: broker_listen_host")
     max_frame_bytes: int = size(16 * MIB, "largest frame accepted from either side", 64 * KIB, 256 * MIB)
     max_connections: int = option(
