@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
-_HEX = np.frombuffer(b"".join(b"%02X" % n for n in range(256)), np.uint8).reshape(256, 2)
-
 
 def cut(data: bytes | memoryview, starts: Ints, lengths: Ints) -> pa.Array:
     """Binary values ``data[start : start + length]``, in ascending order of their places, without overlap.
@@ -71,7 +69,7 @@ def binaries(matrix: npt.NDArray[np.uint8]) -> pa.Array:
 def hexadecimal(matrix: npt.NDArray[np.uint8]) -> pa.Array:
     """Rows of bytes as upper-case hexadecimal strings."""
     rows, width = matrix.shape
-    digits = np.ascontiguousarray(_HEX[matrix].reshape(rows, 2 * width))
+    digits = matrix.tobytes().hex().upper().encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(2 * width)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
 

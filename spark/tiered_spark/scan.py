@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tiered.allocator import keep_freed_memory
 from tiered.archive.entities import ObjectState
 from tiered.archive.objects import ObjectReader
 from tiered.errors import Corrupt
@@ -40,6 +41,9 @@ GROUP_BYTES = 4 * MIB
 """Blocks decoded together, raw, and one Arrow batch; at least one block."""
 
 BATCH_ROWS = 65_536
+
+KEPT_BYTES = 64 * MIB
+"""Freed memory that a worker keeps for what it reads next: twice what a task has in flight by default."""
 
 COMMIT = "commit_seq"
 
@@ -80,6 +84,7 @@ class Scan:
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         """Batches in the order of the objects. ``Corrupt`` for damage, unless it is to be skipped."""
+        keep_freed_memory(KEPT_BYTES)
         place = partition.place
         self._commits = partition.commits
         objects = open_objects(place)

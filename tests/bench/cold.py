@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from tests.bench.run import generate, once
 from tests.kit.s3server import S3Server, versitygw
+from tiered.allocator import keep_freed_memory
 from tiered.clock import SystemClock
-from tiered.daemon.memory import keep_freed_memory
 from tiered.fetch.base import ReaderId, RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from tiered.allocator import keep_freed_memory
 from tiered.clock import SystemClock
-from tiered.daemon.memory import keep_freed_memory
 from tiered.fetch.base import ReaderId
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult

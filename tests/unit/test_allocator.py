@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from tiered.daemon.memory import keep_freed_memory
+from tiered.allocator import keep_freed_memory
 
 
 def test_told_whether_the_allocator_took_it() -> None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from tiered.allocator import keep_freed_memory
 from tiered.archive.writer import check_fence, ensure_directory, record_fence
 from tiered.clock import SystemClock
 from tiered.crashpoint import CrashPoint, ReplayPoint, install
@@ -22,7 +23,6 @@ from tiered.daemon.archiving import Archiving
 from tiered.daemon.config import Loaded
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
-from tiered.daemon.memory import keep_freed_memory
 from tiered.daemon.notify import Notifier
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd

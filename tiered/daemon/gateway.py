@@ -18,12 +18,12 @@ from pathlib import Path
 
 import uvloop
 
+from tiered.allocator import keep_freed_memory
 from tiered.archive.writer import ensure_directory
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting import Command
 from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
-from tiered.daemon.memory import keep_freed_memory
 from tiered.daemon.notify import Notifier
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer

@@ -1,0 +1,30 @@
+"""How the process's allocator behaves: set once, best before any thread is started."""
+
+from __future__ import annotations
+
+import ctypes
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
+_LARGEST_FROM_HEAP = 32 * 1024 * 1024  # glibc takes no larger value
+_KEEP = 256 * 1024 * 1024
+
+
+def keep_freed_memory(keep_bytes: int = _KEEP) -> bool:
+    """Have glibc keep up to ``keep_bytes`` of what is freed at the end of its heap for what comes next, in one heap.
+
+    A flush, and a scan, allocates and frees buffers of megabytes again and again. By default each goes back to the kernel,
+    which clears every page again: a tenth of the time of archiving to many queues, a fifth of decoding records for Spark. One
+    heap, since threads would each keep their own. False where there is no glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(
+        mallopt(option, value) == 1
+        for option, value in (
+            (_M_ARENA_MAX, 1),
+            (_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP),
+            (_M_TRIM_THRESHOLD, keep_bytes),
+        )
+    )
