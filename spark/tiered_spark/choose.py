@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from tiered.archive.entities import ObjectState
 from tiered.archive.objects import ObjectReader
 from tiered.codec.columns import key_hash
 from tiered.codec.directory import Directory
+from tiered.codec.keyindex import KeyFilter
 from tiered.errors import Corrupt
+from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark.arrays import Ints
 from tiered_spark.plan import Piece, Portion
 from tiered_spark.pushdown import Wanted
@@ -53,7 +56,7 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
     for keys in (wanted.unique_keys, wanted.keys):
         if keys is not None and len(keep):
-            topics = {pieces[i].run.queue.topic for i in np.unique(piece_of[keep])}
+            topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
             keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, keys)]
     mine = table[numbers[keep]]
     return Chosen(
@@ -64,16 +67,29 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
 
 def _may_hold(objects: ObjectReader, portion: Portion, wanted: Wanted) -> bool:
     """Whether the object may hold the keys wanted, by its filter alone: most have none of them, and need no other request."""
+    if wanted.unique_keys is None and wanted.keys is None:
+        return True
     topics = {piece.run.queue.topic for piece in portion.pieces}
+    found = objects.key_filter(portion.object)
+    return found is not None and bool(passing(found, topics, wanted) or OFF_QUEUE_TOPIC in topics)
+
+
+def passing(found: KeyFilter, topics: Iterable[str], wanted: Wanted) -> set[int]:
+    """Hashes of wanted keys in these topics that a filter lets pass; none, if it denies all of one of the two lists of keys.
+
+    A record that lies off queue is indexed under its own topic, which no run names: of such runs a filter says nothing.
+    """
+    everything: set[int] = set()
     for keys in (wanted.unique_keys, wanted.keys):
         if keys is not None:
-            found = objects.key_filter(portion.object)
-            if found is None or not any(len(found.runs(h)) for h in _hashes(topics, keys)):
-                return False
-    return True
+            some = {h for h in hashes(topics, keys) if len(found.runs(h))}
+            if not some:
+                return set()
+            everything |= some
+    return everything
 
 
-def _hashes(topics: Iterable[str], keys: Iterable[str]) -> set[int]:
+def hashes(topics: Iterable[str], keys: Iterable[str]) -> set[int]:
     """A key's hash is one of its topic too."""
     return {key_hash(topic, key) for topic in topics for key in keys}
 
@@ -117,21 +133,26 @@ def _keyed(
     table: npt.NDArray[Any],
     numbers: Ints,
     ends: Ints,
-    topics: set[str],
+    topics: npt.NDArray[np.str_],
     keys: frozenset[str],
 ) -> Bools:
-    """Which blocks hold a message with one of the keys, by the object's key filter and then its index of keys."""
-    good = np.zeros(len(numbers), np.bool_)
+    """Which blocks hold a message with one of the keys, by the object's key filter and then its index of keys.
+
+    ``topics``: of each block. Blocks of records off queue all may: their keys are indexed under topics that only they know.
+    """
     filter_ = objects.key_filter(item)
     if filter_ is None:  # no message has a key
-        return good
+        return np.zeros(len(numbers), np.bool_)
+    good: Bools = topics == OFF_QUEUE_TOPIC
     runs, firsts = table["run"][numbers], table["first_queue_offset"][numbers]
-    for hashed in _hashes(topics, keys):
-        if not np.isin(runs, filter_.runs(hashed)).any():
+    for topic, key in product(np.unique(topics[~good]).tolist(), keys):
+        hashed = key_hash(topic, key)
+        of_topic = topics == topic
+        if not np.isin(runs[of_topic], filter_.runs(hashed)).any():
             continue
         entries = objects.key_entries(item, hashed)
         for run in np.unique(entries["run"]):
-            mine = np.flatnonzero(runs == run)
+            mine = np.flatnonzero(of_topic & (runs == run))
             offsets = entries["queue_offset"][entries["run"] == run]
             at = np.searchsorted(firsts[mine], offsets, side="right") - 1
             inside = at >= 0

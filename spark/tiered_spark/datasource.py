@@ -1,6 +1,7 @@
 """The data source that Spark calls: its schema, its reader, its partitions.
 
-Spark plans each query in Python processes that begin anew, so what only some of them need is imported where it is needed.
+Spark plans in Python processes of its own, and a session's first query waits for them to begin: what only some plans need is
+imported where it is needed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from tiered_spark.snapshot import open_snapshots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tiered_spark.runs import RunTable
+    from tiered_spark.snapshot import Snapshot
 
 HEADER_PARTS = 8
 """How many times ``partitionBytes`` a task has whose columns need no record."""
@@ -142,7 +146,7 @@ class MessageReader(DataSourceReader):
 
     @plainly()
     def partitions(self) -> list[InputPartition]:
-        """The whole plan: one fold per archive, no object is opened."""
+        """The whole plan: one fold per archive; of objects nothing is read but where keys are wanted."""
         made: list[InputPartition] = []
         options = self._options
         if not needs_records(
@@ -150,8 +154,16 @@ class MessageReader(DataSourceReader):
         ):  # such tasks read a small part of the bytes, and each costs a start
             options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
         for snapshot in open_snapshots(options):
-            made += partitions(snapshot, wanted_runs(snapshot, options, self._wanted), options)
+            made += partitions(snapshot, self._runs(snapshot), options)
         return made
+
+    def _runs(self, snapshot: Snapshot) -> RunTable:
+        runs = wanted_runs(snapshot, self._options, self._wanted)
+        if self._wanted.keys is None and self._wanted.unique_keys is None:
+            return runs
+        from tiered_spark.keyed import holding_runs
+
+        return holding_runs(snapshot, runs, self._wanted)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""

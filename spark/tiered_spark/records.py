@@ -28,7 +28,18 @@ from tiered.codec.header import (
 from tiered.codec.message import decode_host
 from tiered.codec.properties import PropertyEntries
 from tiered.errors import Corrupt
-from tiered_spark.arrays import Ints, as_text, binaries, chosen, cut, hexadecimal, picked, times, words
+from tiered_spark.arrays import (
+    Ints,
+    as_text,
+    binaries,
+    chosen,
+    cut,
+    hexadecimal,
+    picked,
+    repeated,
+    times,
+    words,
+)
 
 MAX_BODY_BYTES = 256 << 20
 """Largest body that is decompressed: the largest message that a broker can be told to take."""
@@ -171,20 +182,28 @@ class RecordBlock:
                 groups.append((rows, np.frombuffer(raw.tobytes(), np.uint8).reshape(len(rows), width)))
         return groups
 
+    @cached_property
+    def _store_hosts(self) -> list[tuple[Ints, npt.NDArray[np.uint8]]]:
+        return self._host_bytes("store_host")
+
     def host(self, which: str) -> pa.Array:
         """``ip:port`` of born or store host."""
         texts: list[str] = []
         index = np.zeros(len(self), np.int64)
-        for rows, raw in self._host_bytes(which):
+        for rows, raw in self._store_hosts if which == "store_host" else self._host_bytes(which):
+            if (raw == raw[0]).all():  # one broker, and often one producer
+                index[rows] = len(texts)
+                texts.append(decode_host(memoryview(raw[0].tobytes())))
+                continue
             codes = binaries(raw).dictionary_encode()
             index[rows] = codes.indices.to_numpy(zero_copy_only=False) + len(texts)
             texts += [decode_host(memoryview(host)) for host in codes.dictionary.to_pylist()]
-        return chosen(texts, index)
+        return repeated(texts[0], len(self)) if len(texts) == 1 else chosen(texts, index)
 
     def message_ids(self) -> pa.Array:
         """Store host and physical offset in hexadecimal: the broker's id of a message."""
         parts, order = [], []
-        for rows, raw in self._host_bytes("store_host"):
+        for rows, raw in self._store_hosts:
             at = gather(self.data, self.headers["position"][rows] + PHYSICAL_OFFSET_AT, "V8")
             place = np.frombuffer(at.tobytes(), np.uint8).reshape(len(rows), 8)
             parts.append(hexadecimal(np.concatenate([raw, place], axis=1)))

@@ -90,10 +90,10 @@ def shared_provider(url: str) -> Provider:
     return open_provider(url, Store(), SystemClock(), observer=requests)
 
 
-def open_objects(place: Place) -> ObjectReader:
+def open_objects(place: Place, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectReader:
     """The objects of an archive, without its fold: what a task reads."""
     keys = ArchiveKeys(place.cluster, place.broker)
-    return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+    return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=cache_bytes)
 
 
 def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tiered.archive.objects import ObjectReader
+from tiered_spark.keyed import holding_runs, objects_of
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
 from tiered_spark.pushdown import first_wish
@@ -81,11 +82,12 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place, wanted = snapshot.place, first_wish(options)
     runs = queue_runs(snapshot, options, wanted)
-    kept = runs.only(wanted.runs(runs.records))
+    kept = holding_runs(snapshot, runs.only(wanted.runs(runs.records)), wanted)
+    objects, left = (len(objects_of(some)[0]) for some in (runs, kept))
     yield (
         place.cluster, place.broker, snapshot.commit, len(runs.queues), len(runs),
         len(runs) - len(kept), int(kept.records["block_count"].sum()), int(kept.sizes.sum()),
-        len(partitions(snapshot, kept, options)),
+        len(partitions(snapshot, kept, options)), objects, objects - left,
     )  # fmt: skip
 
 
@@ -111,7 +113,8 @@ METADATA: dict[str, Table] = {
         _blocks,
     ),
     "plan": Table(
-        f"{_WHERE}, commit long, queues long, runs long, runs_pruned long, blocks long, bytes long, partitions long",
+        f"{_WHERE}, commit long, queues long, runs long, runs_pruned long, blocks long, bytes long, partitions long, "
+        "objects long, objects_pruned long",
         _plan,
     ),
 }

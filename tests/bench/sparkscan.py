@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +29,8 @@ from tests.kit.fetchscene import Ranges
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, batches_of
 from tiered_spark import register, snapshot
+from tiered_spark.columns import message_schema
+from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
 from tiered_spark.snapshot import open_snapshots
 
@@ -106,29 +109,40 @@ def requests(url: str, messages: int) -> list[Row]:
         startingTimestamp=str(middle),
         endingTimestamp=str(middle + span),
     )
-    (batch, *_) = batches_of({"archive": url, "columns": "unique_key"})
-    key = batch.column(0)[len(batch) // 2].as_py()
-    planned = time.monotonic()
-    open_snapshots(parse_options({"archive": url}))
-    planning = time.monotonic() - planned
-    seen.gets.clear()
-    began = time.monotonic()
-    found = sum(
-        sum(value == key for value in batch.column(0).to_pylist())
-        for batch in batches_of({"archive": url, "columns": "unique_key", "keys": key})
-    )
-    took = time.monotonic() - began - planning
-    gets = sum("/data/" in name for name, _, _ in seen.gets)
     return [
         Row(
             "store_timestamp range of 1 %: bytes fetched", f"{part[2] / 1e6:.1f} MB, {part[0]:,} rows",
             f"{everything[2] / 1e6:.1f} MB (all)", f"{part[2] / everything[2]:.3f}", "≤ 0.03",
         ),
-        Row(
-            f"one unique key of {messages:,}, after planning", f"{took:.2f} s, {gets} GETs, {found} found", "-", "-",
-            "≤ 1 s, ≤ 100 GETs (10 M)",
-        ),
+        key_look_ups(url, messages, seen),
     ]  # fmt: skip
+
+
+def key_look_ups(url: str, messages: int, seen: Ranges) -> Row:
+    """Two unique keys, one after the other, in a process that has looked for none before; every request counts, those for the
+    log too. Spark keeps its planning process for a session, which then does as this one.
+    """
+    source = {"archive": url, "columns": "unique_key"}
+    parts = batches_of({**source, "partitionBytes": str(1 << 20)})
+    keys = [batch.column(0)[len(batch) // 2].as_py() for batch in islice(parts, 2)]
+    told, took, worst, found = [], 0.0, 0, 0
+    for key in keys:
+        seen.gets.clear()
+        began = time.monotonic()
+        reader = MessageReader(parse_options({**source, "keys": key}), message_schema(("unique_key",)))
+        partitions = reader.partitions()
+        data = sum("/data/" in name or "/segment/" in name for name, _, _ in seen.gets)
+        told.append(f"{time.monotonic() - began:.2f} s, {len(seen.gets)} GETs ({data} of objects)")
+        seen.gets.clear()
+        began = time.monotonic()
+        for partition in partitions:
+            for batch in reader.read(partition):
+                found += sum(value == key for value in batch.column(0).to_pylist())
+        took, worst = max(took, time.monotonic() - began), max(worst, len(seen.gets))
+    return Row(
+        f"one unique key of {messages:,}, after planning (plan: {told[0]}; a second key: {told[1]})",
+        f"{took:.2f} s, {worst} GETs; {found} of {len(keys)} found", "-", "-", "≤ 1 s, ≤ 100 GETs (10 M)",
+    )  # fmt: skip
 
 
 class Peaks:
@@ -207,9 +221,6 @@ def planning(work: Path, queues: int) -> list[Row]:
     url = archive(work / "many", work / "plan")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
-    from tiered_spark.columns import message_schema
-    from tiered_spark.datasource import MessageReader
-
     made = MessageReader(parse_options({"archive": url}), message_schema()).partitions()
     took = time.monotonic() - began
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
@@ -236,12 +247,13 @@ def main(arguments: list[str]) -> int:
         rows = planning(Path(work), 2_000 if quick else 100_000)
         log = Path(work) / "events"
         log.mkdir()
-        events = {
+        settings = {
+            "spark.python.unix.domain.socket.enabled": "true",  # as spark/README.md recommends
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": f"file://{log}",
         }
-        with session(f"local[{CORES}]", spark__driver__memory="2g", **events) as spark:
+        with session(f"local[{CORES}]", spark__driver__memory="2g", **settings) as spark:
             register(spark)
             rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
             rows.append(memory(spark, Path(work), log, (1 << 25) if quick else (4 << 30)))

@@ -1,0 +1,120 @@
+"""Planning of a search for keys: objects that hold none of them are left out before a task begins.
+
+Streams leave this to their tasks: what a batch appended is few objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from tiered.archive.entities import ObjectState
+from tiered.archive.objects import ObjectReader
+from tiered.codec.sections import SectionKind
+from tiered.errors import Corrupt
+from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
+from tiered.settings import MIB
+from tiered_spark.arrays import Ints
+from tiered_spark.choose import passing
+from tiered_spark.pushdown import Wanted
+from tiered_spark.runs import RunTable
+from tiered_spark.snapshot import Place, Snapshot, open_objects, requests
+
+log = logging.getLogger("tiered.spark")
+
+MAX_FILTERS = 4096
+"""Objects whose filters are read while planning: about 8 s, at 30 ms a request. Filters of more are left to the tasks."""
+
+MAX_FILTER_BYTES = 512 * MIB
+"""And their bytes: filters of about 400 M keys."""
+
+MAX_LOOKS = 100_000
+"""Topics of objects × keys that are looked for in filters while planning: about 4 s of computing. Of more the same."""
+
+MAX_HASHES = 4
+"""Hashes that are looked for in an object's index after its filter let them pass. An object with more is left to a task."""
+
+CACHE_BYTES = 128 * MIB
+"""Filters and indexes of one archive that a process keeps for its next plan; 10 M keys take about 25 MiB."""
+
+MAX_CACHES = 4
+
+REQUESTS = 16
+"""At once: as many as the store keeps connections."""
+
+
+@functools.lru_cache(maxsize=MAX_CACHES)
+def _objects(place: Place) -> ObjectReader:
+    """Kept while the process lives."""
+    return open_objects(place, CACHE_BYTES)
+
+
+def objects_of(runs: RunTable) -> tuple[list[ObjectRef], Ints]:
+    """Objects that runs lie in, and of each run its object (an index)."""
+    seqs, seq = np.unique(runs.records["commit_seq"], return_inverse=True)
+    numbers = runs.records["object"].astype(np.int64)
+    width = int(numbers.max(initial=0)) + 1
+    codes, mine = np.unique(seq * width + numbers, return_inverse=True)
+    pairs = zip(seqs[codes // width].tolist(), (codes % width).tolist(), strict=True)
+    return [ObjectRef(*pair) for pair in pairs], mine
+
+
+def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable:
+    """Those in objects that hold a wanted key, by the objects' key filters and, where these let it pass, their indexes.
+
+    All of them if no key is wanted, or if this is left to the tasks. A damaged object stays: its task does as ``onDamage``
+    says.
+    """
+    keys = len(wanted.unique_keys or ()) + len(wanted.keys or ())
+    if (wanted.unique_keys is None and wanted.keys is None) or not len(runs):
+        return runs
+    refs, mine = objects_of(runs)
+    width = len(runs.queues.topics)
+    pairs = np.unique(mine * width + runs.queues.topic[runs.queue])
+    looks = len(pairs) * keys
+    items = [snapshot.object(ref) for ref in refs] if len(refs) <= MAX_FILTERS and looks <= MAX_LOOKS else []
+    size = sum(
+        item.sections[SectionKind.KEY_FILTER][1] for item in items if SectionKind.KEY_FILTER in item.sections
+    )
+    if not items or size > MAX_FILTER_BYTES:
+        log.info("keys in %s are left to tasks: objects=%d looks=%d", snapshot.place, len(refs), looks)
+        return runs
+    topics = [runs.queues.topics[i] for i in (pairs % width).tolist()]
+    names = [topics[a:b] for a, b in _stretches(pairs // width, len(refs))]
+    before = requests.so_far()
+    with ThreadPoolExecutor(REQUESTS, "keys") as pool:
+        found = pool.map(partial(_holds, snapshot.place, wanted), items, names)
+        good = np.fromiter(found, np.bool_, len(items))
+    asked, received = np.subtract(requests.so_far(), before).tolist()
+    log.info(
+        "keys in %s looked for: objects=%d without=%d requests=%d bytes=%d",
+        snapshot.place, len(refs), len(refs) - int(good.sum()), asked, received,
+    )  # fmt: skip
+    return runs.only(good[mine])
+
+
+def _stretches(ascending: Ints, count: int) -> list[tuple[int, int]]:
+    """Where each number from 0 to ``count`` begins and ends in a sorted array."""
+    edges = np.searchsorted(ascending, np.arange(count + 1)).tolist()
+    return list(pairwise(edges))
+
+
+def _holds(place: Place, wanted: Wanted, item: ObjectState, topics: Sequence[str]) -> bool:
+    """Whether an object's messages in these topics may have a wanted key."""
+    objects = _objects(place)
+    try:
+        found = objects.key_filter(item)
+        if found is None or OFF_QUEUE_TOPIC in topics:
+            return found is not None
+        hashes = passing(found, topics, wanted)
+        if len(hashes) > MAX_HASHES:
+            return True
+        return any(len(objects.key_entries(item, hashed)) for hashed in hashes)
+    except Corrupt:
+        return True
