@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -32,7 +33,6 @@ from tiered_spark import register, snapshot
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
-from tiered_spark.snapshot import open_snapshots
 
 HEADER = "topic,queue_id,queue_offset,store_timestamp,tags"
 USUAL = "topic,queue_id,queue_offset,store_timestamp,tags,keys,body"
@@ -100,19 +100,22 @@ def requests(url: str, messages: int) -> list[Row]:
         return rows, len(data), sum(data), took
 
     everything = run(columns="topic,store_timestamp,body")
-    queue = next(open_snapshots(parse_options({"archive": url}))[0].archive.state.queues())
-    low, high = queue.min_store_time or 0, queue.max_store_time or 0
-    middle = (low + high) // 2
-    span = max(1, (high - low) // 100)
+    times = np.concatenate(
+        [
+            b.column(0).cast("int64").to_numpy() // 1000
+            for b in batches_of({"archive": url, "columns": "store_timestamp"})
+        ]
+    )
+    low, high = (int(t) for t in np.percentile(times, (49.5, 50.5)))
     part = run(
         columns="topic,store_timestamp,body",
-        startingTimestamp=str(middle),
-        endingTimestamp=str(middle + span),
+        startingTimestamp=str(low),
+        endingTimestamp=str(max(high, low + 1)),  # many messages have one time
     )
     return [
         Row(
-            "store_timestamp range of 1 %: bytes fetched", f"{part[2] / 1e6:.1f} MB, {part[0]:,} rows",
-            f"{everything[2] / 1e6:.1f} MB (all)", f"{part[2] / everything[2]:.3f}", "≤ 0.03",
+            f"store_timestamp range, {part[0] / messages:.1%} of the rows: bytes fetched", f"{part[2] / 1e6:.1f} MB",
+            f"{everything[2] / 1e6:.1f} MB (all)", f"{part[2] / everything[2]:.3f}", "≤ 0.03 for 1 %",
         ),
         key_look_ups(url, messages, seen),
     ]  # fmt: skip

@@ -33,6 +33,9 @@ from tests.kit.process import Child, Scratch
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 60.0
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that ends before better compiled code would pay."""
+
 _OPENED = (
     "java.lang",
     "java.net",

@@ -1,9 +1,10 @@
-"""A Spark driver in a process of its own: reads an archive into Parquet files, as ``spark-submit`` of a small program would.
+"""A Spark driver in a process of its own, as ``spark-submit`` of a small program would have it: reads an archive into Parquet
+files, or sends it to a broker again.
 
 Its argument is one object of JSON: ``master``, ``directory`` (``rows`` and ``checkpoint`` in it), ``archive``, and of choice
-``options``, ``filter`` (SQL), ``conf``, ``stream`` (``now``: until all is read; ``on``: until it is killed), ``say`` (words to
-print, for tests of a search in its output). It prints lines of JSON: ``jvm`` (process id), ``plan``, ``rows`` or ``progress``,
-``error`` (the first line that a user sees).
+``options``, ``filter`` (SQL), ``conf``, ``stream`` (``now``: until all is read; ``on``: until it is killed), ``replay``
+(options of the write back, which then takes the rows), ``say`` (words to print, for tests of a search in its output). It prints
+lines of JSON: ``jvm`` (process id), ``plan``, ``rows`` or ``progress``, ``error`` (the first line that a user sees).
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit.pysparks import session
-from tests.kit.sparkcluster import keep
+from tests.kit.sparkcluster import SHORT_LIVED, keep
 from tiered_spark import register
 
 COMMON = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.executor.memory": "1g",
     "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
 
 
@@ -46,6 +49,8 @@ def main(task: dict[str, Any]) -> int:
         try:
             if task.get("stream"):
                 _stream(spark, task, directory)
+            elif task.get("replay"):
+                _replay(spark, task)
             else:
                 _scan(spark, task, directory)
         except Exception as error:
@@ -76,6 +81,11 @@ def _scan(spark: SparkSession, task: dict[str, Any], directory: Path) -> None:
     say(plan=plan.getvalue(), shown=repr(frame), logical=frame._jdf.queryExecution().toString())
     frame.write.mode("overwrite").parquet(str(directory / "rows"))
     say(rows=spark.read.parquet(str(directory / "rows")).count())
+
+
+def _replay(spark: SparkSession, task: dict[str, Any]) -> None:
+    writer = _load(spark.read, task).write.format("rocketmq_tiered_replay").mode("append")
+    writer.options(**task["replay"]).save()
 
 
 def _stream(spark: SparkSession, task: dict[str, Any], directory: Path) -> None:

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from tests.kit.daemonproc import wait_for
 from tests.kit.pysparks import session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
-from tiered.clock import SystemClock
+from tiered.clock import ManualClock, SystemClock
 from tiered.codec.message import Message
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import Invalid, Refused, Unavailable
 from tiered.source.generator import GeneratorOptions, StoreGenerator
 from tiered_jobs.main import main
 from tiered_jobs.pipeline import silver
 from tiered_jobs.pipeline.bronze import bronze_schema
+from tiered_jobs.pipeline.claim import BEAT_SECONDS, DEAD_SECONDS, Claim
 from tiered_jobs.pipeline.declarations import read_declarations
+from tiered_jobs.pipeline.table import Files, Table
 from tiered_spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -78,13 +81,19 @@ class Scene:
                 )  # fmt: skip
         archive(self.store, self.directory)
 
-    def generate(self, messages: int) -> None:
+    def generate(self, messages: int, commit_bytes: int = 1 << 20) -> None:
         """More of the generator's own messages; archived in several commits."""
         done = tiered(
             "gen", "--store", self.store, "--messages", messages, "--topics", 3, "--body-bytes", 300
         )
         assert done.code == 0, done.err
-        archive(self.store, self.directory, dispatch__group_commit_bytes=1 << 20, dispatch__inline_bytes=0)
+        sizes = {
+            "group_commit_bytes": commit_bytes,
+            "block_bytes": min(commit_bytes, 1 << 18),
+            "inline_bytes": 0,
+        }
+        settings = {f"dispatch__{name}": value for name, value in sizes.items()}
+        archive(self.store, self.directory, **settings)
 
     def words(self, *flags: object) -> list[str]:
         return ["pipeline", "--archive", self.url, "--table", str(self.table), "--json", *map(str, flags)]
@@ -246,8 +255,9 @@ def test_duplicates_and_late_messages(scene: Scene) -> None:
     assert {row["unique_key"] for row in rows if row["late"]} == {"D"}
 
 
-def test_a_driver_that_is_killed(scene: Scene) -> None:
-    scene.generate(6000)
+def test_a_driver_that_is_killed_and_one_beside_it(scene: Scene) -> None:
+    """While it is at work, another run is refused; after its death the next one goes on at once."""
+    scene.generate(6000, commit_bytes=1 << 16)
     words = scene.words("--layers", "bronze", "--batch-bytes", "64KiB", "--master", "local[1]")
     code = "import sys; from tiered_jobs.main import main; sys.exit(main(sys.argv[1:]))"
     driver = subprocess.Popen(
@@ -258,13 +268,81 @@ def test_a_driver_that_is_killed(scene: Scene) -> None:
     try:
         wait_for(lambda: (log / "1").exists() or driver.poll() is not None, "a second batch", 180)
         assert driver.poll() is None
+        beside = scene.refused("--layers", "bronze")
+        assert (beside["kind"], beside["fields"]["pid"]) == ("Refused", str(driver.pid))
+        assert "at work on this table" in beside["message"]
+        assert driver.poll() is None
     finally:
         os.killpg(driver.pid, signal.SIGKILL)  # driver and JVM: a session of its own
         driver.wait()
     assert 0 < len(scene.bronze()) < 6000
+    claim = scene.table / "_running.json"
+    assert claim.exists()
     rest = scene.run("--layers", "bronze")
     assert 0 < rest["bronze"]["rows"] < 6000
     scene.bronze_is_exact()
+    assert not claim.exists()
+
+
+class Others(ManualClock):
+    """What other runs do to the claim on a table, said by how long a run waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deeds: list[Callable[[], object]] = []
+
+    def wait(self, seconds: float, event: threading.Event | None = None) -> bool:
+        for deed in self.deeds:
+            deed()
+        return super().wait(seconds, event)
+
+
+def test_one_claim_on_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    files, table, clock = Files(spark), Table(str(tmp_path)), Others()
+    path, said = tmp_path / "_running.json", list[str]()
+
+    def claim() -> Claim:
+        return Claim(files, table, clock, said.append)
+
+    def written(beats: int) -> None:
+        files.replace(
+            str(path), json.dumps({"run": "other", "host": "far", "pid": 1, "beats": beats}).encode()
+        )
+
+    written(1)
+    began = clock.monotonic()
+    with claim() as mine:  # of a machine far away, without a sign of life
+        assert clock.monotonic() - began >= DEAD_SECONDS
+        assert str(path) in said[0]
+        with pytest.raises(Refused, match="at work on this table"), claim():  # of this process
+            pass
+        before = path.read_bytes()
+        mine.beat()
+        assert path.read_bytes() == before
+        clock.advance(BEAT_SECONDS)
+        mine.beat()
+        assert path.read_bytes() != before
+        written(1)
+        clock.advance(BEAT_SECONDS)
+        with pytest.raises(Refused, match="taken this table over"):
+            mine.beat()
+    assert path.exists()  # it is the other's
+    began = clock.monotonic()
+    clock.deeds.append(lambda: written(2))
+    with pytest.raises(Refused, match=r"at work on this table .*host=far"), claim():
+        pass
+    assert clock.monotonic() - began < 5
+    path.unlink()
+    with (
+        pytest.raises(Refused, match="taken this table over"),
+        claim(),
+    ):  # both wrote at once, the other one last
+        pass
+    clock.deeds[:] = []
+    path.write_bytes(b"")  # as a machine leaves it that loses its power
+    with claim():
+        assert path.exists()
+    assert not path.exists()
 
 
 def test_a_crash_between_sink_and_checkpoint(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +390,10 @@ def test_what_is_refused(scene: Scene) -> None:
         "Refused",
         "Refused",
     ]
+    for place in ("s3a://bucket/table", "gopher://table"):
+        told = scene.refused("--table", place)
+        assert (told["kind"], told["fields"]["url"]) == ("Invalid", f"{place}/_running.json")
+        assert "spark.jars.packages" in told["hint"]
     assert not scene.table.exists()
     scene.run("--layers", "bronze")
     changed = scene.refused("--layers", "bronze", "--topics", "orders")

@@ -18,7 +18,7 @@ from tiered_spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-MESSAGES = 20_000
+MESSAGES = 8_000
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real broker's messages on the real S3 server, read by a standalone cluster: every row, and no secret anywhere.
+"""A real broker's messages on the real S3 server, read by a standalone cluster: every row, jobs, and no secret anywhere.
 
 Driver and workers have their credentials from the standard chain, as variables and as a file; nothing else of them is told.
 """
@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import os
 import pickle
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.kit.broker import Broker
 from tests.kit.daemonproc import Daemon
 from tests.kit.pipeline import files_of
-from tests.kit.realdaemon import Truth
+from tests.kit.process import PATIENCE
+from tests.kit.realdaemon import TIERED, Truth
 from tests.kit.s3server import REGION, SECRET, S3Server
-from tests.kit.sparkcluster import Cluster, Driver, cluster, table_of
+from tests.kit.sparkcluster import ROOT, SHORT_LIVED, Cluster, Driver, cluster, home, table_of
 from tests.kit.sparkscene import by_place, expected, rows_of, scan
 from tiered.errors import Invalid
 from tiered_spark.columns import message_schema
@@ -61,6 +68,34 @@ class World:
             archive=self.url,
             **{"conf": conf, **task},
         )
+
+    def job(self, name: str, *words: object, submit: bool) -> tuple[int, dict[str, Any]]:
+        """A job on the cluster, by spark-submit or by ``tiered spark``, as a process: (exit code, its summary, which is all of
+        its stdout)."""
+        directory = self.directory / f"job-{name}"
+        (directory / "events").mkdir(parents=True)
+        flags: list[object] = ["--archive", self.url, "--json", *words]
+        told = {
+            f"{EVENTS}enabled": "true", f"{EVENTS}dir": f"file://{directory / 'events'}", f"{EVENTS}compress": "false",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
+            "spark.local.dir": str(directory / "local"), "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": SHORT_LIVED, "spark.executor.extraJavaOptions": SHORT_LIVED,
+        }  # fmt: skip
+        if submit:
+            command = [home() / "bin" / "spark-submit", "--master", self.workers.url]
+            command += [part for pair in told.items() for part in ("--conf", "=".join(pair))]
+            command += [ROOT / "spark" / "jobs" / "submit.py", name, *flags]
+        else:
+            command = [*TIERED, "spark", name, "--master", self.workers.url, *flags]
+            command += [part for pair in told.items() for part in ("--conf", "=".join(pair))]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **self.environment}
+        done = subprocess.run(
+            [*map(str, command)], capture_output=True, env=environment, timeout=120 * PATIENCE, cwd=directory
+        )
+        (directory / "stdout").write_bytes(done.stdout)
+        (directory / "stderr").write_bytes(done.stderr)
+        assert done.stdout, done.stderr.decode()[-5000:]
+        return done.returncode, json.loads(done.stdout)
 
     def leaks(self) -> list[str]:
         """Files below the directory that hold the secret, in the forms in which bytes are written."""
@@ -144,6 +179,57 @@ def test_a_stream_with_decoded_bodies_and_no_secret(world: World) -> None:
     assert any(row["sys_flag"] & 1 for row in rows.values())
     assert sum(driver.said("progress")[0]) == 2030
     assert list((driver.directory / "checkpoint" / "offsets").iterdir())
+    assert world.leaks() == []
+
+
+DECLARATIONS = """
+[topics."Kinds"]
+format = "text"
+"""
+
+
+def parquet(directory: Path) -> list[dict[str, Any]]:
+    """Rows of all files below a directory, without the columns that its folders' names tell."""
+    files = [path for path in directory.rglob("*.parquet") if "_checkpoint" not in path.parts]
+    return [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def test_the_pipeline_and_an_audit_of_its_table_and_no_secret(world: World) -> None:
+    """The archive is on S3, the table in a directory that all share. Both jobs against what the broker acknowledged."""
+    table, declarations = world.directory / "table", world.directory / "declarations.toml"
+    declarations.write_text(DECLARATIONS)
+    flags = ("--table", table, "--topics", TOPIC)
+    code, made = world.job("pipeline", *flags, "--declarations", declarations, submit=True)
+    assert code == 0
+    sent = {line["unique_key"]: line for line in world.truth.acknowledged}
+    assert made["bronze"]["rows"] == len(sent) == 2030
+    bronze = {row["unique_key"]: row for row in parquet(table / "bronze")}
+    silver = {row["unique_key"]: row for row in parquet(table / "silver")}
+    dead = {row["unique_key"]: row for row in parquet(table / "dead_letter")}
+    for key, line in sent.items():
+        place = (bronze[key]["queue_id"], bronze[key]["queue_offset"])
+        assert place == (line["queue_id"], line["queue_offset"])
+        body = silver[key]["value"].encode() if key in silver else dead[key]["body"]
+        for found in (bronze[key]["body"], body):
+            assert hashlib.sha256(found).hexdigest() == line["body_sha256"]
+    assert bronze.keys() == sent.keys() == silver.keys() | dead.keys()
+    assert (made["silver"]["Kinds"]["rows"], made["silver"]["Kinds"]["dead_letters"]) == (
+        len(silver),
+        len(dead),
+    )
+    assert len(silver) + len(dead) == len(sent)
+    hours: Counter[str] = Counter()
+    for row in parquet(table / "gold"):
+        hours[row["tag"]] += row["messages"]
+    assert hours == Counter(line["tags"] for line in sent.values())
+    store = world.truth.broker.store_dir
+    code, told = world.job("audit", *flags, "--store", store, submit=False)
+    assert (code, told["verdict"], told["listed"]) == (0, "sound", [])
+    assert told["records"] == len(sent)
+    assert told["table"] == {"messages_in_archive": 2030, "messages_in_table": 2030, "commits_behind": 0}
+    queues = len({line["queue_id"] for line in sent.values()})
+    assert (told["store"]["queues_compared"], told["store"]["messages_behind"]) == (queues, 0)
+    assert len(list(world.directory.glob("job-*/events/*"))) == 2
     assert world.leaks() == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,10 @@ FORMAT = "parquet"
 
 @dataclass(frozen=True, slots=True)
 class Bronze:
-    """The table of messages."""
+    """The table of messages. ``beat``: called while a query of any layer runs."""
 
     table: Table
+    beat: Callable[[], None]
 
     def fill(self, work: Work, batch_bytes: int) -> dict[str, object]:
         """Take what the archive has committed since the last run; the part of the summary about it."""
@@ -43,7 +45,7 @@ class Bronze:
         writer = counted.writeStream.format(FORMAT).partitionBy("topic", "store_date")
         writer = writer.option("checkpointLocation", checkpoint(self.table.bronze)).queryName("bronze")
         query = writer.trigger(availableNow=True).start(self.table.bronze)
-        batches = drain(query, lambda text: work.say(f"bronze: {text}"))
+        batches = drain(query, lambda text: work.say(f"bronze: {text}"), self.beat)
         return {
             "rows": observed(batches, METRICS, "rows"),
             "bytes": observed(batches, METRICS, "bytes"),
@@ -73,14 +75,6 @@ class Bronze:
         """Whether a batch was ever written."""
         return any(name[:1].isdigit() for name in Files(spark).names(f"{self.table.bronze}/_spark_metadata"))
 
-    def check(self, spark: SparkSession) -> None:
-        """``NotFound`` if there is no bronze to make other layers from."""
-        if not Files(spark).exists(f"{self.table.bronze}/_source.json"):
-            raise NotFound(
-                "there is no bronze to make this from", table=self.table.bronze,
-                hint="run the layer bronze first, or leave --layers out",
-            )  # fmt: skip
-
     def stream(self, spark: SparkSession) -> DataFrame:
         """Rows by files, those that a query has not seen; only what a batch has written completely."""
         return spark.readStream.schema(bronze_schema()).parquet(self.table.bronze)
@@ -88,6 +82,15 @@ class Bronze:
     def read(self, spark: SparkSession) -> DataFrame:
         """All rows of now."""
         return spark.read.schema(bronze_schema()).parquet(self.table.bronze)
+
+
+def check(spark: SparkSession, table: Table) -> None:
+    """``NotFound`` if there is no bronze to make other layers from."""
+    if not Files(spark).exists(f"{table.bronze}/_source.json"):
+        raise NotFound(
+            "there is no bronze to make this from", table=table.bronze,
+            hint="run the layer bronze first, or leave --layers out",
+        )  # fmt: skip
 
 
 def bronze_schema() -> StructType:

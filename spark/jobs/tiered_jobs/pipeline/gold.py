@@ -40,7 +40,7 @@ def fill(work: Work, bronze: Bronze) -> dict[str, object]:
 
     writer = bronze.stream(work.spark).writeStream.foreachBatch(renew).queryName("gold")
     query = writer.option("checkpointLocation", checkpoint(place)).trigger(availableNow=True).start()
-    drain(query, lambda text: work.say(f"gold: {text}"))
+    drain(query, lambda text: work.say(f"gold: {text}"), bronze.beat)
     return {"rows": written[0], "topic_days": written[1]}
 
 

@@ -4,8 +4,8 @@ bronze       every message as it was archived, by topic and day
 silver       bodies decoded as --declarations says, duplicates removed; dead_letter: what could not be decoded
 gold         messages, bytes, delays and retries per topic, tag and hour
 
-The state of each layer lies inside its directory. A run that was cut off is simply run again. Two runs on one table at the same
-time are refused by Spark.
+The state of each layer lies inside its directory. A run that was cut off is simply run again. A second run on a table is
+refused while the first one is at work.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from tiered.cli.output import Kind
 from tiered.daemon.values import size_in_bytes
 from tiered.errors import Invalid, Refused
 from tiered_jobs.pipeline import gold, silver
-from tiered_jobs.pipeline.bronze import FORMAT, Bronze
+from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check
+from tiered_jobs.pipeline.claim import Claim
 from tiered_jobs.pipeline.declarations import Declaration, read_declarations
-from tiered_jobs.pipeline.table import Table
+from tiered_jobs.pipeline.table import Files, Table
 from tiered_jobs.work import Work
 
 LAYERS = ("bronze", "silver", "gold")
@@ -62,18 +63,19 @@ def writes(work: Work) -> list[str]:
 def run(work: Work) -> None:
     """Fill the layers, one after the other."""
     layers, declared, table, batch_bytes = _parsed(work)
-    bronze = Bronze(table)
     tables = silver.prepare(work.spark, declared) if "silver" in layers else []
     summary: dict[str, object] = {"table": table.root, "layers": list(layers)}
-    if "bronze" in layers:
-        summary["bronze"] = bronze.fill(work, batch_bytes)
-    else:
-        bronze.check(work.spark)
-    if bronze.there(work.spark):
-        if "silver" in layers:
-            summary["silver"] = silver.fill(work, bronze, tables)
-        if "gold" in layers:
-            summary["gold"] = gold.fill(work, bronze)
+    if "bronze" not in layers:
+        check(work.spark, table)
+    with Claim(Files(work.spark), table, work.clock, work.say) as claim:
+        bronze = Bronze(table, claim.beat)
+        if "bronze" in layers:
+            summary["bronze"] = bronze.fill(work, batch_bytes)
+        if bronze.there(work.spark):
+            if "silver" in layers:
+                summary["silver"] = silver.fill(work, bronze, tables)
+            if "gold" in layers:
+                summary["gold"] = gold.fill(work, bronze)
     kinds = {
         "bytes": Kind.SIZE,
         **dict.fromkeys(("rows", "dead_letters", "late", "duplicates", "topic_days"), Kind.COUNT),

@@ -16,8 +16,9 @@ MS_PER_HOUR = 3_600_000
 Say = Callable[[str], None]
 
 
-def drain(query: StreamingQuery, say: Say) -> list[Any]:
-    """Wait for the end of a query that ends by itself; the progress of each batch that had rows. Its error is raised.
+def drain(query: StreamingQuery, say: Say, beat: Callable[[], None]) -> list[Any]:
+    """Wait for the end of a query that ends by itself; the progress of each batch that had rows. Its error is raised, and that
+    of ``beat``, which is called meanwhile and ends the query so.
 
     Spark keeps the last hundred batches, so they are taken while the query runs.
     """
@@ -26,6 +27,7 @@ def drain(query: StreamingQuery, say: Say) -> list[Any]:
         ended = False
         while not ended:
             ended = bool(query.awaitTermination(POLL_SECONDS))
+            beat()
             for progress in query.recentProgress:
                 place = (progress.batchId, progress.timestamp)
                 if place not in seen:

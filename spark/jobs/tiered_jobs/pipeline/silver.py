@@ -73,7 +73,7 @@ class Silver:
         rows = self.distinct(bronze.stream(work.spark), watermark)
         writer = rows.writeStream.foreachBatch(write).queryName(f"silver {name}")
         query = writer.option("checkpointLocation", checkpoint(place)).trigger(once=True).start()
-        batches = drain(query, lambda text: work.say(f"silver {name}: {text}"))
+        batches = drain(query, lambda text: work.say(f"silver {name}: {text}"), bronze.beat)
         filled.duplicates += dropped(batches, "numDroppedDuplicateRows")
         lost = dropped(batches, "numRowsDroppedByWatermark")
         if lost:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tiered.errors import Refused
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+from tiered.errors import Invalid, Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +58,17 @@ class Files:
 
     def _at(self, url: str) -> tuple[Any, Any]:
         path = self._java.org.apache.hadoop.fs.Path(url)
-        return path.getFileSystem(self._conf), path
+        try:
+            return path.getFileSystem(self._conf), path
+        except Py4JJavaError as error:
+            told = str(error.java_exception)
+            if "No FileSystem for scheme" not in told and "ClassNotFoundException" not in told:
+                raise
+            raise Invalid(
+                "Spark has no file system for this URL here", url=url,
+                hint="add its package, for s3a: --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION of Spark's "
+                "Hadoop; or name a directory that driver and executors share",
+            ) from error  # fmt: skip
 
     def exists(self, url: str) -> bool:
         """Whether a file or directory is there."""
@@ -91,6 +103,20 @@ class Files:
         finally:
             stream.close()
         system.rename(new, path)
+
+    def replace(self, url: str, data: bytes) -> None:
+        """A file, new or over an old one; who reads meanwhile may find less of it."""
+        system, path = self._at(url)
+        stream = system.create(path, True)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+
+    def delete(self, url: str) -> None:
+        """Remove a file; fine if it is not there."""
+        system, path = self._at(url)
+        system.delete(path, False)
 
 
 def keep(files: Files, url: str, wanted: Mapping[str, object], *, what: str, hint: str) -> None:

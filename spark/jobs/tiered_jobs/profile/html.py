@@ -13,6 +13,8 @@ from tiered_jobs.profile.svg import bars, spark
 _OPEN = 5
 """Topics whose plots are seen at once."""
 
+_MONTHS_MS, _HOURS_MS = 60 * 86_400_000, 2 * 3_600_000
+
 
 def page(made: dict[str, Any], plots: int) -> str:
     """The file's text, of what ``result.summary`` returned; plots of the first ``plots`` topics."""
@@ -65,21 +67,21 @@ def _tiles(totals: dict[str, Any]) -> list[Tile]:
 
 
 def _table(topics: Sequence[dict[str, Any]], span: range, records: bool) -> str:
-    headings = ["Topic", "Messages", "Over time", "Bodies", "In the bucket", "Queues"]
+    headings = ["Topic", "Messages", "Over time", "Bodies", "In the bucket", "Queues", "Lost"]
     headings += ["≈ Unique keys", "≈ Keys"] if records else []
-    headings += ["Size p50", "p99", "Delay p50", "p99", "First stored", "Last stored", "Lost"]
+    headings += ["Size p50", "p99", "Delay p50", "p99", "First stored", "Last stored"]
     rows = []
     for topic in topics:
         keys = [_count(topic["unique_keys_approx"]), _count(topic["keys_approx"])] if records else []
         over_time = spark(_over_time(topic, span), name="messages over time")
         rows.append([
             topic["topic"], f"{topic['messages']:,}", Markup(over_time), size(topic["body_bytes"]),
-            size(topic["stored_bytes"]), f"{topic['queues']:,}", *keys, _size(topic["body_size"]["p50"]),
-            _size(topic["body_size"]["p99"]), _delay(topic["delay_ms"]["p50"]), _delay(topic["delay_ms"]["p99"]),
+            size(topic["stored_bytes"]), f"{topic['queues']:,}", f"{topic['gaps']['messages']:,}", *keys,
+            _size(topic["body_size"]["p50"]), _size(topic["body_size"]["p99"]),
+            _delay(topic["delay_ms"]["p50"]), _delay(topic["delay_ms"]["p99"]),
             _minute(topic["first_store_timestamp"]), _minute(topic["last_store_timestamp"]),
-            f"{topic['gaps']['messages']:,}",
         ])  # fmt: skip
-    texts = {0, 2, len(headings) - 3, len(headings) - 2}
+    texts = {0, 2, len(headings) - 2, len(headings) - 1}
     return report.table(headings, rows, set(range(len(headings))) - texts, "Topics by number of messages")
 
 
@@ -171,13 +173,14 @@ def _over_time(topic: dict[str, Any], span: range) -> list[int]:
 
 def _time_labels(span: range) -> list[tuple[float, str]]:
     end = span[-1] + span.step
-    days = end - span[0] > 2 * 86_400_000
-    return [(0, _label(span[0], days)), (0.5, _label((span[0] + end) // 2, days)), (1, _label(end, days))]
+    long = end - span[0]
+    return [(0, _label(span[0], long)), (0.5, _label((span[0] + end) // 2, long)), (1, _label(end, long))]
 
 
-def _label(ms: int, days: bool) -> str:
+def _label(ms: int, long: int) -> str:
+    """A moment, as exactly as a plot that is so long (ms) needs it."""
     shown = moment(ms)
-    return shown[:10] if days else shown[5:19]
+    return shown[:10] if long > _MONTHS_MS else shown[5:16] if long > _HOURS_MS else shown[5:19]
 
 
 def _range_labels(found: Sequence[Sequence[int]], shown: Any) -> list[tuple[float, str]]:

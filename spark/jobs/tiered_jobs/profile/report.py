@@ -17,24 +17,29 @@ STYLE = """
   --line: #323b47; --one: #6aa9ee; --two: #4cc2ae; --three: #e0a458; --warn: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 76rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 92rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0; line-height: 1.2; } h2 { font-size: 1.2rem; margin: 2.5rem 0 .75rem; }
 h3 { font-size: .85rem; margin: 0 0 .25rem; color: var(--soft); font-weight: 600; }
 p.about { color: var(--soft); margin: .35rem 0; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .75rem;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(13.5rem, 44%), 1fr)); gap: .75rem;
   margin: 1.5rem 0; padding: 0; }
 .tile, .card, .wide { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
 .tile { padding: .8rem 1rem; } .tile dt { color: var(--soft); font-size: .8rem; }
 .tile dd { margin: 0; font-size: 1.35rem; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .tile dd small { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); }
 .tile.warn dd { color: var(--warn); }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; font-size: .9rem; background:
+  linear-gradient(to right, var(--card) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--card) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to right, var(--soft), transparent) 0 0 / .4rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--soft), transparent) 100% 0 / .4rem 100% no-repeat scroll, var(--card); }
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .75rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--soft); font-size: .78rem; font-weight: 600; position: sticky; top: 0; background: var(--card); }
+th, td { padding: .4rem .55rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--soft); font-size: .78rem; font-weight: 600; }
 tbody tr:last-child > * { border-bottom: 0; } td.n, th.n { text-align: right; }
-tbody th { color: inherit; font-size: inherit; position: static; max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
+tbody th { color: inherit; font-size: inherit; max-width: min(18rem, 40vw); overflow: hidden;
+  text-overflow: ellipsis; }
 details { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; margin: .6rem 0; }
 summary { cursor: pointer; padding: .65rem 1rem; font-weight: 600; overflow-wrap: anywhere; }
 summary span { color: var(--soft); font-weight: 400; margin-left: .6rem; }
@@ -42,8 +47,9 @@ summary span { color: var(--soft); font-weight: 400; margin-left: .6rem; }
 figure { margin: 0; } svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 11px system-ui, sans-serif; } svg .axis { stroke: var(--line); stroke-width: 1; }
 svg .one { fill: var(--one); } svg .two { fill: var(--two); } svg .three { fill: var(--three); }
-td svg { width: 7.5rem; } .lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem;
+td svg { width: 6rem; } .lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem;
   padding: 0 1rem 1rem; } .lists td, .lists th { padding: .15rem .5rem .15rem 0; white-space: normal; overflow-wrap: anywhere; }
+.lists tbody th { min-width: 6.5rem; max-width: none; } .lists .n { white-space: nowrap; overflow-wrap: normal; }
 @media print { body { background: none; } details { break-inside: avoid; } }
 """
 
