@@ -191,7 +191,10 @@ def test_an_operator_gives_a_new_group_its_history(scene: Scene) -> None:
     assert answer.code == 0, answer.err
     assert answer.rows()["messages"] == len(FIRST)
     got = Deliveries(scene.clients.push("T", "Gnew", idle=40, n=ALL.stop // 4))
-    wait_for(lambda: not [d for d in scene.status()["debts"] if d["state"] == "open"], "sent")
+    wait_for(
+        lambda: not [d for d in scene.status()["debts"] if d["group"] == "Gnew" and d["state"] == "open"],
+        "sent",
+    )
     got.add(scene.clients.push("T", "Gnew", idle=20))
     assert got.missing(FIRST) == []
     refused = tiered("replay", "--group", "Gfifo", "--topic", "T", *times, *place, *sets)

@@ -176,5 +176,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     with open(path, encoding="utf-8") as file:
         for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+            if not line.endswith("\n"):
+                return  # half a line: going on would give its other half, if that is written meanwhile
+            yield json.loads(line)
