@@ -37,7 +37,7 @@ from tiered_spark.snapshot import Place, open_objects, requests
 
 log = logging.getLogger("tiered.spark")
 
-GROUP_BYTES = 4 * MIB
+GROUP_BYTES = 8 * MIB
 """Blocks decoded together, raw, and one Arrow batch; at least one block."""
 
 BATCH_ROWS = 65_536
