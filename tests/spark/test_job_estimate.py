@@ -90,7 +90,7 @@ def test_a_month_of_merged_objects() -> None:
     cost = month(DAY, Scenario(30, merge_bytes=512 * MIB), PRICE, reads=2, leaves=False)
     assert cost.stored == pytest.approx((60 + 2) * GIB)  # fresh objects stay a day longer
     assert cost.puts == pytest.approx((1000 + 4 * (8 + 2)) * MONTH)  # four objects a day, of eight parts
-    assert cost.gets == pytest.approx(2 * 30 * 4 * (1 + 640) + 100 * MONTH)
+    assert cost.gets == pytest.approx(2 * 30 * 4 * (1 + 320) + 100 * MONTH)
     assert cost.retrieval_cost == pytest.approx((2 * 60 + 2 * MONTH) * 0.03)
     whole = month(DAY, Scenario(30, merge_bytes=64 * MIB), PRICE, reads=0, leaves=False)
     assert whole.puts == pytest.approx((1000 + 32) * MONTH)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tiered.settings import MIB
 from tiered_jobs.estimate.prices import Price
+from tiered_spark.scan import GROUP_BYTES
 
 DAYS_A_MONTH = 365 / 12
 
@@ -25,9 +26,6 @@ COMMIT_DAYS = 7.0
 
 PART_BYTES = 64 * MIB
 """Larger objects go up in parts of this size, each a request, with one to begin and one to end."""
-
-GROUP_BYTES = 4 * MIB
-"""Records that a scan asks for in one request, before compression."""
 
 Lengths = npt.NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from tiered.archive.entities import RunState
 from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.model import ObjectRef
 from tiered.settings.option import ONE_DAY_MS
-from tiered_jobs.estimate.model import GROUP_BYTES, Lengths, Load
+from tiered_jobs.estimate.model import Lengths, Load
+from tiered_spark.scan import GROUP_BYTES
 from tiered_spark.snapshot import Snapshot
 
 LISTED = 1000
