@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -67,31 +67,28 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
 
 def _may_hold(objects: ObjectReader, portion: Portion, wanted: Wanted) -> bool:
     """Whether the object may hold the keys wanted, by its filter alone: most have none of them, and need no other request."""
-    if wanted.unique_keys is None and wanted.keys is None:
+    if not wanted.by_key:
         return True
     topics = {piece.run.queue.topic for piece in portion.pieces}
     found = objects.key_filter(portion.object)
     return found is not None and bool(passing(found, topics, wanted) or OFF_QUEUE_TOPIC in topics)
 
 
-def passing(found: KeyFilter, topics: Iterable[str], wanted: Wanted) -> set[int]:
+def passing(found: KeyFilter, topics: Collection[str], wanted: Wanted) -> set[int]:
     """Hashes of wanted keys in these topics that a filter lets pass; none, if it denies all of one of the two lists of keys.
 
-    A record that lies off queue is indexed under its own topic, which no run names: of such runs a filter says nothing.
+    A key's hash is one of its topic too. A record that lies off queue is indexed under its own topic, which no run names: of
+    such runs a filter says nothing.
     """
     everything: set[int] = set()
     for keys in (wanted.unique_keys, wanted.keys):
         if keys is not None:
-            some = {h for h in hashes(topics, keys) if len(found.runs(h))}
+            hashes = {key_hash(topic, key) for topic, key in product(topics, keys)}
+            some = {hashed for hashed in hashes if len(found.runs(hashed))}
             if not some:
                 return set()
             everything |= some
     return everything
-
-
-def hashes(topics: Iterable[str], keys: Iterable[str]) -> set[int]:
-    """A key's hash is one of its topic too."""
-    return {key_hash(topic, key) for topic in topics for key in keys}
 
 
 def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:

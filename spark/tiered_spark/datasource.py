@@ -149,9 +149,8 @@ class MessageReader(DataSourceReader):
         """The whole plan: one fold per archive; of objects nothing is read but where keys are wanted."""
         made: list[InputPartition] = []
         options = self._options
-        if not needs_records(
-            self._spark_schema.names
-        ):  # such tasks read a small part of the bytes, and each costs a start
+        if not needs_records(self._spark_schema.names):
+            # Such tasks read a small part of the bytes, and each costs a start.
             options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
         for snapshot in open_snapshots(options):
             made += partitions(snapshot, self._runs(snapshot), options)
@@ -159,7 +158,7 @@ class MessageReader(DataSourceReader):
 
     def _runs(self, snapshot: Snapshot) -> RunTable:
         runs = wanted_runs(snapshot, self._options, self._wanted)
-        if self._wanted.keys is None and self._wanted.unique_keys is None:
+        if not self._wanted.by_key:
             return runs
         from tiered_spark.keyed import holding_runs
 

@@ -72,7 +72,7 @@ def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable
     says.
     """
     keys = len(wanted.unique_keys or ()) + len(wanted.keys or ())
-    if (wanted.unique_keys is None and wanted.keys is None) or not len(runs):
+    if not wanted.by_key or not len(runs):
         return runs
     refs, mine = objects_of(runs)
     width = len(runs.queues.topics)

@@ -41,6 +41,11 @@ class Wanted:
     unique_keys: frozenset[str] | None = None
     keys: frozenset[str] | None = None
 
+    @property
+    def by_key(self) -> bool:
+        """Whether keys or unique keys are asked for."""
+        return self.keys is not None or self.unique_keys is not None
+
     def topic(self, name: str) -> bool:
         """Whether messages of a topic may be wanted."""
         return (self.topics is None or name in self.topics) and name.startswith(self.topic_prefix)

@@ -26,16 +26,24 @@ def gateway(cold_49: ColdScene) -> Iterator[Gateway]:
         yield gateway
 
 
-@pytest.mark.parametrize("operator", ["gateway", "broker"])
-def test_running_consumers_go_back_into_the_archive(
-    cold_49: ColdScene, gateway: Gateway, tmp_path: Path, operator: str
-) -> None:
-    cold = cold_49
-    client = cold.client(name_server=gateway.address)
-    known = client.run("pull", topic=TOPIC, group=cold.group("times"), start="0", n=len(cold.sent)).lines()
+@pytest.fixture(scope="module")
+def middle(cold_49: ColdScene, gateway: Gateway) -> tuple[int, dict[int, int]]:
+    """A time in the middle of what is archived, which the broker has deleted; and the first offset of each queue from it on."""
+    client = cold_49.client(name_server=gateway.address)
+    group = cold_49.group("times")
+    known = client.run("pull", topic=TOPIC, group=group, start="0", n=len(cold_49.sent)).lines()
     time_ms = sorted(line["store_timestamp"] for line in known)[len(known) // 2]
     begin = first_from(known, time_ms)
-    assert all(begin[queue] < low - 100 for queue, low in cold.minimum.items()), (begin, cold.minimum)
+    assert all(begin[queue] < low - 100 for queue, low in cold_49.minimum.items()), (begin, cold_49.minimum)
+    return time_ms, begin
+
+
+@pytest.mark.parametrize("operator", ["gateway", "broker"])
+def test_running_consumers_go_back_into_the_archive(
+    cold_49: ColdScene, gateway: Gateway, middle: tuple[int, dict[int, int]], tmp_path: Path, operator: str
+) -> None:
+    cold, (time_ms, begin) = cold_49, middle
+    client = cold.client(name_server=gateway.address)
     ends = {queue: cold.broker.offsets(TOPIC, queue).stop for queue in begin}
 
     group = cold.group("told")
@@ -55,15 +63,11 @@ def test_running_consumers_go_back_into_the_archive(
     assert cold.committed(group) == ends
 
 
-def test_a_consumer_that_gets_a_list_goes_back_into_the_archive(cold_49: ColdScene, gateway: Gateway) -> None:
+def test_a_consumer_that_gets_a_list_goes_back_into_the_archive(
+    cold_49: ColdScene, gateway: Gateway, middle: tuple[int, dict[int, int]]
+) -> None:
     """As one in C++: who gives the order says that the group's clients are."""
-    cold = cold_49
-    known = cold.client(name_server=gateway.address).run(
-        "pull", topic=TOPIC, group=cold.group("list-times"), start="0", n=len(cold.sent)
-    )
-    lines = known.lines()
-    time_ms = sorted(line["store_timestamp"] for line in lines)[len(lines) // 2]
-    begin = first_from(lines, time_ms)
+    cold, (time_ms, begin) = cold_49, middle
     group = cold.group("listed")
     cold.commit(group, {queue: low + 1 for queue, low in cold.minimum.items()})
     (address,) = remoting.route_addresses(gateway.address, TOPIC)

@@ -52,12 +52,12 @@ def decode_object_map(body: bytes | memoryview, name: str, *, listed: str | None
     except UnicodeDecodeError as error:
         raise Corrupt("a table is not UTF-8", position=error.start) from None
     found = re.search(rf'"{re.escape(name)}"[ \t\r\n]*:[ \t\r\n]*', text)
-    opening = "" if found is None else text[found.end() : found.end() + 1]
-    if found is not None and listed is not None and opening == "[":
-        return _list(text, found.end(), name, listed)
-    if found is None or opening != "{":
+    start = len(text) if found is None else found.end()
+    opening = text[start : start + 1]
+    if listed is not None and opening == "[":
+        return _list(text, start, name, listed)
+    if opening != "{":
         raise Corrupt("a table is missing", expected=name)
-    start = found.end()
     entries: list[tuple[dict[str, Any], Any]] = []
     position = _skip(text, start + 1)
     while text[position : position + 1] != "}":

@@ -97,11 +97,7 @@ class Files:
         """A new file, whole or not at all."""
         system, path = self._at(url)
         _, new = self._at(f"{url}.new")
-        stream = system.create(new, True)
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
+        self.replace(f"{url}.new", data)
         system.rename(new, path)
 
     def replace(self, url: str, data: bytes) -> None:
