@@ -91,7 +91,9 @@ def test_nothing_is_skipped_or_repeated_where_old_and_hot_meet(cold: ColdScene, 
         for name, (_, options) in CONSUMERS.items()
     }
     found = {name: compare(wanted[name], outcome.lines()) for name, outcome in outcomes.items()}
-    assert all(delivery.exact for delivery in found.values()), "\n".join(f"{n}: {d}" for n, d in found.items())
+    assert all(delivery.exact for delivery in found.values()), "\n".join(
+        f"{n}: {d}" for n, d in found.items()
+    )
 
 
 def test_a_consumer_that_is_there_hears_of_new_messages_at_once(cold: ColdScene, gateway: Gateway) -> None:
