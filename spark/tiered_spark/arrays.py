@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: what a timestamp of Spark may be."""
+
 
 def cut(data: bytes | memoryview, starts: Ints, lengths: Ints) -> pa.Array:
     """Binary values ``data[start : start + length]``, in ascending order of their places, without overlap.
@@ -53,9 +56,13 @@ def chosen(texts: Sequence[str | None], index: npt.NDArray[Any]) -> pa.Array:
 
 
 def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Times in ms as timestamps, or as they are for an integer type."""
+    """Times in ms as timestamps, null for what is none, or as they are for an integer type."""
     if pa.types.is_timestamp(kind):
-        return pa.array(values.astype(np.int64) * 1000).cast(kind)
+        values = values.astype(np.int64)
+        wrong = None
+        if len(values) and (values.min() < FIRST_MS or values.max() > LAST_MS):
+            wrong = (values < FIRST_MS) | (values > LAST_MS)
+        return pa.array(values * 1000, mask=wrong).cast(kind)
     return pa.array(values.astype(np.int64)).cast(kind)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 
 from tiered.codec.batch import MessageBatch
 from tiered.codec.frame import edges_of
@@ -40,22 +37,22 @@ from tiered_spark.arrays import (
     times,
     words,
 )
-
-MAX_BODY_BYTES = 256 << 20
-"""Largest body that is decompressed: the largest message that a broker can be told to take."""
+from tiered_spark.inflate import Inflater
 
 _BORN_HOST_AT = 48
-_COMPRESSION = 0x700
-_LZ4, _ZSTD, _ZLIB = 0x100, 0x200, 0x300  # 0: zlib, as brokers before 5.0 wrote it
 
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Some rows of a buffer of records. ``headers`` are those of the rows wanted, ``where`` names the place in errors."""
+    """Some rows of a buffer of records. ``headers`` are those of the rows wanted, ``where`` names the place in errors.
+
+    ``bodies``: those that are shown, where they are not as they are stored.
+    """
 
     data: bytes
     headers: npt.NDArray[np.void]
     where: str
+    bodies: pa.Array | None = None
 
     @classmethod
     def parse(cls, data: bytes, rows: int, where: str) -> RecordBlock:
@@ -77,12 +74,12 @@ class RecordBlock:
     def __len__(self) -> int:
         return len(self.headers)
 
-    def column(self, name: str, kind: pa.DataType, *, decode_body: bool = True) -> pa.Array:
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """One column; ``kind`` decides between timestamps and numbers."""
         if name in ("store_timestamp", "born_timestamp"):
             return times(self.headers[name], kind)
         if name == "body":
-            return self._bodies(decode_body)
+            return self._stored_bodies() if self.bodies is None else self.bodies
         if name == "body_size":
             return pa.array(np.ascontiguousarray(self.headers["body_length"]))
         if name in (self.headers.dtype.names or ()):
@@ -92,31 +89,48 @@ class RecordBlock:
 
     # ---- bodies
 
-    def _bodies(self, decode: bool) -> pa.Array:
-        starts, lengths = self.headers["body_position"], self.headers["body_length"].astype(np.int64)
-        stored = cut(self.data, starts, lengths)
-        flags = self.headers["sys_flag"]
-        packed = np.flatnonzero(flags & SYS_COMPRESSED) if decode else ()
-        if not len(packed):
-            return stored
-        view = memoryview(self.data)
-        decoded = [
-            self._inflated(view[int(starts[i]) : int(starts[i] + lengths[i])], int(flags[i]), int(i))
-            for i in packed
-        ]
-        index = np.arange(len(self))
-        index[packed] = len(self) + np.arange(len(packed))
-        return pa.concat_arrays([stored, pa.array(decoded, pa.binary())]).take(pa.array(index))
+    def inflated(self, most: int) -> Iterator[RecordBlock]:
+        """The same rows with compressed bodies inflated, in blocks whose inflated bodies have together at most ``most`` bytes,
+        or are one. ``Corrupt`` names a body that cannot be inflated."""
+        packed = np.flatnonzero(
+            (self.headers["sys_flag"] & SYS_COMPRESSED != 0) & (self.headers["body_length"] > 0)
+        )
+        inflater = Inflater()
+        first, size = 0, 0
+        done: dict[int, bytes] = {}
+        for row in packed.tolist():
+            body = self._inflated(inflater, row)
+            size += len(body)
+            if done and size > most:
+                yield self._with(first, row, done)
+                first, size, done = row, len(body), {}
+            done[row] = body
+        yield self._with(first, len(self), done)
 
-    def _inflated(self, body: memoryview, flags: int, row: int) -> bytes:
-        method = flags & _COMPRESSION
+    def _with(self, first: int, end: int, inflated: dict[int, bytes]) -> RecordBlock:
+        """Rows from ``first``, before ``end``, some bodies inflated."""
+        part = (
+            self if end - first == len(self) else RecordBlock(self.data, self.headers[first:end], self.where)
+        )
+        if not inflated:
+            return part
+        bodies = pa.array(inflated.values(), pa.binary())
+        if len(bodies) < len(part):
+            mask = np.zeros(len(part), np.bool_)
+            mask[np.fromiter(inflated, np.int64) - first] = True
+            bodies = pc.replace_with_mask(part._stored_bodies(), mask, bodies)
+        return replace(part, bodies=bodies)
+
+    def _stored_bodies(self) -> pa.Array:
+        return cut(self.data, self.headers["body_position"], self.headers["body_length"].astype(np.int64))
+
+    def _inflated(self, inflater: Inflater, row: int) -> bytes:
+        start, length = int(self.headers["body_position"][row]), int(self.headers["body_length"][row])
+        body = memoryview(self.data)[start : start + length]
         try:
-            found = _inflate(body, method)
-        except (zlib.error, zstandard.ZstdError, OSError, pa.ArrowException) as error:
+            return inflater.inflate(body, int(self.headers["sys_flag"][row]))
+        except ValueError as error:
             raise self._bad_body(row, str(error)) from error
-        if found is None:
-            raise self._bad_body(row, f"unknown method {method >> 8}, or more than {MAX_BODY_BYTES} bytes")
-        return found
 
     def _bad_body(self, row: int, found: str) -> Corrupt:
         return Corrupt(
@@ -235,23 +249,6 @@ def _last_of_each(row: Ints, names: pa.Array) -> Ints:
     key = row * len(encoded.dictionary) + codes
     _, first = np.unique(key[::-1], return_index=True)
     return np.sort(len(key) - 1 - first)
-
-
-def _inflate(body: memoryview, method: int) -> bytes | None:
-    """``None`` for an unknown method and for more than ``MAX_BODY_BYTES``."""
-    if method in (0, _ZLIB):
-        worker = zlib.decompressobj()
-        found = worker.decompress(body, MAX_BODY_BYTES)
-        return None if worker.unconsumed_tail else found
-    if method == _ZSTD:
-        with zstandard.ZstdDecompressor().stream_reader(BytesIO(body)) as reader:
-            found = reader.read(MAX_BODY_BYTES + 1)
-    elif method == _LZ4:
-        with pa.CompressedInputStream(pa.py_buffer(body), "lz4") as stream:
-            found = stream.read(MAX_BODY_BYTES + 1)
-    else:
-        return None
-    return found if len(found) <= MAX_BODY_BYTES else None
 
 
 _MADE: dict[str, Callable[[RecordBlock], pa.Array]] = {

@@ -42,6 +42,12 @@ GROUP_BYTES = 8 * MIB
 
 BATCH_ROWS = 65_536
 
+HELD_BYTES = 64 * MIB
+"""Batches that are kept until all of their group are made, where damage is skipped."""
+
+INFLATED_BYTES = 32 * MIB
+"""Of the bodies of one batch that clients compressed; at least one body."""
+
 KEPT_BYTES = 64 * MIB
 """Freed memory that a worker keeps for what it reads next: twice what a task has in flight by default."""
 
@@ -50,6 +56,11 @@ COMMIT = "commit_seq"
 T = TypeVar("T")
 
 Rows = npt.NDArray[np.intp]
+
+Batches = Iterable[pa.RecordBatch]
+
+Part = tuple[Rows, Callable[[pa.Field], pa.Array]]
+"""Rows of one batch, and what gives of these rows a column that is stored with the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class Scan:
     def __init__(self, options: Options, wanted: Wanted, schema: pa.Schema) -> None:
         self._options, self._wanted, self._schema = options, wanted, schema
         self._by_block = needs_records(schema.names) or wanted.keys is not None
+        self._inflate = options.decode_body and "body" in schema.names
         self._commits: Range | None = None
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
@@ -153,11 +165,11 @@ class Scan:
         if self._wanted.tags is not None:
             keep = keep[tagged(objects.directory(item), self._wanted.tags)[columns["tag"][keep]]]
 
-        def values(rows: Rows) -> Callable[[pa.Field], pa.Array]:
-            part = {name: column[rows] for name, column in columns.items()}
-            return lambda field: stored_column(objects, item, field, part)
+        def part(rows: Rows) -> Part:
+            some = {name: column[rows] for name, column in columns.items()}
+            return rows, lambda field: stored_column(objects, item, field, some)
 
-        yield from self._batches(place, pieces, piece_of, offsets, keep, values)
+        yield from self._batches(place, pieces, piece_of, offsets, map(part, _pages(keep)))
 
     # ---- from the records
 
@@ -191,21 +203,27 @@ class Scan:
     def _decoded(
         self, place: Place, objects: ObjectReader, group: _Group, future: Future[list[bytes]]
     ) -> Iterator[pa.RecordBatch]:
-        try:
+        if self._options.on_damage != "skip":
             yield from self._records(place, objects, group, future.result())
+            return
+        try:
+            batches = _whole(partial(self._records, place, objects, group, future.result()))
         except Corrupt as damage:
-            if self._options.on_damage != "skip":
-                raise
             if len(group.rows) == 1:
                 self._skip(damage)
                 return
-            for number in range(len(group.rows)):
-                single = group.one(number)
-                try:
-                    data = objects.block_bytes(single.item, single.first_block, single.first_block + 1)
-                    yield from self._records(place, objects, single, data)
-                except Corrupt as found:
-                    self._skip(found)
+        else:
+            yield from batches
+            return
+        for number in range(len(group.rows)):
+            single = group.one(number)
+            try:
+                data = objects.block_bytes(single.item, single.first_block, single.first_block + 1)
+                batches = _whole(partial(self._records, place, objects, single, data))
+            except Corrupt as damage:
+                self._skip(damage)
+            else:
+                yield from batches
 
     def _groups(
         self, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
@@ -239,11 +257,16 @@ class Scan:
         if self._wanted.tags is not None:
             keep = keep[records.has_tag(self._wanted.tags)[keep]]
 
-        def values(rows: Rows) -> Callable[[pa.Field], pa.Array]:
-            block = records if len(rows) == len(records) else records.only(rows)
-            return lambda field: block.column(field.name, field.type, decode_body=self._options.decode_body)
+        yield from self._batches(place, group.pieces, piece_of, offsets, self._parts(records, keep))
 
-        yield from self._batches(place, group.pieces, piece_of, offsets, keep, values)
+    def _parts(self, records: RecordBlock, keep: Rows) -> Iterator[Part]:
+        """Batches of some records: what compresses well is cut by what it inflates to."""
+        for rows in _pages(keep):
+            block = records if len(rows) == len(records) else records.only(rows)
+            first = 0
+            for part in block.inflated(INFLATED_BYTES) if self._inflate else (block,):
+                yield rows[first : first + len(part)], partial(_column, part)
+                first += len(part)
 
     # ---- both
 
@@ -253,13 +276,10 @@ class Scan:
         pieces: Sequence[Piece],
         piece_of: Ints,
         offsets: Ints,
-        keep: Rows,
-        values: Callable[[Rows], Callable[[pa.Field], pa.Array]],
+        parts: Iterable[Part],
     ) -> Iterator[pa.RecordBatch]:
-        """The rows ``keep``; ``values`` gives, for some of them, the columns that are stored with the messages."""
-        for first in range(0, len(keep), BATCH_ROWS):
-            rows = keep[first : first + BATCH_ROWS]
-            stored = values(rows)
+        """A batch of each part."""
+        for rows, stored in parts:
             arrays = [
                 queue_column(place, field, pieces, piece_of[rows], offsets[rows])
                 if COLUMNS[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
@@ -307,6 +327,28 @@ def read_partition(
             yield batch
     asked, received = np.subtract(requests.so_far(), before).tolist()
     log.info("partition of %s read: rows=%d requests=%d bytes=%d", partition.place, rows, asked, received)
+
+
+def _whole(make: Callable[[], Batches]) -> Batches:
+    """All that ``make`` makes, or ``Corrupt`` before the first of it: what is left out, or read again, must not have been given
+    in part. Batches are kept while they are made; more than ``HELD_BYTES`` of them are let go, and made a second time."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in make():
+        size += batch.nbytes
+        if size > HELD_BYTES:
+            held.clear()
+        else:
+            held.append(batch)
+    return held if size <= HELD_BYTES else make()
+
+
+def _pages(rows: Rows) -> Iterator[Rows]:
+    return (rows[first : first + BATCH_ROWS] for first in range(0, len(rows), BATCH_ROWS))
+
+
+def _column(block: RecordBlock, field: pa.Field) -> pa.Array:
+    return block.column(field.name, field.type)
 
 
 def _neighbours(portion: Portion, chosen: Chosen) -> Iterator[_Group]:

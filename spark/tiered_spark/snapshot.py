@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive, list_archives, open_archive
+from tiered.archive.open import ReadArchive, list_archives, open_archive, shown
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
-from tiered.errors import Corrupt, Invalid, NotFound
+from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.metadata.memory import MemoryStore
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
@@ -22,7 +22,8 @@ from tiered.settings import MIB, Store
 from tiered_spark.options import Options
 
 TABLE_CACHE_BYTES = 64 * MIB
-MAX_ARCHIVES = 100
+MAX_ARCHIVES = 10_000
+"""Of one scan: the fold of each is kept while it is planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,10 @@ def open_objects(place: Place, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectRe
 
 
 def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
-    """URL and keys of every archive that the options name, none of them opened. ``NotFound`` as of ``open_snapshots``."""
+    """URL and keys of every archive that the options name, none of them opened. Errors as of ``open_snapshots``."""
     found = []
-    for url in options.archives:
-        provider = shared_provider(url)
-        here = list_archives(provider, MAX_ARCHIVES)
+    for url in dict.fromkeys(options.archives):
+        here = list_archives(shared_provider(url))
         mine = [
             (cluster, broker)
             for cluster, broker in here
@@ -114,15 +114,29 @@ def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
                 hint="look at the options archive, cluster and broker; tiered status shows what a daemon archives to",
                 option="archive",
                 archive=url,
-                found=", ".join(f"{c}/{b}" for c, b in here) or "nothing",
+                found=shown(here),
             )
         found += [(url, ArchiveKeys(*names)) for names in mine]
+    if len(found) > MAX_ARCHIVES:
+        raise Refused(
+            "these are more archives than one query may read",
+            expected=f"at most {MAX_ARCHIVES}",
+            found=len(found),
+            hint="name fewer of them with the options cluster and broker",
+        )
     return found
 
 
 def open_snapshots(options: Options) -> list[Snapshot]:
-    """Every archive that the options name, by place. ``NotFound`` if an URL has none, or none matches."""
-    found = [_open(shared_provider(url), url, keys, options) for url, keys in find_archives(options)]
+    """Every archive that the options name, once, at the first URL that has it.
+
+    ``NotFound`` if an URL has none, or none matches; ``Refused`` if they are too many.
+    """
+    by_id: dict[bytes, Snapshot] = {}
+    for url, keys in find_archives(options):
+        opened = _open(shared_provider(url), url, keys, options)
+        by_id.setdefault(opened.place.archive_id, opened)
+    found = list(by_id.values())
     if options.as_of_commit is not None and len(found) > 1:
         names = ", ".join(str(s.place) for s in found)
         raise Invalid(

@@ -69,13 +69,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch may go."""
         ends = self._ends()
-        for place, seq in start.items():
-            if ends.get(place, BEGIN) < seq:
-                raise Refused(
-                    "the archive ends before what this query has read of it",
-                    hint="restore the bucket, or start the query with a new checkpoint location",
-                    archive=place, expected=f"commit {seq} or later", found=ends.get(place, "no such archive"),
-                )  # fmt: skip
+        _check(start, ends)
         if self._target is not None:
             ends = {place: min(end, self._target.get(place, BEGIN)) for place, end in ends.items()}
         if isinstance(limit, ReadAllAvailable):
@@ -114,6 +108,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[place] = BEGIN if head is None else head.seq
         return ends
 
+    def _known(self) -> Offset:
+        """The ends as they were when they were last looked at; no request but for archives that are to be opened."""
+        heads = {place: s.archive.state.head() for place, s in self._opened().items()}
+        return {place: BEGIN if head is None else head.seq for place, head in heads.items()}
+
     def _limited(self, place: str, start: int, end: int) -> int:
         """The furthest commit within the limits; at least one that has messages, if there is one."""
         found = self._commits(self._opened()[place], start, end)
@@ -148,7 +147,16 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """What commits after ``start``, up to ``end``, have appended and is still readable."""
+        """What commits after ``start``, up to ``end``, have appended and is still readable.
+
+        Spark does a batch again after a crash without asking for an offset before. Archives that are not there, or behind,
+        would be no rows of it, and it would be committed without them: ``Refused``.
+        """
+        asked = {place: max(start.get(place, BEGIN), end.get(place, BEGIN)) for place in {**start, **end}}
+        ends = self._known()
+        if _beyond(asked, ends):
+            ends = self._ends()  # they may have grown
+        _check(asked, ends)
         made: list[InputPartition] = []
         for place, snapshot in self._opened().items():
             after, last = start.get(place, BEGIN), end.get(place, BEGIN)
@@ -177,6 +185,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of one partition."""
         return read_partition(partition, self._options, self._wanted, self._spark_schema)
+
+
+def _beyond(offset: Offset, ends: Offset) -> list[str]:
+    """Archives of an offset that have not, or not yet, what it includes of them."""
+    return [place for place, seq in offset.items() if ends.get(place, BEGIN) < seq]
+
+
+def _check(offset: Offset, ends: Offset) -> None:
+    """``Refused`` unless all that an offset includes is there."""
+    for place in _beyond(offset, ends):
+        raise Refused(
+            "the archive ends before what this query has read of it",
+            hint="name the archives as this query did before, restore the bucket, or start it with a new checkpoint location",
+            archive=place, expected=f"commit {offset[place]} or later", found=ends.get(place, "no such archive"),
+        )  # fmt: skip
 
 
 def _name(place: Place) -> str:

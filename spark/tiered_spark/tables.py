@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tiered.archive.objects import ObjectReader
+from tiered_spark.arrays import FIRST_MS, LAST_MS
 from tiered_spark.keyed import holding_runs, objects_of
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
@@ -25,7 +26,9 @@ class Table:
 
 
 def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    if ms is None or not FIRST_MS <= ms <= LAST_MS:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:

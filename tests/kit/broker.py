@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.kit import cache, remoting
+from tests.kit.acl import Account
 from tests.kit.client import JavaClient
 from tests.kit.ports import free_block
 from tests.kit.process import PATIENCE, Child, ChildError, Scratch
@@ -183,6 +184,8 @@ class Broker(_Server):
         super().__init__(version, directory)
         self.name_server = name_server
         self.name = name
+        self.signer: Account | None = None
+        """Who signs the kit's own requests, where the broker asks for rights."""
         self._heap_mib = heap_mib
         self._conf = conf
 
@@ -243,6 +246,10 @@ class Broker(_Server):
         self._conf[key] = value
         self._admin(remoting.UPDATE_BROKER_CONFIG, body=f"{key}={value}\n".encode())
 
+    def configure(self, **conf: object) -> None:
+        """Settings from its next start on."""
+        self._conf.update(conf)
+
     def expire(self, wait_seconds: float = 90.0) -> list[str]:
         """Let the broker delete every commitlog file but the newest; returns the names that went.
 
@@ -295,15 +302,19 @@ class Broker(_Server):
 
     def _answers(self) -> bool:
         try:
-            return remoting.request(self.address, remoting.RUNTIME_INFO).code == 0
+            return remoting.request(self.address, remoting.RUNTIME_INFO, self._signed({})).code == 0
         except OSError:
             return False
+
+    def _signed(self, fields: dict[str, str], body: bytes = b"") -> dict[str, str]:
+        return fields if self.signer is None else self.signer.signed(fields, body)
 
     def _routed(self, topic: str) -> bool:
         return self.address in remoting.route_addresses(self.name_server.address, topic)
 
     def _admin(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> remoting.Answer:
-        answer = remoting.request(self.address, code, fields, body, timeout_seconds=15)
+        signed = self._signed(fields or {}, body)
+        answer = remoting.request(self.address, code, signed, body, timeout_seconds=15)
         if answer.code != 0:
             raise ChildError(
                 f"broker {self.name} answered request {code} with {answer.code}: {answer.remark}"

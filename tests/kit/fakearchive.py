@@ -59,6 +59,7 @@ class FakeArchive:
         self.asked: list[tuple[Any, ...]] = []
         self.positions: dict[tuple[ReaderId, str, int], int] = {}
         self.living: set[ReaderId] = set()
+        self.looks: list[Future[bool]] = []
 
     def fill(
         self,
@@ -208,7 +209,15 @@ class FakeArchive:
         return QueueOffset(next(later, queue.high))
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool = False,
+        max_bytes: int | None = None,
     ) -> list[memoryview]:
         """The newest records with the key, in order."""
         self._queue("query", topic, 0)
@@ -234,6 +243,14 @@ class FakeArchive:
         """Nothing new."""
         self.asked.append(("follow",))
         return False
+
+    def follow_if_older(self) -> Future[bool]:
+        """``looks``, one after the other; then what is known is new enough."""
+        if self.looks:
+            return self.looks.pop(0)
+        fresh: Future[bool] = Future()
+        fresh.set_result(False)
+        return fresh
 
     def storage_level(self, topic: str) -> StorageLevel:
         """``levels``, by pattern; else ``NOT_IN_DISK``."""

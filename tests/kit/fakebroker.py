@@ -64,6 +64,8 @@ class FakeBroker:
         self.answers: deque[tuple[int, str] | None] = deque()
         """What the next sends are answered; ``None``: not at all, though stored."""
         self.on_send: Callable[[Stored], None] | None = None
+        self.instead: Callable[[Command], Command | None] = lambda _: None
+        """What a request is answered instead; ``None``: as always."""
         self.asked: Counter[int] = Counter()
         self.sizes_at_once: list[int] = []
         self.silent = False
@@ -146,6 +148,8 @@ class FakeBroker:
             return
 
     def _answer(self, asked: Command) -> Command | None:
+        if (instead := self.instead(asked)) is not None:
+            return instead
         handler = getattr(self, f"_do_{asked.code}", None)
         return Command(3, remark="not supported") if handler is None else handler(asked)
 

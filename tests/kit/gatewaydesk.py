@@ -54,6 +54,7 @@ class Desk:
         )
         self.begin: int | None = None
         self.queue_end: int | None = None
+        self.minimum: int | None = None
         self.answers = Answers(
             self.archive,
             settings,
@@ -75,6 +76,10 @@ class Desk:
         if self.queue_end is None:
             raise Unavailable("the broker is away")
         return self.queue_end
+
+    async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
+        """Where the broker's queue begins by now, if it tells."""
+        return self.minimum
 
     async def has(self, connection: ConnectionInfo, physical_offset: int) -> bool:
         """Whether it has a record."""

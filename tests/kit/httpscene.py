@@ -101,6 +101,7 @@ class FakeStore:
         end_ms: int | None = None,
         *,
         unique: bool = False,
+        max_bytes: int | None = None,
     ) -> list[Located]:
         self.trouble("query")
         found = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.kit.fakebroker import FakeBroker
@@ -13,7 +14,7 @@ from tiered.clock import ManualClock
 from tiered.codec.message import Message, encode_message
 from tiered.fetch.base import ReaderId, RowFilter
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset, Records
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.replay.broker import Broker, BrokerFacts
 from tiered.replay.client import RemotingClient
 from tiered.replay.drain import Drain
@@ -31,6 +32,8 @@ class FakeArchive:
 
     records: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     reads: list[tuple[str, int, int, int]] = field(default_factory=list)
+    generations: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Of queues that were made anew; the others are of the first."""
     error: Exception | None = None
 
     def put(self, topic: str, queue_id: int, offsets: range, **fields: Any) -> None:
@@ -96,6 +99,19 @@ class FakeArchive:
             Records.of([r for _, r in taken]), tuple(o for o, _ in taken),
         )  # fmt: skip
 
+    @property
+    def view(self) -> Any:
+        """Just enough of the store's: ``view.state.queue``."""
+        return SimpleNamespace(state=SimpleNamespace(queue=self._queue))
+
+    def follow(self) -> bool:
+        """Nothing to look for."""
+        return False
+
+    def _queue(self, queue: MessageQueue) -> Any:
+        key = (queue.topic, queue.queue_id)
+        return SimpleNamespace(generation=self.generations.get(key, 1)) if self.records.get(key) else None
+
 
 def _answer(status: GetMessageStatus, following: int, low: int, high: int) -> GetMessageResult:
     return GetMessageResult(status, QueueOffset(following), QueueOffset(low), QueueOffset(high))
@@ -150,7 +166,8 @@ def bench(
         store = archive or FakeArchive()
         watch = Watch(Broker(clients[0]), ledger, groups, path, clock, metrics, check=check)
         drain = Drain(
-            Broker(clients[1]), ledger, groups, lambda: store, clock, metrics, Replay(**settings)  # type: ignore[arg-type, return-value]
+            Broker(clients[1]), ledger, groups, lambda: store, clock, metrics, Replay(**settings),  # type: ignore[arg-type, return-value]
+            check=check, send_seconds=0.5,
         )  # fmt: skip
         try:
             yield Bench(fake, store, ledger, groups, watch, drain, clock, metrics, path, Broker(clients[2]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit import golden
 from tests.kit.golden import SlowRecord
@@ -18,6 +18,8 @@ from tests.kit.pipeline import Crafted
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive
 from tiered_jobs.main import main
+from tiered_jobs.trace import search
+from tiered_jobs.work import Work
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -164,6 +166,11 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, st
     send("op", OPS, {"TAGS": "d"}, body=b"0,")
     send("end", OPS, {"TAGS": "d"}, body=b"1,7,")
     send("given up", "TRANS_CHECK_MAX_TIME_TOPIC", {"UNIQ_KEY": "H1", "KEYS": "all"})
+    send("comma", "Orders", {"UNIQ_KEY": "A,1", "KEYS": "pair"})
+    send("comma again", "%RETRY%clerks", {"UNIQ_KEY": "A,1"}, reconsume_times=1)
+    send("plain", "Orders", {"UNIQ_KEY": "B2", "KEYS": "pair"})
+    send("plain again", "%RETRY%clerks", {"UNIQ_KEY": "B2"}, reconsume_times=1)
+    send("plain traced", "RMQ_SYS_TRACE_TOPIC", {"KEYS": "B2", "UNIQ_KEY": "X2"})
     return archive(broker.store, directory), ids
 
 
@@ -197,6 +204,38 @@ def test_every_other_kind_of_step(
     assert "delivered after delay" in out  # found in Orders
     assert "client's trace" in out  # found from there, in whatever topic
     assert "half message" not in out
+
+
+def test_a_unique_key_with_a_comma_among_others(
+    crafted: tuple[str, dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is found, and no look-up reads without an index."""
+    url, ids = crafted
+    asked: list[dict[str, object]] = []
+    read = Work.read
+
+    def seen(self: Work, columns: str | None = None, **options: object) -> DataFrame:
+        asked.append(options)
+        return read(self, columns, **options)
+
+    monkeypatch.setattr(Work, "read", seen)
+    told = trace(capsys, "--archive", url, "--key", "pair")
+    wanted = ("comma", "comma again", "plain", "plain again", "plain traced")
+    assert [s["msg_id"] for s in told["life"]] == [ids[name] for name in wanted]
+    assert len(asked) > 2
+    assert all("keys" in options or options.get("pushFilters") == "true" for options in asked)
+    assert told["complete"]
+
+
+def test_a_life_that_has_more_hops_than_are_followed(
+    crafted: tuple[str, dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MAX_HOPS", 1)
+    told = trace(capsys, "--archive", crafted[0], "--key", "pair")
+    assert (told["steps"], told["complete"]) == (
+        5,
+        False,
+    )  # nobody asked for the key of the trace that was found last
 
 
 def test_nothing_found(crafted: tuple[str, dict[str, str]], capsys: pytest.CaptureFixture[str]) -> None:

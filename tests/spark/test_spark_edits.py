@@ -36,7 +36,7 @@ from tests.kit.sparkedits import (
 from tests.kit.sparkscene import scan
 from tiered.codec.edits import EditKind, Rows, batch
 from tiered.errors import NotFound, Refused
-from tiered_spark import snapshot
+from tiered_spark import keyed, snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +45,7 @@ pytestmark = pytest.mark.spark
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     with new_scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
+        keyed._objects.cache_clear()
         yield made
 
 
@@ -276,6 +277,48 @@ def test_another_archive_in_the_same_place_is_not_gone_on_with(
             query.reader.prepareForTriggerAvailableNow()
         with pytest.raises(Refused, match="new checkpoint location"):
             query.next()
+
+
+def test_a_batch_that_is_done_again_needs_what_was_planned(scene: Scene) -> None:
+    """After a crash Spark asks for the batch that it had planned, and for no offset: what is not there must not be no rows."""
+    send(scene, 40)
+    query = Following()
+    first, end = query.at, query.latest()
+    assert first is not None
+    rows = query.plan(end)()
+    query.restart()
+    assert query.plan(end)() == rows  # the same archive: the same rows
+    (place,) = end
+    for start, stop in (
+        (first, {place: end[place] + 1}),  # the archive is behind
+        ({place: end[place] + 1}, {place: end[place] + 1}),
+        (first, {place.replace("memory://x", "memory://x/"): end[place]}),  # another spelling of its URL
+        (first, {**end, "memory://x C/other 00": 0}),  # another choice of archives
+        ({**end, "memory://x C/other 00": 0}, end),
+    ):
+        query.restart()
+        query.at = start
+        with pytest.raises(Refused, match="new checkpoint location"):
+            query.plan(stop)
+    query.at = {"memory://x C/other 00": -1}  # nothing was read of it
+    assert query.plan({**end, "memory://x C/other 00": -1})() == rows
+    query.at = {}  # archives that were added later
+    assert query.plan(end)() == rows
+    assert query.plan({})() == []
+
+
+def test_a_batch_is_held_against_the_archive_as_it_is_now(scene: Scene) -> None:
+    """Not as it was when the query began: it has grown since, and perhaps another reader has planned the batch."""
+    send(scene, 40)
+    query = Following()
+    query.at = query.latest()
+    new = send(scene, 7)
+    other = Following()
+    other.at = query.at
+    end = other.latest()
+    assert places(query.plan(end)()) == sorted(
+        (m.topic, m.queue_id, m.queue_offset, m.physical_offset) for m in new
+    )
 
 
 def test_limits_do_not_reach_beyond_an_edit(edits: Edits) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import zlib
 from collections.abc import Iterator
@@ -12,13 +13,15 @@ from typing import Any
 import pytest
 import zstandard
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan, StringStartsWith
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from tests.kit import golden
 from tests.kit.fetchscene import Scene, scene
-from tests.kit.sparkscene import archive, by_place, expected, scan
+from tests.kit.sparkscene import archive, batches_of, by_place, expected, scan
+from tests.kit.variedlog import PACKERS
 from tiered.errors import Corrupt, Invalid, NotFound
-from tiered_spark import snapshot
+from tiered_spark import inflate, keyed, snapshot
+from tiered_spark import scan as scan_module
 from tiered_spark.columns import COLUMNS, Cost
 
 pytestmark = pytest.mark.spark
@@ -40,6 +43,7 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """An archive in memory whose requests are seen."""
     with scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
+        keyed._objects.cache_clear()
         yield made
 
 
@@ -110,6 +114,89 @@ def test_a_body_that_cannot_be_decompressed_is_named(crafted: Scene, flag: int) 
     assert [row["body"] for row in scan({**MEMORY, "columns": "body"})] == [b"fine", b"not compressed"]
 
 
+def test_bodies_that_end_early_are_damage(crafted: Scene) -> None:
+    text = b"the quick brown fox " * 50
+    for flag, pack in PACKERS:
+        body = pack(text)
+        for length in (1, len(body) // 2, len(body) - 1):
+            crafted.broker.send(topic=f"T{flag}-{length}", body=body[:length], sys_flag=flag)
+    crafted.daemon.settle()
+    for topic in {m.topic for m, _ in crafted.broker.sent}:
+        with pytest.raises(Corrupt, match="a body cannot be decompressed"):
+            scan({"archive": "memory://x", "columns": "body", "topics": topic})
+
+
+def test_what_follows_a_compressed_body_is_read_as_clients_read_it(crafted: Scene) -> None:
+    """Behind zlib's stream anything, ignored; of zstd and LZ4 further frames, and nothing else."""
+    text = b"the quick brown fox " * 50
+    frames = {flag: pack(text) for flag, pack in PACKERS}
+    skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+    for flag, tail, wanted in (
+        (0x001, b"junk junk junk", text),
+        (0x301, frames[0x301], text),
+        (0x101, frames[0x101], text * 2),
+        (0x101, skippable + frames[0x101], text * 2),
+        (0x201, frames[0x201], text * 2),
+        (0x201, skippable + frames[0x201], text * 2),
+        (0x101, b"junk junk junk", None),
+        (0x201, b"junk junk junk", None),
+        (0x101, frames[0x101][:-9], None),
+        (0x201, frames[0x201][:-9], None),
+    ):
+        crafted.broker.send(topic="Tails", body=frames[flag] + tail, sys_flag=flag)
+        crafted.daemon.settle()
+        last = len([m for m, _ in crafted.broker.sent]) - 1
+        one = {"archive": "memory://x", "columns": "body", "startingOffset": str(last)}
+        if wanted is None:
+            with pytest.raises(Corrupt, match="a body cannot be decompressed"):
+                scan(one)
+        else:
+            assert scan(one) == [{"body": wanted}]
+
+
+def test_an_empty_body_is_empty_whatever_its_flags_say(crafted: Scene) -> None:
+    for flag, _ in PACKERS:
+        crafted.broker.send(body=b"", sys_flag=flag)
+    crafted.daemon.settle()
+    assert bodies(crafted) == [b""] * len(PACKERS)
+
+
+@pytest.mark.parametrize("flag", [0x001, 0x101, 0x201])
+def test_a_body_too_large_to_be_one_is_damage(
+    crafted: Scene, flag: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflate, "MAX_BODY_BYTES", 1 << 20)
+    for size in (1 << 20, (1 << 20) + 1):
+        crafted.broker.send(body=dict(PACKERS)[flag](bytes(size)), sys_flag=flag)
+    crafted.daemon.settle()
+    assert scan({"archive": "memory://x", "columns": "body", "endingOffset": "1"}) == [
+        {"body": bytes(1 << 20)}
+    ]
+    with pytest.raises(Corrupt, match="more than 1048576 bytes"):
+        scan({"archive": "memory://x", "columns": "body", "startingOffset": "1"})
+
+
+def test_batches_of_bodies_that_inflate_are_bounded(crafted: Scene) -> None:
+    """120 bodies of 1 MiB are 120 kB in the archive: one group. What is plain between them stays where it is."""
+    wanted = []
+    for number in range(150):
+        packed = number % 5 != 0
+        text = b"%08d" % number * (1 << 17 if packed else 2)
+        crafted.broker.send(body=zlib.compress(text, 9) if packed else text, sys_flag=int(packed))
+        wanted.append((number, hashlib.sha256(text).hexdigest()))
+    crafted.daemon.settle()
+    found, sizes = [], []
+    for batch in batches_of({"archive": "memory://x", "columns": "body,queue_offset,msg_id"}):
+        sizes.append(batch.nbytes)
+        for row in batch.to_pylist():
+            found.append((row["queue_offset"], hashlib.sha256(row["body"]).hexdigest()))
+    assert found == wanted
+    assert len(sizes) == 4
+    assert max(sizes) < 33 << 20
+    stored = list(batches_of({**MEMORY, "columns": "body"}))
+    assert [len(batch) for batch in stored] == [150]
+
+
 def test_properties_as_a_broker_would_see_them(crafted: Scene) -> None:
     crafted.broker.send(properties={"a": "1", "KEYS": "k1 k2", "UNIQ_KEY": "U", "TAGS": "é"})
     crafted.broker.send(properties={})
@@ -142,6 +229,26 @@ def test_chosen_types(crafted: Scene) -> None:
     wrong = StructType([StructField("queue_offset", StringType())])
     with pytest.raises(Invalid, match="queue_offset cannot be read as string"):
         scan(MEMORY, schema=wrong)
+
+
+@pytest.mark.parametrize("columns", ["born_timestamp", "born_timestamp,body"])
+def test_times_that_no_timestamp_can_be_are_null(crafted: Scene, columns: str) -> None:
+    """A client may send any number. The years 1 to 9999 are timestamps."""
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    good, bad = (
+        [0, -1, first, last],
+        [first - 1, last + 1, 2**63 - 1, -(2**63), 9_223_372_036_854_776, -9_223_372_036_854_776],
+    )
+    for number in good + bad:
+        crafted.broker.send(born_timestamp=number)
+    crafted.daemon.settle()
+    batches = list(batches_of({**MEMORY, "columns": columns}))
+    found = [ms for batch in batches for ms in batch["born_timestamp"].cast("int64").to_pylist()]
+    assert found == [ms * 1000 for ms in good] + [None] * len(bad)
+    names = [StructField("born_timestamp", LongType())] + [StructField("body", BinaryType())] * (
+        "body" in columns
+    )
+    assert [row["born_timestamp"] for row in scan(MEMORY, schema=StructType(names))] == good + bad
 
 
 class TestPruning:
@@ -264,6 +371,34 @@ def test_damage_fails_or_is_left_out(crafted: Scene) -> None:
     first = int(bad["first_queue_offset"])
     missing = set(range(200)) - {row["queue_offset"] for row in rows}
     assert missing == set(range(first, first + int(bad["rows"])))
+
+
+def test_what_is_skipped_is_skipped_whole_and_nothing_comes_twice(
+    crafted: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of ten rows, several of one block; the body of one row in the middle is damaged."""
+    monkeypatch.setattr(scan_module, "BATCH_ROWS", 10)
+    for number in range(400):
+        good = number != 255
+        body = random.Random(number).randbytes(100)
+        crafted.broker.send(body=zlib.compress(body) if good else body, sys_flag=1)
+    crafted.daemon.settle()
+    options = {"archive": "memory://x", "columns": "queue_offset,body", "onDamage": "skip"}
+    (item,) = crafted.state.objects()
+    (bad,) = [
+        block for block in crafted.objects().block_table(item)
+        if block["first_queue_offset"] <= 255 < block["first_queue_offset"] + block["rows"]
+    ]  # fmt: skip
+    first = int(bad["first_queue_offset"])
+    assert 255 - first >= 10  # a batch of this very block is made before the damage is met
+    left = [n for n in range(400) if not first <= n < first + int(bad["rows"])]
+    for held in (scan_module.HELD_BYTES, 100):  # as many as may be kept; hardly any
+        monkeypatch.setattr(scan_module, "HELD_BYTES", held)
+        rows = scan(options)
+        assert [row["queue_offset"] for row in rows] == left
+        assert rows[5]["body"] == random.Random(5).randbytes(100)
+    with pytest.raises(Corrupt, match="a body cannot be decompressed"):
+        scan({**options, "onDamage": "fail"})
 
 
 def test_a_scan_of_the_past(crafted: Scene) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -117,6 +118,25 @@ def test_a_stream_from_the_latest_gets_only_what_is_new(scene: Scene) -> None:
     scene.archive()
     scene.run(startingPosition="latest")
     assert len(set(scene.rows())) == len(scene.rows()) == 1000
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_batch_done_again_after_a_crash_needs_its_archive(scene: Scene, batches: int) -> None:
+    """Spark had planned the last batch and not done it. By another name the archive has none of its rows."""
+    for _ in range(batches):
+        scene.grow(1000)
+        url = scene.archive()
+        scene.run()
+    for done in (scene.directory / "checkpoint-a" / "commits", scene.directory / "out-a" / "_spark_metadata"):
+        last = max(int(path.name) for path in done.iterdir() if path.name.isdigit())
+        (done / f"{last}").unlink()
+        (done / f".{last}.crc").unlink()
+    with pytest.raises(StreamingQueryException, match=r"Refused: the archive ends before.*no such archive"):
+        scene.stream(archive=f"{url}/").awaitTermination(120)
+    if batches > 1:
+        assert len(scene.rows()) == scene.sent - 1000
+    scene.run()
+    assert scene.exact()
 
 
 def test_beside_a_daemon_that_is_killed_and_started_again(scene: Scene) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from unittest.mock import patch
 
 from tiered.fetch.disk import DiskTier
 
@@ -81,3 +83,26 @@ def test_a_directory_that_cannot_be_made_is_a_tier_that_has_nothing(tmp_path: Pa
     assert tier.get(name(1)) is None
     assert tier.errors >= 2
     assert tier.used_bytes == 0
+
+
+def test_a_reader_between_entry_and_file_leaves_nothing_uncounted(tmp_path: Path) -> None:
+    """Somebody looks for the block just when its file gets its name."""
+    tier = DiskTier(tmp_path, 64 * KIB)
+    looked = []
+
+    def look(self: Path, target: Path) -> Path:
+        reader = threading.Thread(target=lambda: looked.append(tier.get(name(1))))
+        reader.start()
+        reader.join(0.2)
+        os.rename(self, target)
+        waiting.append(reader)
+        return target
+
+    waiting: list[threading.Thread] = []
+    with patch.object(Path, "replace", look):
+        tier.put(name(1), b"one")
+    for reader in waiting:
+        reader.join()
+    files = [path for path in tmp_path.rglob("*-*") if path.is_file()]
+    assert tier.used_bytes == 4096 * len(files)
+    assert looked in ([b"one"], [None])

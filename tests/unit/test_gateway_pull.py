@@ -456,6 +456,7 @@ class TestLevels:
         desk.close()
         assert desk.archive.asked[-1] == ("follow",)
         desk.archive.error = Unavailable("away")
+        hot = found("T", 0, range(120, 122), 100, 200)
         assert desk.ask(pull(offset=120), hot) is hot
 
     def test_not_in_mem_takes_what_lies_far_behind_the_end_of_the_log(self, desk: Desk) -> None:

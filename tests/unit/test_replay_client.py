@@ -8,6 +8,7 @@ import hmac
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -161,6 +162,20 @@ def test_good_addresses() -> None:
     assert split_address("[::1]:10911") == ("::1", 10911)
 
 
+def test_some_answers_are_waited_for_longer_than_usual() -> None:
+    def late(connection: socket.socket) -> None:
+        [asked] = requests(connection, 1)
+        time.sleep(0.6)
+        connection.sendall(answer(asked))
+
+    with peer(late) as address, client(address) as c:
+        assert c.ask_all([Request(10, {})]) == [None]
+        assert not c.connected
+        [given] = c.ask_all([Request(10, {})], timeout_seconds=5.0)
+        assert given is not None
+        assert c.connected
+
+
 def test_bodies_that_are_nearly_json() -> None:
     assert parse(b'{"a":{0:1,-1:2}}') == {"a": {"0": 1, "-1": 2}}
     assert parse(b'{"a":"x IN {1:2}"}') == {"a": "x IN {1:2}"}
@@ -178,6 +193,7 @@ def test_what_the_broker_says_of_itself() -> None:
     }
     with FakeBroker(**config) as fake, client(fake.address) as c:
         facts = Broker(c).facts()
+        assert facts.store_seconds == 8.0
         assert (facts.name, facts.version, facts.kv, facts.slave, facts.clean_seconds) == (
             "broker-a",
             513,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Unavailable
 from tiered.replay import ledger as ledger_module
 from tiered.replay.base import GroupQueue, Position, Reason, Totals, Wanted
-from tiered.replay.ledger import LEDGER_FILE, SWAP_FILE, Ledger, Settled, read_books
+from tiered.replay.ledger import LEDGER_FILE, SWAP_FILE, Ledger, Settled, read_books, replay, snapshot
+from tiered.replay.ledgerfile import MAGIC, encode
 
 Q0, Q1 = GroupQueue("G", "T", 0), GroupQueue("G", "T", 1)
 
@@ -199,3 +201,26 @@ def test_more_queues_than_one_record_holds(tmp_path: Path, monkeypatch: pytest.M
 
 def test_no_ledger_is_no_books(tmp_path: Path) -> None:
     assert read_books(tmp_path) is None
+
+
+def test_a_ledger_of_the_first_form_opens(tmp_path: Path) -> None:
+    """Before generations were kept: a debt and what is settled of it had a field less."""
+    debt = [1, "G", "T", 0, 10, 90, "skipped", 5, 10, 0, 0, 0, 0, []]
+    records: list[tuple[int, list[Any]]] = [
+        (3, [1, ["r"], [["G", "U", 1, 7, 0, 0, 0]]]),
+        (1, [[["G", "T", 0, 10, 90, 90], ["G", "T", 1, 3, 3, 0]], [debt], None]),
+        (2, [1, 40, 29, 0, 0, [[20, 21]]]),
+    ]
+    data = MAGIC + b"".join(encode(n, kind, fields) for n, (kind, fields) in enumerate(records, 1))
+    (tmp_path / LEDGER_FILE).write_bytes(data)
+    ledger = opened(tmp_path)
+    [kept] = ledger.debts()
+    assert (kept.drained, kept.sent, kept.hole_ranges, kept.generation) == (40, 29, ((20, 21),), None)
+    assert ledger.position(Q1) == Position(3, 3, 0)
+    assert ledger.was_asked("r")
+    ledger.settle(Settled(1, 50, sent=10, generation=3))
+    ledger.forget([Q1])
+    assert ledger.debts()[0].generation == 3
+    assert ledger.position(Q1) is None
+    assert opened(tmp_path).books() == ledger.books()
+    assert replay(snapshot(ledger.books()), "x") == ledger.books()

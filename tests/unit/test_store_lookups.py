@@ -150,3 +150,17 @@ def test_times_that_go_back_inside_a_queue(tmp_path: Path) -> None:
         ):
             assert scene.store.offset_by_time("T", 0, time_ms) == lower
             assert scene.store.offset_by_time("T", 0, time_ms, BoundaryType.UPPER) == upper
+
+
+def test_no_more_bytes_than_asked_for_but_one_message(scene: Cold) -> None:
+    rows = sent(scene)
+    sizes = [len(raw) for _, raw in rows]
+    for last in (1, 5, 44):
+        for less in (0, 1):
+            most = max(1, last - less)
+            found = scene.store.query_message(
+                "Orders", "all", 1000, *ALWAYS, max_bytes=sum(sizes[-last:]) - less
+            )
+            assert [bytes(r) for r in found] == [raw for _, raw in rows[-most:]]
+    found = [m.record for m in scene.store.query("Orders", "all", 7, oldest=True, max_bytes=sum(sizes[:5]))]
+    assert found == [raw for _, raw in rows[:5]]

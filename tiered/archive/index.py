@@ -48,9 +48,11 @@ def query_key(
     begin_ms: int | None = None,
     end_ms: int | None = None,
     oldest: bool = False,
+    max_bytes: int | None = None,
 ) -> list[Located]:
     """The newest (``oldest``: the oldest) ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as
-    their UNIQ_KEY), stored in [``begin_ms``, ``end_ms``], in the order in which the broker stored them.
+    their UNIQ_KEY), stored in [``begin_ms``, ``end_ms``], in the order in which the broker stored them; fewer of them if they
+    are more than ``max_bytes`` together, but at least one.
 
     The objects' filters and hash indexes narrow; each candidate's own properties are compared, so collisions never leak. Runs
     are taken from the wanted end of time and no further than needed.
@@ -62,21 +64,52 @@ def query_key(
     runs = sorted(
         search.runs(), key=lambda r: (sign * r.lineage, r.physical_start if oldest else -r.physical_end)
     )
-    found: list[tuple[tuple[int, int], int, Located]] = []  # a heap: the one to give up first is on top
-    for number, run in enumerate(runs):
-        if max_count is not None and len(found) == max_count:
-            edge = run.physical_start if oldest else run.physical_end
-            if (-sign * run.lineage, -sign * edge) <= found[0][0]:
-                break
-        for count, item in enumerate(search.matches(run, reverse=not oldest)):
-            entry = ((-sign * item.place[0], -sign * item.place[1]), number, item)
-            if max_count is None or len(found) < max_count:
-                heapq.heappush(found, entry)
-            else:
-                heapq.heappushpop(found, entry)
-            if max_count is not None and count + 1 >= max_count:
-                break
-    return sorted((item for _, _, item in found), key=lambda item: item.place)
+    found = _Wanted(max_count, max_bytes)
+    for run in runs:
+        edge = run.physical_start if oldest else run.physical_end
+        if found.is_beyond((-sign * run.lineage, -sign * edge)):
+            break
+        for item in search.matches(run, reverse=not oldest):
+            if not found.take((-sign * item.place[0], -sign * item.place[1]), item):
+                break  # what follows in the run is wanted still less
+    return found.in_order()
+
+
+class _Wanted:
+    """The most wanted messages so far. Ranks: the higher, the more wanted."""
+
+    def __init__(self, max_count: int | None, max_bytes: int | None) -> None:
+        self._max_count, self._max_bytes = max_count, max_bytes
+        self._heap: list[tuple[tuple[int, int], int, Located]] = []  # the one to give up first is on top
+        self._given_up: tuple[int, int] | None = None  # the highest rank of those
+        self._bytes = self._taken = 0
+
+    def is_beyond(self, rank: tuple[int, int]) -> bool:
+        """Whether nothing of this rank or a lower one is wanted any more."""
+        if self._max_count is not None and len(self._heap) == self._max_count:
+            return rank <= self._heap[0][0]
+        return self._given_up is not None and rank <= self._given_up
+
+    def take(self, rank: tuple[int, int], item: Located) -> bool:
+        """Keep a message, if it is wanted; whether it is kept."""
+        if self.is_beyond(rank):
+            return False
+        self._taken += 1
+        heapq.heappush(self._heap, (rank, self._taken, item))
+        self._bytes += len(item.record)
+        while len(self._heap) > 1 and self._is_too_much():
+            self._given_up, _, gone = heapq.heappop(self._heap)
+            self._bytes -= len(gone.record)
+        return self._given_up is None or rank > self._given_up
+
+    def in_order(self) -> list[Located]:
+        """As the broker stored them."""
+        return sorted((item for _, _, item in self._heap), key=lambda item: item.place)
+
+    def _is_too_much(self) -> bool:
+        return (self._max_count is not None and len(self._heap) > self._max_count) or (
+            self._max_bytes is not None and self._bytes > self._max_bytes
+        )
 
 
 class _Search:

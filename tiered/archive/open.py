@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tiered.archive.identity import ArchiveIdentity, read_identity
 from tiered.archive.keys import ArchiveKeys, split_key
@@ -13,6 +14,9 @@ from tiered.archive.state import ArchiveState
 from tiered.errors import NotFound
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Provider
+
+SHOWN = 100
+"""Most archives that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +61,38 @@ def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     try:
         return read_identity(provider, keys)
     except NotFound as e:
-        found = list_archives(provider)
+        found = list_archives(provider, SHOWN + 1)
         raise NotFound(
             "no archive of this broker here",
             hint="set source.cluster and source.broker to one that is there, or start `tiered run`",
             archive=provider.url,
             expected=f"{keys.cluster}/{keys.broker}",
-            found=", ".join(f"{c}/{b}" for c, b in found) or "nothing",
+            found=shown(found),
         ) from e
 
 
-def list_archives(provider: Provider, limit: int = 100) -> list[tuple[str, str]]:
-    """(cluster, broker) of the archives under a root: jumps from one to the next, so that big archives cost one request."""
-    found: list[tuple[str, str]] = []
+def list_archives(provider: Provider, limit: int | None = None) -> list[tuple[str, str]]:
+    """(cluster, broker) of the archives under a root, the first ``limit`` of them."""
+    return list(islice(_archives(provider), limit))
+
+
+def shown(archives: Sequence[tuple[str, str]]) -> str:
+    """Archives as an error names them: some of them, if there are many."""
+    names = [f"{cluster}/{broker}" for cluster, broker in archives[:SHOWN]]
+    return ", ".join([*names, "…"] if len(archives) > SHOWN else names) or "nothing"
+
+
+def _archives(provider: Provider) -> Iterator[tuple[str, str]]:
+    """Jumps from one to the next, so that big archives cost one request."""
     after: str | None = None
-    while len(found) < limit:
+    while True:
         item = next(iter(provider.list("", start_after=after, limit=1)), None)
         if item is None:
-            return found
+            return
         parts = split_key(item.key)
         if parts is None:
             after = item.key
             continue
         cluster, broker, _ = parts
-        found.append((cluster, broker))
+        yield cluster, broker
         after = ArchiveKeys(cluster, broker).root + "\U0010ffff"
-    return found

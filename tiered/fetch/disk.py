@@ -76,9 +76,9 @@ class DiskTier:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(stored)
-            with self._lock:
+            with self._lock:  # both: a name without its file would be dropped, a file without its name never
+                partial.replace(path)
                 self._files[name] = len(stored)
-            partial.replace(path)
         except OSError:
             self.errors += 1
             self._delete(partial.relative_to(self._directory).as_posix())

@@ -53,6 +53,7 @@ _TELLING = frozenset(
 )
 """Requests that say something of who sends them, which holds when the broker has taken it."""
 
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 _MAX_OTHERS = 256
 _PULL_SHARE = 0.9
 """Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
@@ -116,7 +117,7 @@ class Answers:
             clock,
             self._topics.is_excluded,
         )
-        self._offsets = Offsets(archive, asking, self._minimums, metrics)
+        self._offsets = Offsets(archive, asking, self._minimums, coverage, metrics)
         self._lookups = Lookups(archive, asking, settings.gateway, metrics)
         self._stats = Stats(archive, asking, self._minimums, metrics)
         self._resets = Resets(self._offsets, asking, metrics, clock)
@@ -157,8 +158,11 @@ class Answers:
         code = request.code
         try:
             if code in PULLS:
-                if answer.code in LOOKED and self._is_ours(request.ext, connection) is not False:
+                ours = self._is_ours(request.ext, connection)
+                if answer.code in LOOKED and ours is not False:
                     self._positions.pull(request.ext, connection)
+                if ours:
+                    self._triggers.learn(request.ext, answer)
             elif (
                 code in _TELLING
                 and answer.code == ResponseCode.SUCCESS
@@ -193,8 +197,6 @@ class Answers:
             return not _is_skip(answer)
 
     def _pull_passes(self, request: Mapping[str, str], answer: Command) -> bool:
-        if request.get("bname") == self._broker:
-            self._triggers.learn(request, answer)
         if self._triggers.why(request, answer) is not None:
             return False
         return not self._resets.meant(request, answer)
@@ -257,7 +259,7 @@ class Answers:
                 "it is not known which broker this connection leads to", address=connection.broker_address
             )
         try:
-            return await self._resets.told(notice)
+            return await self._resets.told(notice, connection)
         except Invalid as error:
             self._bad(notice.code, error)
             return None
@@ -275,7 +277,7 @@ class Answers:
             case RequestCode.GET_MIN_OFFSET:
                 return await self._offsets.minimum(request, answer)
             case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
-                return await self._offsets.search(request, answer)
+                return await self._offsets.search(request, answer, connection)
             case RequestCode.GET_EARLIEST_MSG_STORETIME:
                 return await self._offsets.earliest(request, answer)
             case RequestCode.VIEW_MESSAGE_BY_ID:
@@ -285,7 +287,7 @@ class Answers:
             case RequestCode.QUERY_CONSUMER_OFFSET:
                 return self._resets.position(request, answer)
             case RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
-                return await self._resets.ordered(request, answer)
+                return await self._resets.ordered(request, answer, connection)
             case code if code in _STATS:
                 return await self._stats.fill(request, answer)
         return None
@@ -293,9 +295,11 @@ class Answers:
     # ---- inside
 
     def _is_served(self, topic: str) -> bool:
-        """Neither one of RocketMQ's own topics nor at level ``DISABLE``."""
-        disabled = self._archive.storage_level(topic) is StorageLevel.DISABLE
-        return not disabled and not self._topics.is_system(topic)
+        """Neither one of RocketMQ's own topics, nor at level ``DISABLE``, nor a light queue: its records are another topic's,
+        and name their offsets there."""
+        if topic.startswith(LIGHT_QUEUE_PREFIX) or self._topics.is_system(topic):
+            return False
+        return self._archive.storage_level(topic) is not StorageLevel.DISABLE
 
     def _is_ours(self, ext: Mapping[str, str], connection: ConnectionInfo) -> bool | None:
         """Whether the connection leads to the archived broker; ``None``: nobody has said."""

@@ -29,6 +29,8 @@ LOOK_SECONDS = 1.0
 DRAIN_SECONDS = 5.0
 ROUTE_BYTES = 64 * MIB
 MAX_FRONTS = 4096
+UNSEEN_MS = 2 * 3_600_000
+"""A broker's port may be another's when no name server has named it for so long; ``PortBook`` notes it once an hour."""
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, not bound)
 
 
@@ -42,8 +44,10 @@ class BrokerFronts:
         book: PortBook,
         answers: Answering,
         tls: ssl.SSLContext | None,
+        clock: Clock,
     ) -> None:
         self.fronts: dict[str, Front] = {}
+        self._clock = clock
         self._lobby = lobby
         self._settings = settings
         self._book = book
@@ -76,6 +80,8 @@ class BrokerFronts:
         upstream = Upstream([split_address(address, key="a broker's address")], self._tls)
         front = Front(self._lobby, BROKER, address, upstream, self._answers, lambda: self._names.get(address))
         ports = port_range(self._settings.broker_listen_ports)
+        if len(self.fronts) >= (MAX_FRONTS if ports is None else min(MAX_FRONTS, len(ports))):
+            self._close_oldest()
         if len(self.fronts) >= MAX_FRONTS:
             raise exhausted(address, ports)
         taken = {other.port for other in self.fronts.values()}
@@ -93,6 +99,22 @@ class BrokerFronts:
             log.info("listening for a broker", extra={"broker": address, "port": front.port})
             return front
         raise exhausted(address, ports)
+
+    def _close_oldest(self) -> None:
+        """Make room: of the brokers that nobody is connected to, the one that no name server has named for longest."""
+        before = self._clock.now_ms() - UNSEEN_MS
+        places = self._book.places
+        seen = {
+            address: places[address].seen_ms if address in places else 0
+            for address, front in self.fronts.items()
+            if not front.sessions
+        }
+        oldest = min(seen, key=seen.__getitem__, default=None)
+        if oldest is None or seen[oldest] > before:
+            return
+        self.fronts.pop(oldest).deafen()
+        self._names.pop(oldest, None)
+        log.info("no longer listening for a broker that is not there any more", extra={"broker": oldest})
 
 
 class GatewayApp:
@@ -128,7 +150,7 @@ class GatewayApp:
         namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
         self._budget = budget
         self._book = PortBook(port_range(settings.broker_listen_ports), state, clock)
-        self.brokers = BrokerFronts(Lobby(shared, slots, tls), settings, self._book, answers, towards)
+        self.brokers = BrokerFronts(Lobby(shared, slots, tls), settings, self._book, answers, towards, clock)
         self._stands_for = Brokers(self.brokers.ensure, own if settings.brokers == "own" else None)
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.

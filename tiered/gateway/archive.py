@@ -26,7 +26,8 @@ CALL_SECONDS = 2.5
 
 AGAIN_SECONDS = 0.25
 
-MAX_WAITING = 4096
+MAX_WAITING = 65_536
+"""Queues that wait for proof at once: one that is forgotten before its proof is there waits for ever."""
 
 FLOOR_SECONDS = 4.0
 """Age of a minimum when the log's begin is asked for: an answer to that is kept for less, so that it is never older."""
@@ -49,6 +50,8 @@ class AsksFloor(Protocol):
     async def has(self, connection: ConnectionInfo, physical_offset: int) -> bool: ...
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int: ...
+
+    async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None: ...
 
 
 class Archive(Protocol):
@@ -88,12 +91,22 @@ class Archive(Protocol):
     ) -> QueueOffset | None: ...
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool = False,
+        max_bytes: int | None = None,
     ) -> list[memoryview]: ...
 
     def view_message(self, physical_offset: int) -> memoryview | None: ...
 
     def follow(self) -> bool: ...
+
+    def follow_if_older(self) -> Future[bool]: ...
 
     def storage_level(self, topic: str) -> StorageLevel: ...
 
@@ -261,6 +274,19 @@ class Coverage:
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
         """Where the broker's queue ends now; ``None``: nobody can be asked. ``Unavailable`` if the broker does not say."""
         return None if self._floor is None else await self._floor.end(connection, queue)
+
+    async def begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
+        """Where the broker's queue begins now; ``None``: nobody can be asked, or it does not tell the gateway. ``Unavailable``
+        without an answer."""
+        return None if self._floor is None else await self._floor.queue_begin(connection, queue)
+
+    async def has(self, connection: ConnectionInfo, physical_offset: int) -> bool:
+        """Whether the broker, asked after this call, has the record there, and so all behind it. ``Unavailable``."""
+        return self._floor is not None and await self._floor.has(connection, physical_offset)
+
+    async def log_begin(self, connection: ConnectionInfo) -> int | None:
+        """Where the broker's commitlog began a moment ago; ``None``: it does not say."""
+        return await self._begin(connection, fresh=False)
 
     async def _begin(self, connection: ConnectionInfo, *, fresh: bool) -> int | None:
         """Where the broker's commitlog begins; ``None``: it does not say."""

@@ -88,6 +88,12 @@ class Floors:
             raise Unavailable("the broker does not say where a queue ends", queue=queue, code=answer.code)
         return number(answer.ext, "offset")
 
+    async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
+        """Where the broker's queue begins, asked after this call; ``None``: it does not tell. ``Unavailable``."""
+        fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+        answer = await self._asked(connection.broker_address, Command(RequestCode.GET_MIN_OFFSET, ext=fields))
+        return number(answer.ext, "offset") if answer.code == 0 else None
+
     async def _ask_soon(self, address: str) -> int | None:
         """Ask when the last question is old enough, for all who have come until then."""
         asked = self._known.get(address)

@@ -1,8 +1,9 @@
-"""Whether an answer to a pull leaves records out, seen from its own bytes."""
+"""Whether an answer to a pull leaves records out, and whether it is of the archived queue, seen from stored bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from struct import Struct
 
 from tiered.codec.message import decode_message
@@ -20,26 +21,46 @@ def lacks(body: Bytes, offset: int, following: int) -> bool:
     ``body`` holds whole stored records, in order. What is no record is the broker's own business: nothing is said of it.
     """
     expected, end = offset, 0
-    for at, begin, end, flags in _records(body):
+    for at, _, begin, end, flags in _records(body):
         if at > expected:
             return True
         expected = at + (_inner(body[begin:end]) if flags & _INNER_BATCH else 1)
     return end == len(body) and expected < following
 
 
-def queue_offsets(body: Bytes) -> set[int]:
-    """Queue offsets of the records in ``body``, up to what is no record."""
-    return {at for at, *_ in _records(body)}
+def places(*bodies: Bytes) -> dict[int, int]:
+    """Physical offset by queue offset of the records in ``bodies``, up to what is no record."""
+    return {at: place for body in bodies for at, place, *_ in _records(body)}
 
 
-def _records(body: Bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Of each record the queue offset, begin and end in ``body``, and the sysFlag; up to what is no record."""
+def before(body: Bytes, offset: int) -> Bytes:
+    """The records in ``body`` ahead of the first one at or beyond a queue offset."""
+    ends = 0
+    for at, _, _, end, _ in _records(body):
+        if at >= offset:
+            break
+        ends = end
+    return body[:ends]
+
+
+def agree(archived: Mapping[int, int], here: Mapping[int, int]) -> bool:
+    """Whether records of both can be of one queue, given their ``places``: in a log later offsets lie behind earlier ones, and
+    one offset at one place. When a queue is deleted and made again, its offsets begin anew and the log goes on."""
+    sides = archived.items(), here.items()
+    return all(
+        (one[0] < other[0] and one[1] < other[1]) or any(one in side and other in side for side in sides)
+        for one, other in pairwise(sorted({*sides[0], *sides[1]}))
+    )
+
+
+def _records(body: Bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each record both offsets (queue, physical), begin and end in ``body``, and the sysFlag; up to what is no record."""
     position, size = 0, len(body)
     while position + _HEAD.size <= size:
-        length, at, _, flags = _HEAD.unpack_from(body, position)
+        length, at, place, flags = _HEAD.unpack_from(body, position)
         if not _HEAD.size <= length <= size - position:
             return
-        yield at, position, position + length, flags
+        yield at, place, position, position + length, flags
         position += length
 
 

@@ -33,10 +33,13 @@ from tiered.gateway.httpjson import (
 )
 from tiered.gateway.httproutes import Route, Values, refused
 from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+from tiered.settings import MIB
 
 HTML = "text/html; charset=utf-8"
 READER = ReaderId("tiered-http")
 PAGE_MESSAGES = 256
+QUERY_BYTES = 64 * MIB
+"""Most bytes of records that one look-up by key holds."""
 SEARCH_SECONDS = 10.0
 """A filter that takes little is searched for this long; then the answer ends and says where to go on."""
 
@@ -69,6 +72,7 @@ class Store(Protocol):
         end_ms: int | None = None,
         *,
         unique: bool = False,
+        max_bytes: int | None = None,
     ) -> list[Located]: ...
 
     def topics(self, *, system: bool = False) -> Iterator[str]: ...
@@ -131,7 +135,9 @@ class Pages:
         if begin is not None and end is not None and end < begin:
             raise refused("end", end, f"at least begin, {begin}", "exchange begin and end")
         count = cast("int", values["count"])
-        found = self._store.query(topic, key, count, begin, end, unique=bool(values["unique"]))
+        found = self._store.query(
+            topic, key, count, begin, end, unique=bool(values["unique"]), max_bytes=QUERY_BYTES
+        )
         if not found and next(self._store.queues(topic), None) is None:
             raise _unknown_topic(topic)
         rows = (message_fields(m.queue_offset, m.message) for m in found)

@@ -56,12 +56,12 @@ class LateArchive:
             self._opened.replace_storage_levels(settings.storage_level, settings.topic_storage_levels)
 
     def step(self) -> Next:
-        """Open it, or look whether it is still readable."""
+        """Open it, or look what is new in it."""
         try:
             if self._opened is None:
                 self._open()
-            elif self.problem is not None:
-                self._opened.follow()
+            else:
+                self._opened.follow()  # hot answers are judged by what is known, however little is read from the archive
             if self._opened is not None:
                 _ = self._opened.view
             if self.problem is not None:

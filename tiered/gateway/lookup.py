@@ -77,7 +77,13 @@ class Lookups:
         try:
             archived = await self._asking.call(
                 lambda: self._archive.query_message(
-                    query.topic, query.key, most, query.begin_ms, query.end_ms, unique=query.unique
+                    query.topic,
+                    query.key,
+                    most,
+                    query.begin_ms,
+                    query.end_ms,
+                    unique=query.unique,
+                    max_bytes=self._max_bytes,
                 )
             )
         except TieredError:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tiered.codec.protocol import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.archive import Archive, Asking
+from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.observe import Minimums
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
-from tiered.model import BoundaryType
+from tiered.model import BoundaryType, MessageQueue
 from tiered.store.answer import queue_of
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the archive says of a time. ``offset``: the one that is meant; ``None``: the broker knows better.
+
+    ``open_end``: the archive's end, when what is meant may lie between it and the broker's begin.
+    """
+
+    offset: int | None
+    open_end: int | None = None
 
 
 class Offsets:
     """Corrects answers that the broker can only give for what it still has."""
 
-    def __init__(self, archive: Archive, asking: Asking, minimums: Minimums, metrics: Metrics) -> None:
+    def __init__(
+        self, archive: Archive, asking: Asking, minimums: Minimums, coverage: Coverage, metrics: Metrics
+    ) -> None:
         self._archive = archive
         self._asking = asking
         self._minimums = minimums
+        self._coverage = coverage
         self._metrics = metrics
 
     def passes(self, request: Command, answer: Command) -> bool:
@@ -58,20 +75,41 @@ class Offsets:
             "earliest_time", changed(answer, answer.code, answer.remark, {"timestamp": archived})
         )
 
-    async def search(self, request: Command, answer: Command) -> Command | None:
+    async def search(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
         search, local = SearchRequest.parse(request.ext), number(answer.ext, "offset")
-        found = await self._asking.call(lambda: self.find(search))
-        if found is None or found == local:
+        found = await self._asking.call(lambda: self.find(search, local))
+        await self.sure(connection, search.queue, found)
+        if found.offset is None or found.offset == local:
             return self._count("search_offset", None)
-        return self._count("search_offset", changed(answer, answer.code, answer.remark, {"offset": found}))
+        made = changed(answer, answer.code, answer.remark, {"offset": found.offset})
+        return self._count("search_offset", made)
 
-    def find(self, search: SearchRequest) -> int | None:
-        """The archived offset at a store time; ``None``: the broker knows better. Blocks.
+    async def sure(self, connection: ConnectionInfo, queue: QueueRequest, found: Search) -> None:
+        """``Unavailable`` if the broker's queue begins behind the archive's end, so that what is meant may lie between them.
+
+        A broker that does not tell the gateway where it begins (rights) is believed; so is what it told a consumer last.
+        """
+        if found.open_end is None:
+            return
+        begin = await self._coverage.begin(connection, MessageQueue(queue.topic, queue.queue_id))
+        if begin is None:
+            begin = self._minimums.get(queue.topic, queue.queue_id)
+        if begin is not None and begin > found.open_end:
+            raise Unavailable(
+                "the broker has deleted messages that the archive does not have yet; one of them may be meant",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                archive_end=found.open_end,
+                broker_begin=begin,
+            )
+
+    def find(self, search: SearchRequest, local: int) -> Search:
+        """The archived offset at a store time, for which the broker says ``local``. Blocks.
 
         ``LOWER`` is the first message stored at or after the time, ``UPPER`` the last one stored at or before it, as the
-        broker's own store has it; both follow from the first message stored later. ``Unavailable`` if what is meant may lie
-        between the archive's end and the broker's begin.
+        broker's own store has it; both follow from the first message stored later. When all archived ones are older, and the
+        broker names one inside the archive, it begins there or before: nothing lies between. A broker that has nothing says 0.
         """
         queue, upper = search.queue, search.boundary is BoundaryType.UPPER
         time_ms = search.time_ms + 1 if upper else search.time_ms
@@ -79,19 +117,10 @@ class Offsets:
         low = self._archive.min_offset(queue.topic, queue.queue_id)
         end = self._archive.max_offset(queue.topic, queue.queue_id)
         if after is None or low is None or end is None:
-            return None
+            return Search(None)
         if after < end:
-            return max(low, after - 1) if upper else int(after)
-        local = self._minimums.get(queue.topic, queue.queue_id)
-        if local is not None and local > end:
-            raise Unavailable(
-                "the broker has deleted messages that the archive does not have yet; one of them may be meant",
-                topic=queue.topic,
-                queue=queue.queue_id,
-                archive_end=end,
-                broker_begin=local,
-            )
-        return None
+            return Search(max(low, after - 1) if upper else int(after))
+        return Search(None, None if 0 < local <= end else int(end))
 
     def _count(self, what: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels(what, "passed" if made is None else "corrected").inc()

@@ -8,7 +8,7 @@ the end, topics of level ``DISABLE``, static topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cachetools import LRUCache
@@ -20,14 +20,16 @@ from tiered.codec.protocol import (
     PullStatus,
     ResponseCode,
     number,
+    text,
 )
-from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Command
+from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.base import RowFilter
 from tiered.gateway.archive import Archive, Asking, Coverage
 from tiered.gateway.base import ConnectionInfo
+from tiered.gateway.enough import Archived, in_reach, is_enough
 from tiered.gateway.filters import Filters
-from tiered.gateway.gaps import queue_offsets
+from tiered.gateway.gaps import before, places
 from tiered.gateway.observe import Clients
 from tiered.gateway.reply import changed, refused, reply
 from tiered.gateway.trigger import Triggers, Why
@@ -51,6 +53,8 @@ _MAX_TOLD = 16_384
 _NOT_HERE = frozenset({GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE})
 _AT_END = frozenset({GetMessageStatus.OFFSET_OVERFLOW_ONE, GetMessageStatus.OFFSET_OVERFLOW_BADLY})
 _NOTHING = _NOT_HERE | _AT_END
+_MOVES = frozenset({GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL})
+_LACKING = (Why.GAP, Why.DOUBT)
 
 
 class Pulls:
@@ -86,38 +90,81 @@ class Pulls:
 
     async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """The client's answer; ``None``: the broker's. Raises what must make the client wait."""
-        why = self._triggers.why(request.ext, answer)
-        if why is Why.TAIL:
-            queue = MessageQueue(request.ext["topic"], number(request.ext, "queueId"))
-            sure = await self._coverage.has_the_rest(connection, queue, number(request.ext, "queueOffset"))
-            why = None if sure else Why.DOUBT
-        if why is None or (why is Why.DOUBT and await self._coverage.intact(connection)):
+        why = await self._settled(request, answer, connection)
+        if why is None:
             return None
         try:
             pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
         except Invalid as error:
-            if why in (Why.DOUBT, Why.PREFER):
+            if await self._may_pass(why, connection):
                 raise
             raise Unavailable("a pull cannot be answered", cause=error) from error
         try:
-            wanted = await self._filters.of(pull)
-            result = await self._read(pull, bounds, wanted, connection)
-            if why is Why.SKIP and result.status in _NOTHING:
-                end = await self._lost_until(pull, bounds, connection)
-                if end is not None:
-                    # The archive may have gone on since the look above: only one after the proof counts.
-                    result = await self._read(pull, bounds, wanted, connection)
-                    if result.status in _NOTHING:
-                        return self._lost(pull, bounds, end, result.status, answer)
-            bounds = await self._bounds_now(pull, bounds, result, connection)
-            return self._instead(why, pull, bounds, result, answer)
+            return await self._looked_up(why, pull, bounds, answer, connection)
         except Invalid as error:
-            return self._refused(answer, error) if why is Why.SKIP else self._count("passed", None)
+            if why is Why.SKIP:
+                return self._refused(answer, error)
+            if not await self._may_pass(why, connection):
+                raise Unavailable("it cannot be seen whether messages are missing", cause=error) from error
         except TieredError as error:
-            if why in (Why.SKIP, Why.GAP) or (why is Why.DOUBT and not await self._coverage.calm(connection)):
+            if not await self._may_pass(why, connection):
                 raise
             log.debug("the archive cannot say whether messages are missing", extra={"error": str(error)})
-            return self._count("passed", None)
+        return self._count("passed", None)
+
+    async def _settled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Why | None:
+        """Why the archive is asked, once the broker has been asked what it still has."""
+        why = self._triggers.why(request.ext, answer)
+        if why not in (Why.TAIL, Why.DOUBT):
+            return why
+        queue, offset = _queue(request.ext), number(request.ext, "queueOffset")
+        if not self._triggers.is_close(request.ext, answer) and not await in_reach(
+            self._archive, self._coverage, connection, queue, offset
+        ):
+            return self._triggers.forced(request.ext)
+        if why is Why.TAIL:
+            sure = await self._coverage.has_the_rest(connection, queue, offset)
+            why = None if sure else Why.DOUBT
+        if why is Why.DOUBT and await self._coverage.intact(connection):
+            return self._triggers.forced(request.ext)
+        return why
+
+    async def _may_pass(self, why: Why, connection: ConnectionInfo) -> bool:
+        """Whether the broker's answer is good enough when the archive cannot say anything."""
+        return why is Why.PREFER or (why is Why.DOUBT and await self._coverage.calm(connection))
+
+    async def _looked_up(
+        self, why: Why, pull: PullRequest, bounds: PullBounds, answer: Command, connection: ConnectionInfo
+    ) -> Command | None:
+        wanted = await self._filters.of(pull)
+        look = self._archive.follow_if_older()
+        if why is Why.PREFER and not look.done():  # nothing is missing, so nobody waits
+            raise Unavailable("what is known of the archive is old")
+        await self._asking.wait(look, self._asking.pull_seconds)
+        result = await self._read(pull, bounds, wanted, connection)
+        if why is Why.SKIP and result.status in _NOTHING:
+            end = await self._lost_until(pull, bounds, connection)
+            if end is not None:
+                # The archive may have gone on since the look above: only one after the proof counts.
+                result = await self._read(pull, bounds, wanted, connection)
+                if result.status in _NOTHING:
+                    return self._lost(pull, bounds, end, result.status, answer)
+        bounds = await self._bounds_now(pull, bounds, result, connection)
+        asked, hole = pull.offset, False
+        while why in _LACKING and result.status in _MOVES:
+            if not pull.offset < result.next_begin_offset < bounds.next_offset:
+                break
+            # Nobody has more before that than the answer; what the archive has behind it the answer may lack.
+            hole = hole or result.status is GetMessageStatus.OFFSET_FOUND_NULL
+            pull = replace(pull, offset=int(result.next_begin_offset))
+            result = await self._read(pull, bounds, wanted, connection)
+        moved = pull.offset > asked and answer.code == ResponseCode.SUCCESS
+        ahead = before(answer.body, pull.offset) if moved else b""
+        made = await self._instead(why, pull, bounds, result, answer, connection, ahead)
+        if made is not None and hole and why is Why.GAP:
+            lost = max(places(ahead), default=asked - 1) + 1
+            self._note(MessageQueue(pull.topic, pull.queue_id), lost, pull.offset)
+        return made
 
     async def _read(
         self, pull: PullRequest, bounds: PullBounds, wanted: RowFilter | None, connection: ConnectionInfo
@@ -185,13 +232,20 @@ class Pulls:
             return self._count("passed", None)
         return self._hole(answer, bounds, queue, pull.offset, end)
 
-    def _instead(
-        self, why: Why, pull: PullRequest, bounds: PullBounds, result: GetMessageResult, answer: Command
+    async def _instead(
+        self,
+        why: Why,
+        pull: PullRequest,
+        bounds: PullBounds,
+        result: GetMessageResult,
+        answer: Command,
+        connection: ConnectionInfo,
+        ahead: Bytes = b"",
     ) -> Command | None:
         status = result.status
         if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
-            return self._served(why, pull, bounds, result, answer)
-        if why is not Why.SKIP and not (why in (Why.GAP, Why.DOUBT) and status in _AT_END):
+            return await self._served(why, pull, bounds, result, answer, connection, ahead)
+        if why is not Why.SKIP and not (why in _LACKING and status in _AT_END):
             return self._count("passed", None)
         if status is GetMessageStatus.OFFSET_TOO_SMALL:
             if bounds.min_offset <= result.min_offset:
@@ -213,10 +267,17 @@ class Pulls:
             hint="wait; tiered status shows how far the archive is behind",
         )
 
-    def _served(
-        self, why: Why, pull: PullRequest, bounds: PullBounds, result: GetMessageResult, answer: Command
+    async def _served(
+        self,
+        why: Why,
+        pull: PullRequest,
+        bounds: PullBounds,
+        result: GetMessageResult,
+        answer: Command,
+        connection: ConnectionInfo,
+        ahead: Bytes,
     ) -> Command | None:
-        """Records, or how far the filter took none, in the broker's own answer."""
+        """Records, or how far the filter took none, in the broker's own answer; or just those of its own that lie ``ahead``."""
         if result.max_offset > bounds.max_offset >= 0:
             if why in (Why.DOUBT, Why.PREFER):
                 return self._count("passed", None)
@@ -227,10 +288,13 @@ class Pulls:
                 broker_end=bounds.max_offset,
             )
         records, following = self._cut(result, pull)
-        if why in (Why.GAP, Why.DOUBT) and _has_all(
-            answer, bounds, result.queue_offsets[: len(records)], following
-        ):
-            return self._count("passed", None)
+        if why is not Why.SKIP:
+            archived = Archived(places(*records.chunks), following)
+            if await is_enough(why, answer, bounds, archived, self._coverage, connection):
+                return self._count("passed", None)
+        if ahead:
+            made = changed(answer, answer.code, answer.remark, {"nextBeginOffset": pull.offset}, ahead)
+            return self._count("cut", made)
         if following <= pull.offset:
             raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
         low = min(result.min_offset, bounds.min_offset) if bounds.min_offset >= 0 else result.min_offset
@@ -265,7 +329,13 @@ class Pulls:
     def _hole(
         self, answer: Command, bounds: PullBounds, queue: MessageQueue, start: int, end: int
     ) -> Command | None:
-        """Nobody has [``start``, ``end``) any more: counted, said in the log, and written into the answer."""
+        """Nobody has [``start``, ``end``) any more: noted, and written into the answer."""
+        self._note(queue, start, end)
+        remark = f"{PullStatus.OFFSET_TOO_SMALL.value}: {queue} has lost its offsets {start} to {end - 1}"
+        return self._moved(answer, bounds, end, remark, "hole")
+
+    def _note(self, queue: MessageQueue, start: int, end: int) -> None:
+        """[``start``, ``end``) is lost: counted, and said once."""
         key = (queue, start, end)
         if key not in self._told:
             self._told[key] = True
@@ -275,8 +345,6 @@ class Pulls:
             )
         self._metrics.cold_holes.inc()
         self._metrics.cold_hole_messages.inc(end - start)
-        remark = f"{PullStatus.OFFSET_TOO_SMALL.value}: {queue} has lost its offsets {start} to {end - 1}"
-        return self._moved(answer, bounds, end, remark, "hole")
 
     def _moved(
         self, answer: Command, bounds: PullBounds, following: int, remark: str, outcome: str
@@ -295,9 +363,5 @@ class Pulls:
         return made
 
 
-def _has_all(answer: Command, bounds: PullBounds, offsets: Sequence[int], following: int) -> bool:
-    """Whether the broker's answer has what the archive's has, ``offsets`` up to ``following``, as far as it goes itself."""
-    if following < bounds.next_offset:
-        return False
-    here = queue_offsets(answer.body) if answer.code == ResponseCode.SUCCESS else set()
-    return here.issuperset(offset for offset in offsets if offset < bounds.next_offset)
+def _queue(request: Mapping[str, str]) -> MessageQueue:
+    return MessageQueue(text(request, "topic"), number(request, "queueId", 32))

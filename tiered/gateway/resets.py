@@ -34,8 +34,8 @@ from tiered.codec.protocol import (
 from tiered.codec.remoting import Bytes, Command
 from tiered.errors import Corrupt, Invalid
 from tiered.gateway.archive import Asking
-from tiered.gateway.base import NewBody
-from tiered.gateway.offsets import Offsets
+from tiered.gateway.base import ConnectionInfo, NewBody
+from tiered.gateway.offsets import Offsets, Search
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType
@@ -79,11 +79,11 @@ class Resets:
         """Whether the broker has reset nothing."""
         return answer.code != ResponseCode.SUCCESS
 
-    async def ordered(self, request: Command, answer: Command) -> NewBody | None:
+    async def ordered(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
         """222: the table of new offsets with the archive's where they are smaller."""
         reset = ResetRequest.parse(request.ext)
         table = self._table(request.code, reset, answer.body)
-        found = {} if table is None else await self._asking.call(lambda: self._targets_of(reset, table))
+        found = {} if table is None else await self._targets_of(reset, table, connection)
         if table is None or not found:
             self._metrics.cold_answers.labels("reset", "passed").inc()
             return None
@@ -100,7 +100,7 @@ class Resets:
         self._metrics.cold_answers.labels("reset", "corrected").inc()
         return _changed(table, found)
 
-    async def told(self, notice: Command) -> NewBody | None:
+    async def told(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
         """220: the same for a consumer. Nothing is kept for its pulls, now or when the operator's answer comes."""
         reset = ResetRequest.parse(notice.ext)
         table = self._table(notice.code, reset, notice.body)
@@ -111,7 +111,7 @@ class Resets:
         for key, _ in table.entries[:MAX_QUEUES]:
             if type(queue_id := key.get("queueId")) is int:
                 self._targets.pop((reset.group, reset.topic, queue_id), None)
-        found = await self._asking.call(lambda: self._targets_of(reset, table))
+        found = await self._targets_of(reset, table, connection)
         if not found:
             return None
         self._metrics.cold_answers.labels("reset", "told").inc()
@@ -127,17 +127,29 @@ class Resets:
             self._metrics.gateway_bad_requests.labels(str(int(code))).inc()
             return None
 
-    def _targets_of(self, reset: ResetRequest, table: ObjectMap) -> dict[int, int]:
-        """By entry of the table: the archived offset, where it is smaller. Blocks."""
+    async def _targets_of(
+        self, reset: ResetRequest, table: ObjectMap, connection: ConnectionInfo
+    ) -> dict[int, int]:
+        """By entry of the table: the archived offset, where it is smaller. ``Unavailable`` if one is not sure."""
         found: dict[int, int] = {}
+        for index, (queue, local, search) in (
+            await self._asking.call(lambda: self._searched(reset, table))
+        ).items():
+            await self._offsets.sure(connection, queue, search)
+            if search.offset is not None and search.offset < local:
+                found[index] = search.offset
+        return found
+
+    def _searched(self, reset: ResetRequest, table: ObjectMap) -> dict[int, tuple[QueueRequest, int, Search]]:
+        """By entry of the table: its queue, the broker's offset, the archive's. Blocks."""
+        found: dict[int, tuple[QueueRequest, int, Search]] = {}
         for index, (key, local) in enumerate(table.entries[:MAX_QUEUES]):
             queue_id = key.get("queueId")
             if key.get("topic") != reset.topic or type(queue_id) is not int or type(local) is not int:
                 continue
-            search = SearchRequest(QueueRequest(reset.topic, queue_id), reset.time_ms, BoundaryType.LOWER)
-            target = self._offsets.find(search)
-            if target is not None and target < local:
-                found[index] = target
+            queue = QueueRequest(reset.topic, queue_id)
+            search = SearchRequest(queue, reset.time_ms, BoundaryType.LOWER)
+            found[index] = queue, local, self._offsets.find(search, local)
         return found
 
     def meant(self, request: Mapping[str, str], answer: Command) -> bool:

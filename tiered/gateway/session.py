@@ -124,7 +124,9 @@ class Side(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The socket takes bytes again."""
         self.paused = False
-        if self.other.transport is not None:
+        if self.other.transport is not None and not (
+            self is self._session.client and self._session.holds_much
+        ):
             self.other.transport.resume_reading()
         self._session.drained(self)
 
@@ -168,6 +170,9 @@ class Session:
         self._room = asyncio.Event()  # see ``ready``
         self._room.set()
         self._aside = 0  # bytes of the budget whose answers the client has not taken yet
+        self._held_bytes = 0  # of the broker's answers that are held
+        self.holds_much = False
+        """So many bytes of the broker's answers are held that no more are read."""
         self._idle = self._stalled = (0, shared.clock.monotonic())  # sums at the last look, and since when
 
     def cut(self, reason: str, why: str) -> None:
@@ -274,13 +279,30 @@ class Session:
             self.upstream.walk.insert += _frame(held, None)
             return
         self.answering += 1
+        self._hold_bytes(len(held.answer.body))
         task = asyncio.get_running_loop().create_task(self._answer(held))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        size = len(held.answer.body)
+        task.add_done_callback(lambda task: self._done(task, size))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _hold_bytes(self, more: int) -> None:
+        """Bytes of held answers came or went: the server is not read while there are too many."""
+        self._held_bytes += more
+        most = self.shared.settings.max_pending_bytes
+        transport = self.upstream.transport
+        if not self.holds_much and self._held_bytes > most:
+            self.holds_much = True
+            if transport is not None:
+                transport.pause_reading()
+        elif self.holds_much and self._held_bytes <= most // 2:
+            self.holds_much = False
+            if transport is not None and not self.client.paused and not self.closed:
+                transport.resume_reading()
+
+    def _done(self, task: asyncio.Task[None], held_bytes: int) -> None:
         self._tasks.discard(task)
         self.answering -= 1
+        self._hold_bytes(-held_bytes)
         if not task.cancelled() and task.exception() is not None:
             log.error("an answer was lost", exc_info=task.exception(), extra={"client": self.info.client})
             self.cut("failure", "an answer was lost")

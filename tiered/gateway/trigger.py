@@ -22,8 +22,12 @@ from tiered.model import MessageQueue
 from tiered.store import StorageLevel
 from tiered.store.answer import queue_of
 
-NEAR_MINIMUM = 1 << 20
-"""A pull that begins this close above the broker's minimum may have lost messages to a deletion under way."""
+NEAR_MINIMUM = 1 << 24
+"""A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of
+1 GiB has fewer, since a record takes 91 bytes at least. What a reader that takes all has lost is seen anywhere."""
+
+CLOSE_TO_MINIMUM = 1 << 20
+"""Within this no other measure is taken. Beyond it the answer's header is looked at first, then where in the log it lies."""
 
 MEMORY_RATIO = 0.4
 """Share of memory that RocketMQ takes for its page cache (``accessMessageInMemoryMaxRatio``)."""
@@ -110,20 +114,21 @@ class Triggers:
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
             return Why.SKIP if jumped else None
-        if level is StorageLevel.FORCE:
-            return self._preferred(request, offset)
-        return self._why_gap(request, answer, offset, following)
+        return self._why_gap(request, answer, offset, following) or self._forced(request, offset, level)
+
+    def forced(self, request: Mapping[str, str]) -> Why | None:
+        """``PREFER`` if the topic's level still asks for the archive once nothing is missing."""
+        level = self._archive.storage_level(text(request, "topic"))
+        return self._forced(request, number(request, "queueOffset"), level)
 
     def _why_found(
         self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
     ) -> Why | None:
-        if level is StorageLevel.FORCE:
-            return self._preferred(request, offset)
         if len(answer.body) < _PEEKED:
-            return None
+            return self._forced(request, offset, level)
         first = _number(answer, QUEUE_OFFSET)
         if first > offset:
-            return self._why_gap(request, answer, offset, first)
+            return self._why_gap(request, answer, offset, first) or self._forced(request, offset, level)
         lacking = self._why_lacking(request, answer, offset)
         if lacking is not None:
             return lacking
@@ -131,7 +136,7 @@ class Triggers:
             behind = self._log_end - _number(answer, PHYSICAL_OFFSET)
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return self._preferred(request, offset)
-        return None
+        return self._forced(request, offset, level)
 
     def _why_lacking(self, request: Mapping[str, str], answer: Command, offset: int) -> Why | None:
         """Whether records are missing behind the first one; while only the first bytes are here, whether that can be.
@@ -141,19 +146,31 @@ class Triggers:
         ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering.
         """
         following = number(answer.ext, "nextBeginOffset")
-        if following <= offset + 1 or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
+        if following <= offset + 1 or not self._is_near(answer, offset, NEAR_MINIMUM):
             return None
+        close = self._is_near(answer, offset, CLOSE_TO_MINIMUM)
+        if not close and following - offset <= number(request, "maxMsgNums", 32):
+            return None  # a broker that leaves out the rest of a file fills the answer from the next one
         if len(answer.body) <= PEEK_BYTES:
             return Why.DOUBT  # until all of it is here
         return self._why_missing(request, offset) if lacks(answer.body, offset, following) else None
 
     def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
-        if end <= offset or offset >= number(answer.ext, "minOffset") + NEAR_MINIMUM:
+        if end <= offset:
             return None
-        if answer.code == ResponseCode.SUCCESS:
-            return self._why_missing(request, offset)
+        if answer.code == ResponseCode.SUCCESS and self._filters.take_all(PullRequest.parse(request)):
+            return Why.GAP
+        if not self._is_near(answer, offset, NEAR_MINIMUM):
+            return None
         return self._why_doubt(_queue(request), offset)
+
+    def is_close(self, request: Mapping[str, str], answer: Command) -> bool:
+        """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``Invalid``."""
+        return self._is_near(answer, number(request, "queueOffset"), CLOSE_TO_MINIMUM)
+
+    def _is_near(self, answer: Command, offset: int, distance: int) -> bool:
+        return offset < number(answer.ext, "minOffset") + distance
 
     def _why_missing(self, request: Mapping[str, str], offset: int) -> Why | None:
         """An answer with records does not have all from ``offset`` on."""
@@ -178,6 +195,9 @@ class Triggers:
         if now - self._followed >= FOLLOW_SECONDS:
             self._followed = now
             self._asking.aside(self._archive.follow)
+
+    def _forced(self, request: Mapping[str, str], offset: int, level: StorageLevel) -> Why | None:
+        return self._preferred(request, offset) if level is StorageLevel.FORCE else None
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
         """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""

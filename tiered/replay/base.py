@@ -58,7 +58,8 @@ class Debt:
 
     Everything in [start, drained) is settled: ``sent`` and acknowledged, ``filtered`` out by the group's own expression, one of
     the ``holes`` (in no archive, and never will be; the first are named in ``hole_ranges``), or ``refused``, which the broker
-    will never take.
+    will never take. ``generation``: the archive's, of the queue whose messages are owed; a topic that is deleted and made
+    again has another one. ``None`` until the archive is read for it.
     """
 
     number: int
@@ -73,6 +74,7 @@ class Debt:
     holes: int = 0
     refused: int = 0
     hole_ranges: tuple[tuple[int, int], ...] = ()
+    generation: int | None = None
 
     @property
     def left(self) -> int:
@@ -129,6 +131,14 @@ class Books:
             key = (debt.queue.group, debt.queue.topic)
             found[key] = found.get(key, Totals()).plus(debt)
         return found
+
+    def lanes(self) -> set[GroupQueue]:
+        """Retry queues that something was ever sent to."""
+        return {
+            GroupQueue(group, retry_topic(GroupQueue(group, topic, 0)), 0)
+            for (group, topic), total in self.totals().items()
+            if total.sent
+        }
 
 
 def retry_topic(queue: GroupQueue) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -58,7 +58,8 @@ class Said(IntEnum):
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """What does not change while the broker runs. ``kv``: POP positions are kept in the KV store, and told as pull offsets.
-    ``clean_seconds``: how long minimums of queues may lag behind the log's deleted files."""
+    ``clean_seconds``: how long minimums of queues may lag behind the log's deleted files. ``store_seconds``: how long it may
+    wait for its disk and its slave before it answers a send."""
 
     name: str
     cluster: str
@@ -68,6 +69,7 @@ class BrokerFacts:
     slave: bool
     reads_v1_retries: bool
     clean_seconds: float = 10.0
+    store_seconds: float = 8.0
 
     def require(self, cluster: str, broker: str) -> None:
         """``Refused`` with the reason if nothing can be replayed through this broker."""
@@ -131,6 +133,17 @@ class Broker:
 
     def __init__(self, client: RemotingClient) -> None:
         self.client = client
+        self._known: BrokerFacts | None = None
+        self._connection = 0
+
+    def known(self, check: Callable[[BrokerFacts], None]) -> BrokerFacts:
+        """``facts``, asked again on each new connection; ``check`` then raises what speaks against this broker."""
+        if self._known is None or not self.client.connected or self.client.connections != self._connection:
+            self._known = None
+            facts = self.facts()
+            check(facts)
+            self._known, self._connection = facts, self.client.connections
+        return self._known
 
     def facts(self) -> BrokerFacts:
         """Who it is and how it is set."""
@@ -147,6 +160,10 @@ class Broker:
             reads_v1_retries=config.get("enableRetryTopicV2") != "true"
             or config.get("retrieveMessageFromPopRetryTopicV1") != "false",
             clean_seconds=int(config.get("cleanResourceInterval") or 10_000) / 1000,
+            store_seconds=sum(
+                int(config.get(key) or usual) / 1000
+                for key, usual in (("syncFlushTimeout", 5_000), ("slaveTimeout", 3_000))
+            ),
         )
 
     def offsets(self) -> AllOffsets:
@@ -178,9 +195,12 @@ class Broker:
         )
 
     def is_ordered(self, group: str) -> bool:
-        """Whether the group is configured, at the broker, to get its messages in order."""
+        """Whether the group is configured, at the broker, to get its messages in order; one that is not there is not."""
         answer = self.client.ask(Code.GET_SUBSCRIPTION_GROUP, {"group": group})
-        return answer.code == Said.SUCCESS and parse(bytes(answer.body)).get("consumeMessageOrderly") is True
+        if answer.code == Said.GROUP_NOT_EXIST:
+            return False
+        told = parse(bytes(good(answer, Code.GET_SUBSCRIPTION_GROUP, group=group).body))
+        return told.get("consumeMessageOrderly") is True
 
     def running(self, group: str, client: str) -> Running | None:
         """What a connected client says it does; ``None`` if it does not say. The broker waits for it, some seconds at most."""

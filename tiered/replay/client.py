@@ -74,10 +74,18 @@ class RemotingClient:
             raise self._gone("the broker did not answer in time", "timeout")
         return answer
 
-    def ask_all(self, requests: Sequence[Request]) -> list[Command | None]:
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as was seen; the next request makes one if there is none."""
+        return self._socket is not None
+
+    def ask_all(
+        self, requests: Sequence[Request], *, timeout_seconds: float | None = None
+    ) -> list[Command | None]:
         """Answers in the order of the requests, sent without waiting for each other; ``None`` where none came in time.
 
-        When an answer is missing the connection is given up: a late one cannot be taken for another's.
+        When an answer is missing the connection is given up: a late one cannot be taken for another's. ``timeout_seconds``:
+        for these answers, instead of what is usual.
         """
         connection = self._connected()
         waiting = {}
@@ -89,7 +97,7 @@ class RemotingClient:
         answers: list[Command | None] = [None] * len(requests)
         try:
             self._send(connection, pieces)
-            self._receive(connection, waiting, answers)
+            self._receive(connection, waiting, answers, timeout_seconds or self._timeout_seconds)
         except (OSError, Corrupt, Refused) as error:
             self.close()
             if isinstance(error, TimeoutError) or any(answer is not None for answer in answers):
@@ -129,9 +137,13 @@ class RemotingClient:
         connection.sendall(b"".join(pieces))
 
     def _receive(
-        self, connection: socket.socket, waiting: dict[int, int], answers: list[Command | None]
+        self,
+        connection: socket.socket,
+        waiting: dict[int, int],
+        answers: list[Command | None],
+        seconds: float,
     ) -> None:
-        deadline = self._clock.monotonic() + self._timeout_seconds
+        deadline = self._clock.monotonic() + seconds
         while waiting:
             left = deadline - self._clock.monotonic()
             if left <= 0:
@@ -147,7 +159,7 @@ class RemotingClient:
                 number = waiting.pop(answer.opaque, None)
                 if number is not None:
                     answers[number] = answer
-                    deadline = self._clock.monotonic() + self._timeout_seconds
+                    deadline = self._clock.monotonic() + seconds
 
     def _gone(self, what: str, found: str) -> Unavailable:
         return Unavailable(

@@ -2,8 +2,9 @@
 
 A *lane* is one retry queue. In a lane debts are paid oldest first; lanes take turns. Up to ``BATCH`` messages are sent before
 their answers are waited for, and what the broker stored of them is in the ledger before the next are sent: a crash repeats at
-most one batch. A broker that is busy or whose disk is full stops everything (``Unavailable``: the service waits, twice as long
-each time); trouble with one debt or lane stops that one alone.
+most one batch. Nothing is sent over a connection before it is known who answers there: it is asked as a step begins, and a
+connection that is lost ends the step. A broker that is busy or whose disk is full stops everything (``Unavailable``: the
+service waits, twice as long each time); trouble with one debt or lane stops that one alone.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from functools import partial
 from tiered.clock import Clock
 from tiered.codec.remoting import Command
 from tiered.crashpoint import ReplayPoint, reach
-from tiered.errors import NotFound, TieredError, Unavailable
-from tiered.fetch.base import ReaderId
+from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus
 from tiered.replay.base import RETRY_PREFIX, Debt, retry_topic
-from tiered.replay.broker import Broker, Code, Said
+from tiered.replay.broker import Broker, BrokerFacts, Code, Said
 from tiered.replay.client import Request
+from tiered.replay.cold import Batch, read
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger, Settled
-from tiered.replay.records import request_for
+from tiered.replay.troubles import Troubles
 from tiered.replay.window import Window
 from tiered.settings.reading import Replay
 from tiered.store import MessageStore
@@ -36,9 +36,10 @@ BATCH = 32
 """Messages on their way at once; also the most that a crash makes come twice."""
 BATCH_BYTES = 4 * 1024 * 1024
 BATCHES_A_TURN = 16
-WAIT_SECONDS = 5.0
-"""A debt or lane in trouble is looked at again after this long; twice as long each time, up to ``MOST_WAIT_SECONDS``."""
-MOST_WAIT_SECONDS = 60.0
+SEND_SECONDS = 15.0
+"""Answers to sends are waited for at least this long, and longer than the broker waits for its disk and its slave: what it
+stores and answers too late would be sent again."""
+STORE_MARGIN_SECONDS = 5.0
 
 REST_SECONDS = 0.1
 """A full window is measured again after this long; twice as long each time its group has not moved, up to
@@ -49,32 +50,6 @@ _STORED = frozenset(
     {Said.SUCCESS, Said.FLUSH_DISK_TIMEOUT, Said.SLAVE_NOT_AVAILABLE, Said.FLUSH_SLAVE_TIMEOUT}
 )
 _BUSY = frozenset({Said.SYSTEM_BUSY, Said.SERVICE_NOT_AVAILABLE, Said.FLOW_CONTROL})
-_NOT_YET = frozenset(
-    {
-        GetMessageStatus.OFFSET_OVERFLOW_ONE,
-        GetMessageStatus.OFFSET_OVERFLOW_BADLY,
-        GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
-        GetMessageStatus.NO_MESSAGE_IN_QUEUE,
-    }
-)
-
-
-@dataclass(slots=True)
-class Trouble:
-    """What keeps a debt or lane from going on, and when to look again."""
-
-    what: str
-    again: float
-    wait: float
-
-
-@dataclass(slots=True)
-class Batch:
-    """Messages of one read: offsets and requests; up to ``end`` everything is one of them, filtered, or a hole."""
-
-    items: list[tuple[int, Request | None]]
-    end: int
-    holes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,7 +63,9 @@ class Outcome:
 
 
 class Drain:
-    """``archive`` gives the store when it is first needed."""
+    """``archive`` gives the store when it is first needed. ``check`` is told what broker answers whenever the connection is
+    new; it raises if nothing may be sent to it. ``send_seconds``: answers to sends are waited for this long; ``None``: longer
+    than the broker takes for them at most."""
 
     def __init__(
         self,
@@ -99,6 +76,9 @@ class Drain:
         clock: Clock,
         metrics: Metrics,
         settings: Replay,
+        *,
+        check: Callable[[BrokerFacts], None],
+        send_seconds: float | None = None,
     ) -> None:
         self._broker = broker
         self._ledger = ledger
@@ -108,7 +88,12 @@ class Drain:
         self._metrics = metrics
         self._settings = settings
         self._windows: dict[tuple[str, str], Window] = {}
-        self._troubles: dict[object, Trouble] = {}
+        self._check = check
+        self._send_seconds = send_seconds
+        self._connection = 0
+        self._at_once = BATCH
+        """Messages that may be sent at once now."""
+        self._troubles = Troubles(clock)
         self._rests: dict[object, float] = {}
         self._ahead: dict[int, set[int]] = {}
         """Offsets of a debt that are stored although one before them is not settled."""
@@ -119,22 +104,31 @@ class Drain:
         lanes = self._lanes()
         self._metrics.replay_owed.set(sum(debt.left for debts in lanes.values() for debt in debts))
         self._forget(lanes)
+        if lanes:
+            self._meet()
         keys = list(lanes)
         self._turn += 1
         settled = 0
         for key in keys[self._turn % len(keys) :] + keys[: self._turn % len(keys)] if keys else ():
-            if self._free(key):
-                settled += self._guarded(key, partial(self._lane, key, lanes[key]))
+            if self._troubles.free(key):
+                settled += self._troubles.guarded(key, partial(self._lane, key, lanes[key]))
         return settled
 
     def troubles(self) -> list[str]:
         """What is in the way now."""
-        return sorted({trouble.what for trouble in list(self._troubles.values())})
+        return self._troubles.told()
 
     @property
     def waits_for_groups(self) -> bool:
         """Whether a window is full: room may be there within milliseconds."""
         return any(not window.open for window in self._windows.values())
+
+    def _meet(self) -> None:
+        """Look who answers. What was measured over another connection may be of queues that are gone."""
+        self._broker.known(self._check)
+        if self._broker.client.connections != self._connection:
+            self._windows.clear()
+            self._connection = self._broker.client.connections
 
     # ---- lanes
 
@@ -150,7 +144,7 @@ class Drain:
         self._windows = {key: w for key, w in self._windows.items() if key in lanes}
         self._ahead = {number: offsets for number, offsets in self._ahead.items() if number in numbers}
         self._rests = {key: at for key, at in self._rests.items() if key in lanes}
-        self._troubles = {k: t for k, t in self._troubles.items() if k in lanes or k in numbers}
+        self._troubles.keep({*lanes, *numbers})
 
     def _lane(self, key: tuple[str, str], debts: list[Debt]) -> int:
         if self._rests.get(key, 0.0) > self._clock.monotonic():
@@ -158,8 +152,8 @@ class Drain:
         window = self._measured(key)
         settled = 0
         for debt in debts:
-            if window.open and self._free(debt.number):
-                settled += self._guarded(debt.number, partial(self._pay, key, debt, window))
+            if window.open and self._troubles.free(debt.number):
+                settled += self._troubles.guarded(debt.number, partial(self._pay, key, debt, window))
         if not window.open:
             rest = min(MOST_REST_SECONDS, REST_SECONDS * 2.0 ** min(window.still, 10))
             self._rests[key] = self._clock.monotonic() + rest
@@ -170,9 +164,15 @@ class Drain:
         group, topic = key
         if key not in self._windows:
             self._windows[key] = Window(self._settings.window_messages, self._settings.window_bytes)
-        end = self._broker.offset_at(Code.GET_MAX_OFFSET, topic, 0) or 0
-        first = self._broker.offset_at(Code.GET_MIN_OFFSET, topic, 0) or 0
-        self._windows[key].measure(end, max(first, self._broker.committed(group, topic, 0) or 0))
+        try:
+            end = self._broker.offset_at(Code.GET_MAX_OFFSET, topic, 0) or 0
+            first = self._broker.offset_at(Code.GET_MIN_OFFSET, topic, 0) or 0
+            stands = self._broker.committed(group, topic, 0) or 0
+        except Unavailable as error:
+            if error.fields.get("code") in (None, *_BUSY):
+                raise
+            raise LaneRefused(error.message, hint=error.hint, **error.fields) from error
+        self._windows[key].measure(end, max(first, stands))
         return self._windows[key]
 
     def _pay(self, key: tuple[str, str], debt: Debt, window: Window) -> int:
@@ -188,35 +188,16 @@ class Drain:
 
     def _read(self, debt: Debt, window: Window, topic: str) -> Batch:
         """The next messages of a debt, as requests. ``NotFound`` while the archive does not have them yet."""
-        queue = debt.queue
-        name = queue.topic
+        name = debt.queue.topic
         plain = not name.startswith(RETRY_PREFIX)
-        found = self._archive().get_message(
-            ReaderId(queue.group),
-            name,
-            queue.queue_id,
-            debt.drained,
-            min(BATCH, window.messages, debt.left),
-            max_bytes=min(BATCH_BYTES, window.bytes),
-            row_filter=self._groups.row_filter(queue.group, name) if plain else None,
+        return read(
+            self._archive(),
+            debt,
+            topic,
+            min(self._at_once, window.messages, debt.left),
+            min(BATCH_BYTES, window.bytes),
+            self._groups.row_filter(debt.queue.group, name) if plain else None,
         )
-        return self._batch(debt, found, topic)
-
-    def _batch(self, debt: Debt, found: GetMessageResult, topic: str) -> Batch:
-        end = min(found.next_begin_offset, debt.end)
-        if found.status in _NOT_YET or end <= debt.drained:
-            raise NotFound(
-                "what is owed is not archived yet", queue=str(debt.queue), offset=debt.drained,
-                hint="is the topic excluded by source.exclude_topics? otherwise it is sent as soon as it is archived",
-            )  # fmt: skip
-        if found.status in (GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.OFFSET_TOO_SMALL):
-            return Batch([], end, holes=((debt.drained, end),))
-        items = [
-            (int(offset), request_for(record, debt.queue.group, topic))
-            for offset, record in zip(found.queue_offsets, found.records, strict=True)
-            if offset < debt.end
-        ]
-        return Batch(items, end)
 
     def _send(self, key: tuple[str, str], debt: Debt, batch: Batch) -> Debt:
         """Send a batch and enter what became of it: the debt after it."""
@@ -226,7 +207,7 @@ class Drain:
             for offset, request in batch.items
             if request is not None and offset not in ahead
         ]
-        answers = self._broker.client.ask_all([request for _, request in todo]) if todo else []
+        answers = self._asked([request for _, request in todo]) if todo else []
         outcome = Outcome(
             stored=set(ahead), refused={offset for offset, request in batch.items if request is None}
         )
@@ -235,10 +216,27 @@ class Drain:
             self._note(outcome, key, offset, size, answer)
         if todo:
             reach(ReplayPoint.AFTER_SEND)
+        self._ahead[debt.number] = outcome.stored  # also if the ledger cannot be written now
         after = self._settle(debt, batch, outcome)
         self._ahead[debt.number] = {offset for offset in outcome.stored if offset >= after.drained}
         self._complain(key, outcome)
         return after
+
+    def _asked(self, requests: list[Request]) -> list[Command | None]:
+        """Answers to sends. When one is missing the next is sent alone, and then twice as many each time: a broker that stores
+        and answers too late gets one message again and again, and not all of them."""
+        at_once, self._at_once = self._at_once, 1
+        answers = self._broker.client.ask_all(requests, timeout_seconds=self._patience())
+        if None not in answers:
+            self._at_once = min(BATCH, at_once * 2)
+        return answers
+
+    def _patience(self) -> float:
+        """Seconds to wait for answers to sends."""
+        if self._send_seconds is not None:
+            return self._send_seconds
+        stores = self._broker.known(self._check).store_seconds + STORE_MARGIN_SECONDS
+        return max(SEND_SECONDS, stores, self._settings.timeout_ms / 1000)
 
     def _note(
         self, outcome: Outcome, key: tuple[str, str], offset: int, size: int, answer: Command | None
@@ -268,13 +266,15 @@ class Drain:
         filtered = drained - debt.drained - len(done) - holes
         if drained == debt.drained:
             return debt
-        after = self._ledger.settle(Settled(debt.number, drained, sent, filtered, refused, batch.holes))
+        after = self._ledger.settle(
+            Settled(debt.number, drained, sent, filtered, refused, batch.holes, batch.generation)
+        )
         reach(ReplayPoint.AFTER_SETTLED)
         for name, count in (("sent", sent), ("filtered", filtered), ("hole", holes), ("refused", refused)):
             self._metrics.replay_settled.labels(name).inc(count)
         for start, end in batch.holes:
             log.error(
-                "owed messages are in no archive: they are lost to the group",
+                batch.lost,
                 extra={"queue": str(debt.queue), "start": start, "end": end, "messages": end - start},
             )
         return after
@@ -306,28 +306,6 @@ class Drain:
             "the broker refuses messages to a retry topic", retry_topic=key[1], code=code, remark=remark,
             hint="does the topic exist and allow writing, and may replay.access_key write to it?",
         )  # fmt: skip
-
-    # ---- trouble
-
-    def _free(self, key: object) -> bool:
-        trouble = self._troubles.get(key)
-        return trouble is None or trouble.again <= self._clock.monotonic()
-
-    def _guarded(self, key: object, work: Callable[[], int]) -> int:
-        """Do the work of one lane or debt; trouble with it is remembered and waited for, without holding up others."""
-        try:
-            done = work()
-        except Unavailable:
-            raise
-        except TieredError as error:
-            before = self._troubles.get(key)
-            wait = min(MOST_WAIT_SECONDS, before.wait * 2) if before is not None else WAIT_SECONDS
-            if before is None:
-                log.warning("replay waits", extra={"error": str(error)})
-            self._troubles[key] = Trouble(str(error), self._clock.monotonic() + wait, wait)
-            return 0
-        self._troubles.pop(key, None)
-        return done
 
 
 class LaneRefused(TieredError):

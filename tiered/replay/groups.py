@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -75,6 +75,13 @@ class Groups:
         with self._lock:
             return group in self._facts
 
+    def keep(self, groups: Set[str]) -> None:
+        """Forget all others."""
+        with self._lock:
+            for known in (self._facts, self._asked_at):
+                for group in known.keys() - groups:
+                    del known[group]
+
     def named(self, group: str) -> bool:
         """Whether it may be watched at all: a pattern fits, or there are none, and it is not one of the broker's own."""
         if any(fnmatchcase(group, pattern) for pattern in _SYSTEM_GROUPS):
@@ -110,16 +117,19 @@ class Groups:
     def due(self, groups: Iterable[str]) -> list[str]:
         """Which of the groups to ask about next, those never asked about first."""
         now = self._clock.monotonic()
+        with self._lock:
+            asked_at = dict(self._asked_at)
         wanted = [
-            (self._asked_at.get(group, -LEARN_SECONDS), group)
+            (asked_at.get(group, -LEARN_SECONDS), group)
             for group in groups
-            if self.named(group) and now - self._asked_at.get(group, now - LEARN_SECONDS) >= LEARN_SECONDS
+            if self.named(group) and now - asked_at.get(group, now - LEARN_SECONDS) >= LEARN_SECONDS
         ]
         return [group for _, group in sorted(wanted)[:LEARN_AT_ONCE]]
 
     def learn(self, broker: Broker, group: str) -> GroupFacts:
         """Ask the broker, and through it some clients, about a group."""
-        self._asked_at[group] = self._clock.monotonic()
+        with self._lock:
+            self._asked_at[group] = self._clock.monotonic()
         facts = ask(broker, group)
         if self.facts(group).ordered or group in ordered_groups(self._order_file):
             facts = replace(facts, ordered=True)
@@ -159,9 +169,14 @@ def ordered_groups(path: Path | None) -> set[str]:
 
 
 def positions(
-    offsets: AllOffsets, groups: Groups, watched: Iterable[GroupQueue], facts: BrokerFacts
+    offsets: AllOffsets,
+    groups: Groups,
+    watched: Iterable[GroupQueue],
+    facts: BrokerFacts,
+    lanes: Iterable[GroupQueue] = (),
 ) -> dict[GroupQueue, int]:
-    """Next offset that the broker will hand out, for every queue that a POP group reads."""
+    """Next offset that the broker will hand out, for every queue that a POP group reads, and for those of ``lanes`` that it
+    names."""
     before: dict[str, set[str]] = {}
     for queue in watched:
         before.setdefault(queue.group, set()).add(queue.topic)
@@ -170,13 +185,24 @@ def positions(
         topics.setdefault(group, set()).add(topic)
     found: dict[GroupQueue, int] = {}
     for group, seen in topics.items():
-        use_pulled = facts.kv and not groups.facts(group).ordered
         for topic in groups.topics(group, seen, before.get(group, ())):
-            queues = dict(offsets.committed.get((group, topic), {}))
-            if use_pulled:
-                queues |= offsets.pulled.get((group, topic), {})
+            queues = _queues(offsets, groups, group, topic, facts)
             found |= {GroupQueue(group, topic, queue_id): offset for queue_id, offset in queues.items()}
+    for lane in lanes:
+        queues = _queues(offsets, groups, lane.group, lane.topic, facts)
+        if lane.queue_id in queues:
+            found[lane] = queues[lane.queue_id]
     return found
+
+
+def _queues(
+    offsets: AllOffsets, groups: Groups, group: str, topic: str, facts: BrokerFacts
+) -> dict[int, int]:
+    """Queue id → next offset, of one group in one topic."""
+    queues = dict(offsets.committed.get((group, topic), {}))
+    if facts.kv and not groups.facts(group).ordered:
+        queues |= offsets.pulled.get((group, topic), {})
+    return queues
 
 
 def _compiled(kind: str, expression: str) -> RowFilter | None:

@@ -2,6 +2,14 @@
 
 What the books say is what the file says: an append that fails leaves them as they were, and the file is read again before the
 next. A ledger that has grown beyond four times what its facts need is written anew beside it and swapped in.
+
+Kinds of records, and their fields. ``q``: group, topic, queue id.
+1 LOOK: [[q, reported, covered, minimum] …], [debt …], request or nil. A debt: number, q, start, end, reason, noticed, drained,
+sent, filtered, holes, refused, [[start, end] …], generation or nil.
+2 SETTLED: number, drained, sent, filtered, refused, [[start, end] …], generation or nil.
+3 BASE: next number, [request …], [[group, topic, debts, sent, filtered, holes, refused] …].
+4 FORGOTTEN: [q …], positions that are not known any more.
+Generations came later: a record without one means that it is not known.
 """
 
 from __future__ import annotations
@@ -30,12 +38,13 @@ KEPT_ASKED = 1024
 CHUNK = 500
 """Queues told of in one record."""
 
-LOOK, SETTLED, BASE = 1, 2, 3
+LOOK, SETTLED, BASE, FORGOTTEN = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of the offsets of debt ``number`` up to ``drained``: counts are new ones, not sums."""
+    """What became of the offsets of debt ``number`` up to ``drained``: counts are new ones, not sums. ``generation``: the
+    archive's, of the queue they were read from; ``None``: as it was known."""
 
     number: int
     drained: int
@@ -43,6 +52,7 @@ class Settled:
     filtered: int = 0
     refused: int = 0
     holes: tuple[tuple[int, int], ...] = ()
+    generation: int | None = None
 
 
 class Ledger:
@@ -139,10 +149,17 @@ class Ledger:
             self._ready()
             fields = [
                 settled.number, settled.drained, settled.sent, settled.filtered, settled.refused,
-                [list(hole) for hole in settled.holes],
+                [list(hole) for hole in settled.holes], settled.generation,
             ]  # fmt: skip
             self._append(SETTLED, fields)
             return self._books.debts[settled.number]
+
+    def forget(self, queues: Iterable[GroupQueue]) -> None:
+        """Positions in these queues are not known any more; what is owed stays owed."""
+        with self._lock:
+            self._ready()
+            for part in _chunks([_key(queue) for queue in sorted(queues)]):
+                self._append(FORGOTTEN, part)
 
     def hold(self, number: int) -> Debt:
         """The rest of an open debt is not to be sent: its group wants order. What was sent stays; the rest is told."""
@@ -281,13 +298,14 @@ def _look(books: Books, fields: list[Any]) -> None:
 
 
 def _settled(books: Books, fields: list[Any]) -> None:
-    number, drained, sent, filtered, refused, holes = fields
+    number, drained, sent, filtered, refused, holes, *later = fields
     debt = books.debts[number]
     for start, end in holes:
         debt = debt.with_hole(int(start), int(end))
+    generation = _number_or_none(later) or debt.generation
     books.debts[number] = replace(
         debt, drained=int(drained), sent=debt.sent + int(sent), filtered=debt.filtered + int(filtered),
-        refused=debt.refused + int(refused),
+        refused=debt.refused + int(refused), generation=generation,
     )  # fmt: skip
 
 
@@ -298,7 +316,14 @@ def _base(books: Books, fields: list[Any]) -> None:
         books.done[str(group), str(topic)] = Totals(*map(int, counts))
 
 
-_KINDS: Mapping[int, Callable[[Books, list[Any]], None]] = {LOOK: _look, SETTLED: _settled, BASE: _base}
+def _forgotten(books: Books, fields: list[Any]) -> None:
+    for group, topic, queue_id in fields:
+        books.positions.pop(GroupQueue(group, topic, queue_id), None)
+
+
+_KINDS: Mapping[int, Callable[[Books, list[Any]], None]] = {
+    LOOK: _look, SETTLED: _settled, BASE: _base, FORGOTTEN: _forgotten,
+}  # fmt: skip
 
 
 def _follows(wanted: Wanted, debt: Debt) -> bool:
@@ -314,38 +339,24 @@ def _debt_fields(debt: Debt) -> list[Any]:
     counts = [debt.drained, debt.sent, debt.filtered, debt.holes, debt.refused]
     ranges = [list(hole) for hole in debt.hole_ranges]
     return [
-        debt.number,
-        *_key(debt.queue),
-        debt.start,
-        debt.end,
-        debt.reason.value,
-        debt.noticed_ms,
-        *counts,
-        ranges,
-    ]
+        debt.number, *_key(debt.queue), debt.start, debt.end, debt.reason.value, debt.noticed_ms,
+        *counts, ranges, debt.generation,
+    ]  # fmt: skip
 
 
 def _debt(told: list[Any]) -> Debt:
-    (
-        number,
-        group,
-        topic,
-        queue_id,
-        start,
-        end,
-        reason,
-        noticed,
-        drained,
-        sent,
-        filtered,
-        holes,
-        refused,
-        ranges,
-    ) = told
+    number, group, topic, queue_id, start, end, reason, noticed, *counts = told[:13]
+    ranges, *later = told[13:]
+    drained, sent, filtered, holes, refused = counts
     return Debt(
         number, GroupQueue(group, topic, queue_id), start, end, Reason(reason), noticed, drained, sent, filtered, holes,
-        refused, tuple((int(a), int(b)) for a, b in ranges),
+        refused, tuple((int(a), int(b)) for a, b in ranges), _number_or_none(later),
     )  # fmt: skip
+
+
+def _number_or_none(later: list[Any]) -> int | None:
+    """The last field of a record; one of the first form has none."""
+    return int(later[0]) if later and later[0] is not None else None
 
 
 def _chunks(items: list[Any], size: int = CHUNK) -> list[list[Any]]:

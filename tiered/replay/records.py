@@ -20,6 +20,11 @@ ORIGIN_GROUP = "ORIGIN_GROUP"
 """A property of the broker's own: with the group's name in it, a message to a retry topic wakes POPs that wait (5.5; older
 brokers let them time out first, which takes some seconds)."""
 
+MAX_PROPERTIES_BYTES = 32_767
+"""A record's properties have at most this many; more, and the broker refuses the message for good."""
+BROKERS_BYTES = 1024
+"""Room left for what the broker adds to them."""
+
 _DROPPED = frozenset(
     {"TRAN_MSG", "PGROUP", "DELAY", "WAIT", "INNER_NUM", "CLUSTER", "POP_CK", "__CRC32#", ORIGIN_GROUP}
 )
@@ -45,7 +50,7 @@ def request_for(record: bytes | memoryview, group: str, topic: str) -> Request |
         "sysFlag": message.sys_flag & KEPT_SYS_FLAGS,
         "bornTimestamp": message.born_timestamp,
         "flag": message.flag,
-        "properties": f"{properties_text(message.properties)}{ORIGIN_GROUP}\x01{group}\x02",
+        "properties": _with_origin(properties_text(message.properties), group),
         "reconsumeTimes": tries(message),
         "unitMode": False,
         "batch": False,
@@ -60,6 +65,13 @@ def properties_text(properties: Mapping[str, str]) -> str:
         for name, value in properties.items()
         if name not in _DROPPED and not name.startswith(_DROPPED_PREFIX)
     )
+
+
+def _with_origin(properties: str, group: str) -> str:
+    """The properties, and the group's name if there is room for it: waking POPs that wait is worth no message."""
+    origin = f"{ORIGIN_GROUP}\x01{group}\x02"
+    size = len(properties.encode("utf-8", "replace")) + len(origin.encode())
+    return properties + origin if size <= MAX_PROPERTIES_BYTES - BROKERS_BYTES else properties
 
 
 def tries(message: Message) -> int:

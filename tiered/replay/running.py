@@ -59,8 +59,9 @@ class Running:
             self._broker(), self._ledger, self._groups, self._directory, clock, metrics, check=self._check
         )
         self._drain = Drain(
-            self._broker(), self._ledger, self._groups, self._archive, clock, metrics, settings.replay
-        )
+            self._broker(), self._ledger, self._groups, self._archive, clock, metrics, settings.replay,
+            check=self._require,
+        )  # fmt: skip
         self._asking = self._broker()
 
     def services(self) -> tuple[Service, ...]:
@@ -154,9 +155,12 @@ class Running:
 
     # ---- parts
 
-    def _check(self, facts: BrokerFacts) -> None:
+    def _require(self, facts: BrokerFacts) -> None:
         source = self._settings.source
         facts.require(source.cluster, source.broker)
+
+    def _check(self, facts: BrokerFacts) -> None:
+        self._require(facts)
         log.info(
             "watching POP groups",
             extra={"broker": facts.name, "version": facts.version_name, "kv_offsets": facts.kv},

@@ -2,12 +2,16 @@
 
 One look is one request for all positions (43) and one for each topic's bounds (202), in this order; why, says ``rule``. A look
 that fails half-way changes nothing: the next one then covers a longer time.
+
+The broker names no position where a group never popped. In a retry queue that the drain has sent to, such a group stands at the
+begin, or where it was seen last: what is deleted there before it comes is owed again. Any other position that the broker does
+not name any more is forgotten after some minutes: its group or topic is gone, and one made anew has nothing to do with it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
 from tiered.clock import Clock
@@ -15,7 +19,7 @@ from tiered.crashpoint import ReplayPoint, reach
 from tiered.metrics import Metrics
 from tiered.replay import inbox
 from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
-from tiered.replay.broker import Broker, BrokerFacts
+from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 from tiered.replay.groups import Groups, positions
 from tiered.replay.ledger import Ledger
 from tiered.replay.rule import Aging, judge, without
@@ -24,6 +28,9 @@ log = logging.getLogger("tiered.replay")
 
 DELETING_SECONDS = 10.0
 """Deleting a batch of files takes the broker some seconds; that much longer than its pause a position must be old."""
+
+FORGET_SECONDS = 300.0
+"""A position that the broker's answers lack for this long is forgotten: its group or topic was deleted."""
 
 Bounds = Mapping[str, Mapping[int, tuple[int, int]]]
 """Topic → queue id → (minimum, maximum)."""
@@ -52,6 +59,8 @@ class Watch:
         self._check = check
         self._facts: BrokerFacts | None = None
         self._connection = 0
+        self._absent: dict[GroupQueue, float] = {}
+        """Since when the broker's answers lack a position."""
         self._aging: dict[GroupQueue, Aging] = {}
         self._refused: set[str] = set()
         self.seen: tuple[str, ...] = ()
@@ -74,18 +83,21 @@ class Watch:
         now = self._clock.monotonic()
         offsets = self._broker.offsets()
         self.seen = tuple(sorted({group for group, _ in (*offsets.committed, *offsets.pulled)}))
-        known = self._ledger.books().positions
-        reported = positions(offsets, self._groups, known, facts)
-        for group in sorted({queue.group for queue in reported}):
-            if not self._groups.asked(
-                group
-            ):  # whether it wants order must be known before it is owed anything
+        books = self._ledger.books()
+        known, lanes = books.positions, books.lanes()
+        reported = positions(offsets, self._groups, known, facts, lanes)
+        queues = {*reported, *lanes}
+        for group in sorted({queue.group for queue in queues}):
+            # whether it wants order must be known before it is owed anything
+            if not self._groups.asked(group):
                 self._groups.learn(self._broker, group)
-        bounds = {topic: self._broker.bounds(topic) or {} for topic in sorted({q.topic for q in reported})}
+        bounds = {topic: self._broker.bounds(topic) or {} for topic in sorted({q.topic for q in queues})}
+        reported |= {lane: _stands(lane, known, bounds) for lane in lanes - reported.keys()}
         aged = self._aged(reported, now, facts.clean_seconds + DELETING_SECONDS)
         changed, wanted = self._judge(reported, bounds, known, aged)
         debts = self._ledger.look(changed, wanted) if changed or wanted else []
         self._hold_ordered()
+        self._forget(offsets, known.keys() - lanes, now)
         self.looked_ms = self._clock.now_ms()
         self._metrics.replay_look_age.set(self.looked_ms / 1000)
         self._metrics.replay_watched.set(len(reported))
@@ -120,10 +132,9 @@ class Watch:
 
     def _known_broker(self) -> BrokerFacts:
         """Who answers, asked again on each new connection."""
-        if self._facts is None or self._broker.client.connections != self._connection:
-            facts = self._broker.facts()
-            self._check(facts)
-            self._facts = facts
+        self._facts = self._broker.known(self._check)
+        if self._broker.client.connections != self._connection:
+            self._absent.clear()
             self._connection = self._broker.client.connections
         return self._facts
 
@@ -149,6 +160,28 @@ class Watch:
                 parts = without(range_owed, owed.get(queue, ()))
                 wanted += [Wanted(queue, part.start, part.stop, reason) for part in parts]
         return changed, wanted
+
+    def _forget(self, offsets: AllOffsets, known: Set[GroupQueue], now: float) -> None:
+        """Positions that the broker lacks for ``FORGET_SECONDS`` on end. A broker that knows none at all says nothing."""
+        if not self.seen:
+            self._absent.clear()
+            return
+        named = {
+            GroupQueue(group, topic, queue_id)
+            for table in (offsets.committed, offsets.pulled)
+            for (group, topic), queues in table.items()
+            for queue_id in queues
+        }
+        self._absent = {queue: self._absent.get(queue, now) for queue in known - named}
+        gone = [queue for queue, since in self._absent.items() if now - since >= FORGET_SECONDS]
+        if gone:
+            self._ledger.forget(gone)
+            log.info(
+                "forgetting positions that the broker does not name any more", extra={"queues": len(gone)}
+            )
+        books = self._ledger.books()
+        owed = {debt.queue.group for debt in books.debts.values() if debt.open}
+        self._groups.keep({*self.seen, *owed, *(queue.group for queue in (*books.positions, *books.lanes()))})
 
     def _aged(
         self, reported: Mapping[GroupQueue, int], now: float, seconds: float
@@ -194,3 +227,15 @@ class Watch:
                     "the broker deleted messages before a POP group read them; they will be replayed",
                     extra=told,
                 )
+
+
+def _stands(lane: GroupQueue, known: Mapping[GroupQueue, Position], bounds: Bounds) -> int:
+    """Where a group stands in a retry queue that the broker names no position in: where it was seen last, or at the begin if it
+    never was, or if the queue ends below and so was made anew."""
+    position = known.get(lane)
+    bound = bounds[lane.topic].get(lane.queue_id)
+    return (
+        position.reported
+        if position is not None and bound is not None and position.reported <= bound[1]
+        else 0
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+SHORT_TIMES = 2
+"""The broker may tell a queue's end late; one that it tells too short this often in a row was deleted and made anew."""
 FIRST_GUESS_BYTES = 1024
 """What a message is taken to have before one was sent."""
 
@@ -20,6 +22,7 @@ class Window:
         self._sent: deque[tuple[int, int]] = deque()
         self._sent_bytes = 0
         self._end = 0
+        self._short = 0
         self._count = 0
         self._total = 0
         self._group_offset = -1
@@ -47,6 +50,9 @@ class Window:
 
     def measure(self, queue_end: int, group_offset: int) -> None:
         """Make room anew, given the queue's end and where the group stands in it, both by the broker's word."""
+        self._short = self._short + 1 if queue_end < self._end else 0
+        if self._short == SHORT_TIMES:
+            self._anew(queue_end)
         self._sent = deque(sorted(self._sent))
         while self._sent and self._sent[0][0] < group_offset:
             self._sent_bytes -= self._sent.popleft()[1]
@@ -57,3 +63,9 @@ class Window:
         self.bytes = max(0, self._most_bytes - self._sent_bytes - unknown)
         self.still = self.still + 1 if not self.open and group_offset == self._group_offset else 0
         self._group_offset = group_offset
+
+    def _anew(self, queue_end: int) -> None:
+        """The queue is another one: nothing that was sent to the old one lies in it."""
+        self._sent.clear()
+        self._sent_bytes = self._short = 0
+        self._end = queue_end

@@ -137,6 +137,16 @@ class Follower:
                 look.set_exception(Unavailable("the reader is closed"))
         return look
 
+    def follow_if_older(self, seconds: float, *, here: bool = False) -> Future[bool]:
+        """``follow_async``, but nothing to wait for if the end of the log was seen in the last ``seconds``."""
+        with self._lock:
+            seen = self._checked
+        if seen is None or self._clock.monotonic() - seen >= seconds:
+            return self.follow_async(here=here)
+        look: Future[bool] = Future()
+        look.set_result(False)
+        return look
+
     def close(self) -> None:
         """Let go of the last view, so that the metadata store can be closed."""
         with self._lock:

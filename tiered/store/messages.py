@@ -28,6 +28,9 @@ from tiered.store.puller import Pull, Puller
 MAX_TRANSFER_BYTES = 256 * KIB
 """Most bytes of an answer unless told otherwise: RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
 
+FRESH_SECONDS = 6.0
+"""What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
+
 
 class MessageStore:
     """The archive of one broker, for reading. Thread-safe. Make one with ``open``.
@@ -175,13 +178,22 @@ class MessageStore:
     # ---- look-ups
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool = False,
+        max_bytes: int | None = None,
     ) -> list[memoryview]:
         """The newest ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as their UNIQ_KEY).
 
-        Stored in [``begin_ms``, ``end_ms``], both included as in RocketMQ; in the order in which the broker stored them.
+        Stored in [``begin_ms``, ``end_ms``], both included as in RocketMQ; in the order in which the broker stored them. Fewer,
+        if they are more than ``max_bytes`` together, but at least one.
         """
-        found = self.query(topic, key, max_count, begin_ms, end_ms, unique=unique)
+        found = self.query(topic, key, max_count, begin_ms, end_ms, unique=unique, max_bytes=max_bytes)
         return [memoryview(item.record) for item in found]
 
     def query(
@@ -194,6 +206,7 @@ class MessageStore:
         *,
         unique: bool = False,
         oldest: bool = False,
+        max_bytes: int | None = None,
     ) -> list[Located]:
         """``query_message`` with where each message lies; ``oldest``: the oldest ones instead; no bounds: all times."""
 
@@ -201,9 +214,12 @@ class MessageStore:
             view = self._follower.ready()
             return query_key(
                 view.state, view.objects, topic, key,
-                unique=unique, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, oldest=oldest,
+                unique=unique, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, oldest=oldest, max_bytes=max_bytes,
             )  # fmt: skip
 
+        self._follower.ready()
+        # Newer messages may have the key, too.
+        self._follower.follow_if_older(FRESH_SECONDS, here=True).result()
         found = ask()
         if found or max_count < 1 or not self.follow():
             return found
@@ -255,6 +271,10 @@ class MessageStore:
         The reads themselves call it when what they are asked for is not there.
         """
         return self._follower.follow()
+
+    def follow_if_older(self, seconds: float = FRESH_SECONDS) -> Future[bool]:
+        """``follow`` without waiting, or nothing to wait for if the end of the log was seen in the last ``seconds``."""
+        return self._follower.follow_if_older(seconds)
 
     # ---- storage levels
 

@@ -68,8 +68,9 @@ class Puller:
                     max_count=pull.max_count, max_bytes=pull.max_bytes, row_filter=pull.row_filter,
                 )  # fmt: skip
             except NotFound as error:
-                if last or not self._follower.follow(force=True):
+                if last:
                     raise missing(error) from error
+                self._follower.follow(force=True)  # or somebody else has looked meanwhile
                 continue
             return self._counted(finish(found, fetched))
         raise AssertionError("unreachable")

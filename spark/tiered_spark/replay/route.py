@@ -111,13 +111,14 @@ class Routes:
                 )  # fmt: skip
             elif answer.code == TOPIC_NOT_EXIST:
                 worst = NotFound(
-                    "the target topic does not exist", topic=self._topic, found=(answer.remark or "")[:200],
+                    "the target topic does not exist", topic=self._topic, found=server.without_keys(answer.remark or "")[:200],
                     hint="create it (mqadmin updateTopic), or mend the option topic",
                 )  # fmt: skip
             else:
                 worst = Unavailable(
                     "a name server refused to tell the route", code=answer.code, topic=self._topic,
-                    found=(answer.remark or "")[:200], hint="look at the name server's log, and at its rights",
+                    found=server.without_keys(answer.remark or "")[:200],
+                    hint="look at the name server's log, and at its rights",
                 )  # fmt: skip
         assert worst is not None
         raise worst

@@ -151,6 +151,12 @@ def _check_nulls(batch: pa.RecordBatch) -> None:
                 "a row cannot be sent, as a value is null", column=name, row=_row_place(batch, row),
                 hint=f"filter(\"{name} is not null\"), or give it a value",
             )  # fmt: skip
+    if "keys" in batch.schema.names and pc.list_flatten(batch["keys"]).null_count:
+        bad = pc.list_parent_indices(batch["keys"]).filter(pc.is_null(pc.list_flatten(batch["keys"])))
+        raise Invalid(
+            "a row cannot be sent, as one of its keys is null", column="keys", row=_row_place(batch, bad[0].as_py()),
+            hint="withColumn('keys', array_compact('keys')) leaves such keys out",
+        )  # fmt: skip
 
 
 def _row_place(batch: pa.RecordBatch, row: int) -> str:

@@ -171,7 +171,7 @@ class Sender:
             self.counts.stored += 1
             self._stored(message)
             return None
-        remark = connection.without_keys((answer.remark or "")[:300])
+        remark = connection.without_keys(answer.remark or "")[:300]
         found = f"code {answer.code}: {remark}"
         if answer.code in AGAIN and not _for_good(answer.code, remark):
             return found

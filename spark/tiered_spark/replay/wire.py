@@ -122,9 +122,15 @@ class Connection:
         return self.end()[0]
 
     def without_keys(self, text: str) -> str:
-        """A peer's words, without the keys that they may repeat."""
+        """A peer's words, without the keys that they may repeat. Cut them afterwards: half a key is not known for one."""
         keys = self._dial.credentials
-        return text if keys is None else text.replace(keys.access_key, "***").replace(keys.secret_key, "***")
+        if keys is None:
+            return text
+        for key in sorted(
+            (keys.access_key, keys.secret_key), key=len, reverse=True
+        ):  # one may begin with the other
+            text = text.replace(key, "***")
+        return text
 
     def close(self) -> None:
         """Close it; the next request makes another."""

@@ -58,7 +58,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   lite        topic= group= [start=begin|timestamp|committed|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32]
  *               [commit=0] : lite pull consumer, queues assigned
  *   pull        topic= group= [start=begin|timestamp|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32] [sub=*]
- *               : classic pull consumer; its summary counts the statuses it was given, and has the last failure
+ *               [failures=] : classic pull consumer; its summary counts the statuses it was given, and has the last failure; it
+ *               ends after so many failed pulls
  *               push, lite and pull also take [n=] [idle=5] [first_seconds=60] [rate=] [persist_ms=5000] [instance=]
  *               [crash_after=] : end like kill -9 once so many are written down
  *               [access_key= secret_key=] : requests are signed

@@ -224,6 +224,7 @@ final class Consumers {
         String start = Client.text("start", "begin");
         Map<MessageQueue, Long> next = new HashMap<>();
         Map<String, Long> statuses = new TreeMap<>();
+        long failures = Long.parseLong(Client.text("failures", Long.toString(Long.MAX_VALUE)));
         String why = "";
         try (Taken taken = new Taken()) {
             consumer.start();
@@ -258,6 +259,9 @@ final class Consumers {
                         taken.take(result.getMsgFoundList());
                         got = true;
                     }
+                }
+                if (statuses.getOrDefault("FAILED", 0L) >= failures) {
+                    break;
                 }
                 if (!got) {
                     Thread.sleep(50);

@@ -43,7 +43,7 @@ def store_differences(
     compared = behind = there = 0
     place = (snapshot.place.cluster, snapshot.place.broker)
     for topic, queue_id, (low, high) in broker_queues(Path(work.args.store)):
-        if not options.takes(topic) or low == high:
+        if not options.takes(topic) or high == 0:
             continue
         there += 1
         mine = archived.get((topic, queue_id))

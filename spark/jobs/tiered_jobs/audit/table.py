@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,14 @@ from tiered_spark.snapshot import Snapshot
 if TYPE_CHECKING:
     from tiered_jobs.work import Work
 
-READ = ",".join((*QUEUE, "queue_offset", "body_crc"))
-SCHEMA = "cluster string, broker string, topic string, queue_id int, queue_offset long, body_crc long"
+READ = (*QUEUE, "queue_offset", "body_crc")
+LIFE = ("physical_offset", "store_timestamp")
+"""What tells messages with one queue offset apart where a queue began anew: the pipeline's tables keep those of before."""
+
+TYPES = {
+    "cluster": "string", "broker": "string", "topic": "string", "queue_id": "int", "queue_offset": "long", "body_crc": "long",
+    "physical_offset": "long", "store_timestamp": "timestamp",
+}  # fmt: skip
 
 
 def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str, Any]) -> DataFrame:
@@ -35,6 +41,8 @@ def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str,
     A table that the pipeline keeps is compared with the commit that it has taken in; any other one with the newest.
     """
     place, made, commits = _made_from(work)
+    snapshots = _of_its_brokers(snapshots, place, made)
+    columns = (*READ, *LIFE) if made else READ
     archived = None
     behind = 0
     for snapshot in snapshots:
@@ -43,12 +51,15 @@ def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str,
         upto = min(taken[0] if len(taken) == 1 else snapshot.commit, snapshot.commit)
         behind += snapshot.commit - upto
         options = {**_selection(work, made), **pinned(snapshot), "asOfCommit": upto, "onDamage": "skip"}
-        rows = work.read(READ, **options)
+        rows = work.read(",".join(columns), **options).filter(_named(work.args.topics))
         archived = rows if archived is None else archived.unionByName(rows)
     assert archived is not None  # an archive is always found, or NotFound was raised
-    table = _table(work, place, snapshots)
+    table = _table(work, place, snapshots, columns)
     both = archived.withColumn("side", F.lit(0)).unionByName(table.withColumn("side", F.lit(1)))
-    both = both.join(F.broadcast(_minimums(work, snapshots)), list(QUEUE), "left")
+    both = both.join(F.broadcast(_queues(work, snapshots)), list(QUEUE), "left")
+    anew = F.coalesce("anew", F.lit(False)) if made else F.lit(False)
+    life = F.when(anew, F.xxhash64(*LIFE)) if made else F.lit(None).cast("long")
+    both = both.withColumns({"anew": anew, "life": life})
     # What retention has cut off the archive by now is no matter of either side.
     both = both.filter(F.coalesce(F.col("queue_offset") >= F.col("min_offset"), F.lit(True))).drop(
         "min_offset"
@@ -78,21 +89,46 @@ def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
     return place, made, taken(files, place)
 
 
+def _of_its_brokers(snapshots: Sequence[Snapshot], place: str, made: dict[str, Any]) -> list[Snapshot]:
+    """The archives that the table was made from. ``Invalid`` if none of them is audited."""
+
+    def among(name: str, patterns: str) -> bool:
+        return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
+
+    clusters, brokers = made.get("cluster", "*"), made.get("broker", "*")
+    found = [s for s in snapshots if among(s.place.cluster, clusters) and among(s.place.broker, brokers)]
+    if not found:
+        raise Invalid(
+            "the table was made of other brokers", flag="--table", table=place, expected=f"{clusters}/{brokers}",
+            found=", ".join(f"{s.place.cluster}/{s.place.broker}" for s in snapshots),
+            hint="audit these: --cluster and --broker as the table was made with",
+        )  # fmt: skip
+    return found
+
+
 def _selection(work: Work, made: dict[str, Any]) -> dict[str, object]:
-    """Options: what of the archive the table should hold."""
+    """Options: what of the archive the table should hold; its own topics, which ``--topics`` may narrow."""
     args = work.args
+    own = made.get("topics", "*")
     system = made.get("include-system-topics", args.include_system_topics)
     return {
-        "topics": args.topics if args.topics != "*" else made.get("topics", "*"),
+        "topics": args.topics if own == "*" else own,
         "includeSystemTopics": str(bool(system)).lower(),
         "startingTimestamp": made.get("from"),
         "endingTimestamp": made.get("to"),
     }
 
 
-def _table(work: Work, place: str, snapshots: Sequence[Snapshot]) -> DataFrame:
+def _named(patterns: str) -> Column:
+    """Rows of topics that match one of the patterns."""
+    if patterns == "*":
+        return F.lit(True)
+    named = [F.col("topic").rlike("^" + translate(pattern.strip())) for pattern in patterns.split(",")]
+    return reduce(Column.__or__, named)
+
+
+def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequence[str]) -> DataFrame:
     """Its rows of the topics and archives that are looked at."""
-    names = SCHEMA.replace(",", "").split()[::2]
     reader = work.spark.read.format("delta" if Files(work.spark).exists(f"{place}/_delta_log") else "parquet")
     frame = reader.load(place)
     missing = sorted(set(names) - set(frame.columns))
@@ -108,28 +144,19 @@ def _table(work: Work, place: str, snapshots: Sequence[Snapshot]) -> DataFrame:
             StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema
         ]
         frame = reader.schema(StructType(fields)).load(place)
-    kinds = SCHEMA.replace(",", "").split()[1::2]
-    frame = frame.select(
-        *(F.col(name).cast(kind).alias(name) for name, kind in zip(names, kinds, strict=True))
-    )
+    frame = frame.select(*(F.col(name).cast(TYPES[name]).alias(name) for name in names))
     mine = [(F.col("cluster") == x.place.cluster) & (F.col("broker") == x.place.broker) for x in snapshots]
-    frame = frame.filter(reduce(Column.__or__, mine))
-    if work.args.topics == "*":
-        return frame
-    named = [
-        F.col("topic").rlike("^" + translate(pattern.strip())) for pattern in work.args.topics.split(",")
-    ]
-    return frame.filter(reduce(Column.__or__, named))
+    return frame.filter(reduce(Column.__or__, mine) & _named(work.args.topics))
 
 
-def _minimums(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
-    """The first readable offset of every queue."""
+def _queues(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
+    """The first readable offset of every queue, and whether it ever began anew."""
     rows = [
-        (s.place.cluster, s.place.broker, q.queue.topic, q.queue.queue_id, q.min_offset)
+        (s.place.cluster, s.place.broker, q.queue.topic, q.queue.queue_id, q.min_offset, q.highest_generation > 1)
         for s in snapshots for q in s.archive.state.queues() if q.generation is not None
     ]  # fmt: skip
     return work.spark.createDataFrame(
-        rows, "cluster string, broker string, topic string, queue_id int, min_offset long"
+        rows, "cluster string, broker string, topic string, queue_id int, min_offset long, anew boolean"
     )
 
 
@@ -148,13 +175,16 @@ def _sums() -> list[Column]:
 
 
 def _by_message(both: DataFrame) -> DataFrame:
-    """Messages that are not the same, and there once, on both sides; one difference for neighbours of one kind."""
+    """Messages that are not the same, and there once, on both sides; one difference for neighbours of one kind.
+
+    Of a queue that began anew the archive's side has the newest generation alone: what else the table has of it is none.
+    """
     counts = [F.sum((F.col("side") == side).cast("long")).alias(f"rows{side}") for side in (0, 1)]
     crcs = [F.min("body_crc").alias("low"), F.max("body_crc").alias("high")]
-    found = both.groupBy(*QUEUE, "queue_offset").agg(*counts, *crcs)
+    found = both.groupBy(*QUEUE, "queue_offset", "life", "anew").agg(*counts, *crcs)
     what = (
         F.when(F.col("rows1") == 0, "messages are not in the table")
-        .when(F.col("rows0") == 0, "messages are in the table only")
+        .when((F.col("rows0") == 0) & ~F.col("anew"), "messages are in the table only")
         .when(F.col("rows1") > 1, "messages are in the table twice")
         .when(F.col("low") != F.col("high"), "bodies differ in the table")
     )

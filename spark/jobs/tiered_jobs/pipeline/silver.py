@@ -92,7 +92,8 @@ class Silver:
         for pattern in self.others:
             mine = mine.filter(~_topics(pattern))
         edge = sf.timestamp_millis(sf.lit(watermark))
-        own = sf.concat_ws("/", *(sf.col(name).cast("string") for name in PLACE[:5]))
+        # Where a queue began anew or a broker lost its tail, a queue offset comes again, with another time or physical offset.
+        own = sf.concat_ws("/", *(sf.col(name).cast("string") for name in (*PLACE, "physical_offset")))
         named = mine.select(
             *READ, (sf.col("store_timestamp") <= edge).alias("late"),
             sf.coalesce("unique_key", own).alias("__key"),

@@ -79,7 +79,7 @@ def run(work: Work) -> None:
         "topics": len({row["topic"] for row in told}),
         "first_store_timestamp": told[0]["store_timestamp"],
         "last_store_timestamp": told[-1]["store_timestamp"],
-        "complete": not search.more,
+        "complete": not (search.more or search.unfollowed),
         "archives": commits(snapshots),
     }
     if work.args.json:
@@ -92,6 +92,8 @@ def run(work: Work) -> None:
         work.out.note(
             f"there are more than {work.args.limit} steps: the oldest are shown; --limit shows more"
         )
+    if search.unfollowed:
+        work.out.note("the last look-up found keys that were not followed: trace one of these steps, too")
 
 
 def _asked(work: Work) -> tuple[str, str]:

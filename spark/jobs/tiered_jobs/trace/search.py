@@ -43,12 +43,12 @@ ORIGINS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 class Search:
-    """Finds at most ``limit`` records; ``more`` tells that there were others."""
+    """Finds at most ``limit`` records; ``more`` tells that there were others, ``unfollowed`` that ``MAX_HOPS`` were too few."""
 
     def __init__(self, work: Work, snapshots: Sequence[Snapshot], *, limit: int) -> None:
         self._work, self._snapshots, self._limit = work, snapshots, limit
         self._found: dict[tuple[Any, ...], Row] = {}
-        self.more = False
+        self.more = self.unfollowed = False
 
     def find(self, kind: str, value: str) -> list[Row]:
         """Records of the life of a ``key``, ``unique_key``, ``message_id`` or ``transaction``, by time."""
@@ -68,21 +68,28 @@ class Search:
             if (args.topics, args.start, args.end) == ("*", None, None):
                 asked.add(value)
         for hop in range(MAX_HOPS):
-            origins = self._named(ORIGINS) - {row["msg_id"] for row in self._found.values()} - asked
+            origins = self._origins() - asked
             self._take_located(sorted(origins))  # first: other copies name the same origin
-            keys = {row["unique_key"] for row in self._found.values() if row["unique_key"]}
-            keys |= {key for row in self._found.values() if not row["unique_key"] for key in row["keys"]}
+            keys = self._keys()
             asked |= origins
             if keys <= asked or self.more:
                 break
             self._work.say(f"look-up {hop + 2}: {len(self._found)} records so far")
             self._take_keys(sorted(keys - asked), sorted(row["msg_id"] for row in self._found.values()))
             asked |= keys
+        else:
+            self.unfollowed = not self._origins() | self._keys() <= asked
         return sorted(self._found.values(), key=lambda row: (row["store_timestamp"], row["physical_offset"]))
 
-    def _named(self, names: Iterable[str]) -> set[str]:
-        """Values of these properties among what is found."""
-        return {row[name] for row in self._found.values() for name in names if row[name]}
+    def _origins(self) -> set[str]:
+        """Message ids that what is found names as its origin, and that are not found."""
+        named = {row[name] for row in self._found.values() for name in ORIGINS if row[name]}
+        return named - {row["msg_id"] for row in self._found.values()}
+
+    def _keys(self) -> set[str]:
+        """Unique keys of what is found; the keys, where there is none."""
+        keys = {row["unique_key"] for row in self._found.values() if row["unique_key"]}
+        return keys | {key for row in self._found.values() if not row["unique_key"] for key in row["keys"]}
 
     def decisions(self, found: Sequence[Row]) -> list[Row]:
         """Records of the broker that end half messages without a commit among ``found``; ``ends``: queue offsets of these."""
@@ -110,10 +117,12 @@ class Search:
         from pyspark.sql import functions as F  # noqa: N812
 
         for first in range(0, len(keys), KEYS_AT_ONCE):
-            part = list(keys[first : first + KEYS_AT_ONCE])
-            if any("," in key for key in part):
+            some = keys[first : first + KEYS_AT_ONCE]
+            part, divided = [key for key in some if "," not in key], [key for key in some if "," in key]
+            if divided:
                 # The option keys is divided at commas; a filter on unique_key reaches the index too.
-                self._take(F.col("unique_key").isin(part), **ANYWHERE)
+                self._take(F.col("unique_key").isin(divided), pushFilters="true", **ANYWHERE)
+            if not part:
                 continue
             good = _about(part)
             for name in ORIGINS:
