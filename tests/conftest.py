@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.kit import cache, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
@@ -28,6 +29,10 @@ TIERS = (*INSTALLED, *GIVEN)
 _SPARK = Path(__file__).parent / "spark"
 _NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
 _FAILED = pytest.StashKey[dict[str, str]]()
+
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # how long one example takes says how busy the machine is
 
 
 def _all_required() -> bool:
