@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from tiered_jobs.profile.facts import Facts, TopicFacts, gather
 from tiered_jobs.profile.histogram import LARGEST, bars, bounds, bucket_of, percentile
 from tiered_jobs.profile.html import page
 from tiered_jobs.profile.result import summary
-from tiered_jobs.profile.scan import OTHERS, Counted
+from tiered_jobs.profile.scan import OTHERS, Counted, count_headers
 from tiered_spark.columns import COLUMNS, Cost
 from tiered_spark.options import parse_options
 from tiered_spark.snapshot import open_snapshots
@@ -185,6 +186,14 @@ def test_buckets_that_spark_makes(spark: SparkSession) -> None:
 
 
 # ---- parts
+
+
+def test_a_born_time_that_is_none_is_no_delay(spark: SparkSession) -> None:
+    """Clients send any number; a timestamp it is then not."""
+    columns = "topic string, store_timestamp timestamp, born_timestamp timestamp, tags string, body_size int"
+    frame = spark.createDataFrame([("T", datetime(2026, 1, 2, tzinfo=UTC), None, "a", 10)], columns)
+    one = count_headers(frame, 1000, 10, 2)["T"]
+    assert (one.messages, one.slowest, one.negative_delays) == (1, 0, 0)
 
 
 def test_percentiles_and_bars() -> None:
