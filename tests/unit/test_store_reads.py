@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -411,6 +412,27 @@ def test_a_deleted_object_is_looked_for_once_more(tmp_path: Path) -> None:
         scene.broker.send("Orders", 0, b"restarted", queue_offset=0)
         scene.archive()
         assert [bytes(r) for r in scene.get("Orders", 0, 0).records] == [scene.broker.sent[-1][1]]
+
+
+def test_a_newer_view_that_another_reader_brought_is_tried_too(tmp_path: Path) -> None:
+    """Two readers meet the deleted object; the second one's look finds nothing new, since the first has just looked."""
+    with cold(tmp_path, open_now=False, dispatch={"inline_bytes": 0}) as scene:
+        scene.broker.send("Orders", 0, b"one")
+        scene.archive()
+        scene.open()
+        item = next(iter(scene.daemon.state.objects()))
+        scene.provider.delete(scene.store.view.objects.key_of(item))
+        scene.broker.send("Orders", 0, b"restarted", queue_offset=0)
+        scene.archive()
+        follower = scene.store._follower
+        look = follower.follow
+
+        def beaten(*, force: bool = False) -> bool:
+            look(force=force)
+            return look(force=force)
+
+        with patch.object(follower, "follow", beaten):
+            assert [bytes(r) for r in scene.get("Orders", 0, 0).records] == [scene.broker.sent[-1][1]]
 
 
 # ---- opening and closing
