@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -61,7 +61,12 @@ class Options:
 
     def takes(self, topic: str) -> bool:
         """Whether a topic matches ``topics``."""
-        return any(fnmatchcase(topic, pattern) for pattern in self.topics)
+        return matches(topic, self.topics)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name matches one of some shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def parse_options(given: Mapping[str, str]) -> Options:

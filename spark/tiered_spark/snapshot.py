@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
@@ -19,7 +18,7 @@ from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Store
-from tiered_spark.options import Options
+from tiered_spark.options import Options, matches
 
 TABLE_CACHE_BYTES = 64 * MIB
 MAX_ARCHIVES = 10_000
@@ -105,8 +104,7 @@ def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
         mine = [
             (cluster, broker)
             for cluster, broker in here
-            if any(fnmatchcase(cluster, p) for p in options.clusters)
-            and any(fnmatchcase(broker, p) for p in options.brokers)
+            if matches(cluster, options.clusters) and matches(broker, options.brokers)
         ]
         if not mine:
             raise NotFound(

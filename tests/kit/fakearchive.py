@@ -21,6 +21,11 @@ RECORD_ROOM = 1000
 """Distance of physical offsets in a crafted queue."""
 
 
+def time_of(offset: float) -> int:
+    """Store time, in ms, of the record at an offset; of a moment between two records for a broken one."""
+    return int(FIRST_TIME + offset * STEP_MS)
+
+
 @dataclass
 class FakeQueue:
     """Records by queue offset, the first readable one, the end, and holes [start, end)."""
@@ -41,7 +46,7 @@ def record(topic: str, queue_id: int, offset: int, *, body: bytes | None = None,
             physical_offset=offset * RECORD_ROOM,
             body=f"{topic}/{queue_id}/{offset}".encode() if body is None else body,
             properties={"UNIQ_KEY": f"U{topic}{queue_id}-{offset}", **properties},
-            store_timestamp=FIRST_TIME + offset * STEP_MS,
+            store_timestamp=time_of(offset),
         )
     )
 
@@ -190,12 +195,12 @@ class FakeArchive:
     def earliest_message_time(self, topic: str, queue_id: int) -> int | None:
         """Store time of the first record."""
         queue = self._queue("earliest", topic, queue_id)
-        return None if queue is None or queue.low >= queue.high else FIRST_TIME + queue.low * STEP_MS
+        return None if queue is None or queue.low >= queue.high else time_of(queue.low)
 
     def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of one record."""
         queue = self._queue("time", topic, queue_id)
-        return None if queue is None or offset not in queue.records else FIRST_TIME + offset * STEP_MS
+        return None if queue is None or offset not in queue.records else time_of(offset)
 
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -205,7 +210,7 @@ class FakeArchive:
         queue = self._queue("by_time", topic, queue_id)
         if queue is None:
             return None
-        later = (o for o in range(queue.low, queue.high) if FIRST_TIME + o * STEP_MS >= time_ms)
+        later = (o for o in range(queue.low, queue.high) if time_of(o) >= time_ms)
         return QueueOffset(next(later, queue.high))
 
     def query_message(

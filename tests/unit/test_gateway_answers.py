@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.fakearchive import FIRST_TIME, RECORD_ROOM, STEP_MS, record
+from tests.kit.fakearchive import RECORD_ROOM, record, time_of
 from tests.kit.gatewaydesk import (
     RETRY,
     Desk,
@@ -59,10 +59,6 @@ def search(time_ms: int, boundary: str | None = None) -> Command:
     if boundary is not None:
         request.ext["boundaryType"] = boundary
     return request
-
-
-def time_of(offset: float) -> int:
-    return int(FIRST_TIME + offset * STEP_MS)
 
 
 class TestMinimum:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.kit.fakearchive import FIRST_TIME, STEP_MS
+from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, fields, found, pull, simple, too_small
 from tiered.codec.remoting import ONEWAY, Command
 from tiered.errors import Unavailable
@@ -25,10 +25,6 @@ def desk() -> Iterator[Desk]:
     made.archive.fill("T", 0, 10, 150)
     yield made
     made.close()
-
-
-def time_of(offset: int) -> int:
-    return FIRST_TIME + offset * STEP_MS
 
 
 def search(offset: int) -> Command:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.fakearchive import FIRST_TIME, STEP_MS
+from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import Desk, answered, asking, pull, simple
 from tiered.codec.remoting import ONEWAY, Command
 from tiered.errors import Corrupt, Unavailable
@@ -26,10 +26,6 @@ def desk() -> Iterator[Desk]:
     made.archive.fill("T", 0, 10, 150)  # queue 0 only
     yield made
     made.close()
-
-
-def time_of(offset: int) -> int:
-    return FIRST_TIME + offset * STEP_MS
 
 
 def notice(time_ms: int = time_of(40), body: bytes = BODY, **more: str) -> Command:

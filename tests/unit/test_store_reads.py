@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -397,14 +397,21 @@ def test_an_hour_later_the_fold_is_compared_with_the_bucket_again(scene: Cold) -
     assert gets == [KEYS.commit(head.seq), KEYS.commit(head.seq + 1)]
 
 
-def test_a_deleted_object_is_looked_for_once_more(tmp_path: Path) -> None:
-    """An old view names an object that was replaced and deleted; a newer view names another."""
+@contextmanager
+def _with_a_deleted_object(tmp_path: Path) -> Iterator[Cold]:
+    """The store's view names an object that is not there any more."""
     with cold(tmp_path, open_now=False, dispatch={"inline_bytes": 0}) as scene:
         scene.broker.send("Orders", 0, b"one")
         scene.archive()
         scene.open()
         item = next(iter(scene.daemon.state.objects()))
         scene.provider.delete(scene.store.view.objects.key_of(item))
+        yield scene
+
+
+def test_a_deleted_object_is_looked_for_once_more(tmp_path: Path) -> None:
+    """An old view names an object that was replaced and deleted; a newer view names another."""
+    with _with_a_deleted_object(tmp_path) as scene:
         with pytest.raises(Corrupt, match="missing"):
             scene.get("Orders", 0, 0)
         with pytest.raises(Corrupt, match="missing"):
@@ -416,12 +423,7 @@ def test_a_deleted_object_is_looked_for_once_more(tmp_path: Path) -> None:
 
 def test_a_newer_view_that_another_reader_brought_is_tried_too(tmp_path: Path) -> None:
     """Two readers meet the deleted object; the second one's look finds nothing new, since the first has just looked."""
-    with cold(tmp_path, open_now=False, dispatch={"inline_bytes": 0}) as scene:
-        scene.broker.send("Orders", 0, b"one")
-        scene.archive()
-        scene.open()
-        item = next(iter(scene.daemon.state.objects()))
-        scene.provider.delete(scene.store.view.objects.key_of(item))
+    with _with_a_deleted_object(tmp_path) as scene:
         scene.broker.send("Orders", 0, b"restarted", queue_offset=0)
         scene.archive()
         follower = scene.store._follower

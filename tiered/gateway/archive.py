@@ -241,7 +241,7 @@ class Coverage:
 
     async def intact(self, connection: ConnectionInfo) -> bool:
         """Whether the broker, asked after this call, has deleted nothing of its commitlog yet."""
-        if self._floor is None or await self._begin(connection, fresh=False) != 0:
+        if self._floor is None or await self.log_begin(connection) != 0:
             return False
         try:
             return await self._floor.has(connection, 0)
@@ -256,7 +256,7 @@ class Coverage:
             known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
             if self._floor is None or progress < 0 or known is None or offset < known.max_offset:
                 return False
-            floor = await self._begin(connection, fresh=False)
+            floor = await self.log_begin(connection)
             if floor is not None and progress - floor >= FAR_BYTES:
                 return True
             return await self._floor.has(connection, progress)
@@ -266,7 +266,7 @@ class Coverage:
     async def calm(self, connection: ConnectionInfo) -> bool:
         """Whether the broker has deleted nothing lately, so that what it has just answered left out nothing but what a filter
         did not take."""
-        floor = await self._begin(connection, fresh=True)
+        floor = await self.log_begin(connection, fresh=True)
         if floor is None:
             return False
         return self._clock.monotonic() - self._begins[connection.broker_address][1] >= CALM_SECONDS
@@ -284,12 +284,8 @@ class Coverage:
         """Whether the broker, asked after this call, has the record there, and so all behind it. ``Unavailable``."""
         return self._floor is not None and await self._floor.has(connection, physical_offset)
 
-    async def log_begin(self, connection: ConnectionInfo) -> int | None:
-        """Where the broker's commitlog began a moment ago; ``None``: it does not say."""
-        return await self._begin(connection, fresh=False)
-
-    async def _begin(self, connection: ConnectionInfo, *, fresh: bool) -> int | None:
-        """Where the broker's commitlog begins; ``None``: it does not say."""
+    async def log_begin(self, connection: ConnectionInfo, *, fresh: bool = False) -> int | None:
+        """Where the broker's commitlog began a moment ago, or, ``fresh``, begins now; ``None``: it does not say."""
         if self._floor is None:
             return None
         try:

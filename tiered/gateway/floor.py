@@ -82,16 +82,14 @@ class Floors:
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:
         """Where the broker's queue ends, asked after this call. ``Unavailable``."""
-        fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-        answer = await self._asked(connection.broker_address, Command(MAX_OFFSET, ext=fields))
+        answer = await self._asked_of_queue(connection, queue, MAX_OFFSET)
         if answer.code != 0:
             raise Unavailable("the broker does not say where a queue ends", queue=queue, code=answer.code)
         return number(answer.ext, "offset")
 
     async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
         """Where the broker's queue begins, asked after this call; ``None``: it does not tell. ``Unavailable``."""
-        fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-        answer = await self._asked(connection.broker_address, Command(RequestCode.GET_MIN_OFFSET, ext=fields))
+        answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MIN_OFFSET)
         return number(answer.ext, "offset") if answer.code == 0 else None
 
     async def _ask_soon(self, address: str) -> int | None:
@@ -109,6 +107,10 @@ class Floors:
 
     async def _look(self, address: str) -> int | None:
         return commitlog_begin(await self._asked(address, Command(RUNTIME_INFO)))
+
+    async def _asked_of_queue(self, connection: ConnectionInfo, queue: MessageQueue, code: int) -> Command:
+        fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+        return await self._asked(connection.broker_address, Command(code, ext=fields))
 
     async def _asked(self, address: str, request: Command) -> Command:
         try:

@@ -8,7 +8,7 @@ the end, topics of level ``DISABLE``, static topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from cachetools import LRUCache
@@ -20,7 +20,6 @@ from tiered.codec.protocol import (
     PullStatus,
     ResponseCode,
     number,
-    text,
 )
 from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -32,7 +31,7 @@ from tiered.gateway.filters import Filters
 from tiered.gateway.gaps import before, places
 from tiered.gateway.observe import Clients
 from tiered.gateway.reply import changed, refused, reply
-from tiered.gateway.trigger import Triggers, Why
+from tiered.gateway.trigger import Triggers, Why, queue_of_pull
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.settings import KIB, Gateway
@@ -117,7 +116,7 @@ class Pulls:
         why = self._triggers.why(request.ext, answer)
         if why not in (Why.TAIL, Why.DOUBT):
             return why
-        queue, offset = _queue(request.ext), number(request.ext, "queueOffset")
+        queue, offset = queue_of_pull(request.ext), number(request.ext, "queueOffset")
         if not self._triggers.is_close(request.ext, answer) and not await in_reach(
             self._archive, self._coverage, connection, queue, offset
         ):
@@ -240,7 +239,7 @@ class Pulls:
         result: GetMessageResult,
         answer: Command,
         connection: ConnectionInfo,
-        ahead: Bytes = b"",
+        ahead: Bytes,
     ) -> Command | None:
         status = result.status
         if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
@@ -361,7 +360,3 @@ class Pulls:
     def _count(self, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels("pull", outcome).inc()
         return made
-
-
-def _queue(request: Mapping[str, str]) -> MessageQueue:
-    return MessageQueue(text(request, "topic"), number(request, "queueId", 32))

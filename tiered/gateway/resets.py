@@ -132,9 +132,8 @@ class Resets:
     ) -> dict[int, int]:
         """By entry of the table: the archived offset, where it is smaller. ``Unavailable`` if one is not sure."""
         found: dict[int, int] = {}
-        for index, (queue, local, search) in (
-            await self._asking.call(lambda: self._searched(reset, table))
-        ).items():
+        searched = await self._asking.call(lambda: self._searched(reset, table))
+        for index, (queue, local, search) in searched.items():
             await self._offsets.sure(connection, queue, search)
             if search.offset is not None and search.offset < local:
                 found[index] = search.offset

@@ -51,6 +51,7 @@ class Side(asyncio.Protocol):
         self.other: Side
         self.transport: asyncio.Transport | None = None
         self.paused = False
+        self._stopped_by: set[str] = set()
         self.open = False
         self.received = 0
         self.written = 0
@@ -118,17 +119,25 @@ class Side(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Too much waits here: the other side is not read."""
         self.paused = True
-        if self.other.transport is not None:
-            self.other.transport.pause_reading()
+        self.other.stop_reading(self.name)
 
     def resume_writing(self) -> None:
         """The socket takes bytes again."""
         self.paused = False
-        if self.other.transport is not None and not (
-            self is self._session.client and self._session.holds_much
-        ):
-            self.other.transport.resume_reading()
+        self.other.read_on(self.name)
         self._session.drained(self)
+
+    def stop_reading(self, reason: str) -> None:
+        """Read nothing more from this side's socket, until no reason is left."""
+        if not self._stopped_by and self.transport is not None:
+            self.transport.pause_reading()
+        self._stopped_by.add(reason)
+
+    def read_on(self, reason: str) -> None:
+        """A reason is gone."""
+        self._stopped_by.discard(reason)
+        if not self._stopped_by and self.transport is not None:
+            self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone, and with it the session."""
@@ -279,25 +288,22 @@ class Session:
             self.upstream.walk.insert += _frame(held, None)
             return
         self.answering += 1
-        self._hold_bytes(len(held.answer.body))
+        size = len(held.answer.body)
+        self._hold_bytes(size)
         task = asyncio.get_running_loop().create_task(self._answer(held))
         self._tasks.add(task)
-        size = len(held.answer.body)
         task.add_done_callback(lambda task: self._done(task, size))
 
     def _hold_bytes(self, more: int) -> None:
         """Bytes of held answers came or went: the server is not read while there are too many."""
         self._held_bytes += more
         most = self.shared.settings.max_pending_bytes
-        transport = self.upstream.transport
         if not self.holds_much and self._held_bytes > most:
             self.holds_much = True
-            if transport is not None:
-                transport.pause_reading()
-        elif self.holds_much and self._held_bytes <= most // 2:
+            self.upstream.stop_reading("held answers")
+        elif self.holds_much and self._held_bytes <= most // 2 and not self.closed:
             self.holds_much = False
-            if transport is not None and not self.client.paused and not self.closed:
-                transport.resume_reading()
+            self.upstream.read_on("held answers")
 
     def _done(self, task: asyncio.Task[None], held_bytes: int) -> None:
         self._tasks.discard(task)

@@ -91,7 +91,7 @@ class Triggers:
             place = _number(answer, PHYSICAL_OFFSET)
             self._log_end = max(self._log_end, place)
             if self._coverage.waits:
-                self._coverage.served(_queue(request), _number(answer, QUEUE_OFFSET), place)
+                self._coverage.served(queue_of_pull(request), _number(answer, QUEUE_OFFSET), place)
 
     def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
         """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
@@ -163,7 +163,7 @@ class Triggers:
             return Why.GAP
         if not self._is_near(answer, offset, NEAR_MINIMUM):
             return None
-        return self._why_doubt(_queue(request), offset)
+        return self._why_doubt(queue_of_pull(request), offset)
 
     def is_close(self, request: Mapping[str, str], answer: Command) -> bool:
         """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``Invalid``."""
@@ -176,7 +176,7 @@ class Triggers:
         """An answer with records does not have all from ``offset`` on."""
         if self._filters.take_all(PullRequest.parse(request)):
             return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
-        return self._why_doubt(_queue(request), offset)
+        return self._why_doubt(queue_of_pull(request), offset)
 
     def _why_doubt(self, queue: MessageQueue, offset: int) -> Why | None:
         """Nothing of a queue that is not archived: nobody has what its broker deletes."""
@@ -201,7 +201,7 @@ class Triggers:
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
         """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""
-        if self._may_have(_queue(request), offset):
+        if self._may_have(queue_of_pull(request), offset):
             return Why.PREFER
         self._follow_aside()
         return None
@@ -215,7 +215,8 @@ class Triggers:
         return known is not None and offset < known.max_offset
 
 
-def _queue(request: Mapping[str, str]) -> MessageQueue:
+def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:
+    """The queue that a pull is about. ``Invalid`` if its fields make no sense."""
     return MessageQueue(text(request, "topic"), number(request, "queueId", 32))
 
 

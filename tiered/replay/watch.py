@@ -232,10 +232,7 @@ class Watch:
 def _stands(lane: GroupQueue, known: Mapping[GroupQueue, Position], bounds: Bounds) -> int:
     """Where a group stands in a retry queue that the broker names no position in: where it was seen last, or at the begin if it
     never was, or if the queue ends below and so was made anew."""
-    position = known.get(lane)
-    bound = bounds[lane.topic].get(lane.queue_id)
-    return (
-        position.reported
-        if position is not None and bound is not None and position.reported <= bound[1]
-        else 0
-    )
+    position, bound = known.get(lane), bounds[lane.topic].get(lane.queue_id)
+    if position is None or bound is None or position.reported > bound[1]:
+        return 0
+    return position.reported

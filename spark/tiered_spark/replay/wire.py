@@ -126,9 +126,8 @@ class Connection:
         keys = self._dial.credentials
         if keys is None:
             return text
-        for key in sorted(
-            (keys.access_key, keys.secret_key), key=len, reverse=True
-        ):  # one may begin with the other
+        # The longer one first: the other may be a part of it.
+        for key in sorted((keys.access_key, keys.secret_key), key=len, reverse=True):
             text = text.replace(key, "***")
         return text
 

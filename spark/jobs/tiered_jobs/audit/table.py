@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fnmatch import fnmatchcase, translate
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tiered.errors import Invalid, NotFound
 from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing
+from tiered_jobs.pipeline.silver import topic_matches
 from tiered_jobs.pipeline.table import Files, taken
 from tiered_jobs.work import pinned
+from tiered_spark.options import matches
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -91,12 +92,11 @@ def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
 
 def _of_its_brokers(snapshots: Sequence[Snapshot], place: str, made: dict[str, Any]) -> list[Snapshot]:
     """The archives that the table was made from. ``Invalid`` if none of them is audited."""
-
-    def among(name: str, patterns: str) -> bool:
-        return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
-
     clusters, brokers = made.get("cluster", "*"), made.get("broker", "*")
-    found = [s for s in snapshots if among(s.place.cluster, clusters) and among(s.place.broker, brokers)]
+    found = [
+        s for s in snapshots
+        if matches(s.place.cluster, _patterns(clusters)) and matches(s.place.broker, _patterns(brokers))
+    ]  # fmt: skip
     if not found:
         raise Invalid(
             "the table was made of other brokers", flag="--table", table=place, expected=f"{clusters}/{brokers}",
@@ -123,8 +123,11 @@ def _named(patterns: str) -> Column:
     """Rows of topics that match one of the patterns."""
     if patterns == "*":
         return F.lit(True)
-    named = [F.col("topic").rlike("^" + translate(pattern.strip())) for pattern in patterns.split(",")]
-    return reduce(Column.__or__, named)
+    return reduce(Column.__or__, map(topic_matches, _patterns(patterns)))
+
+
+def _patterns(joined: str) -> list[str]:
+    return [pattern.strip() for pattern in joined.split(",")]
 
 
 def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequence[str]) -> DataFrame:

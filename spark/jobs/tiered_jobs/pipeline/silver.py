@@ -88,9 +88,9 @@ class Silver:
         """
         from pyspark.sql import functions as sf
 
-        mine = rows.filter(_topics(self.declared.topics))
+        mine = rows.filter(topic_matches(self.declared.topics))
         for pattern in self.others:
-            mine = mine.filter(~_topics(pattern))
+            mine = mine.filter(~topic_matches(pattern))
         edge = sf.timestamp_millis(sf.lit(watermark))
         # Where a queue began anew or a broker lost its tail, a queue offset comes again, with another time or physical offset.
         own = sf.concat_ws("/", *(sf.col(name).cast("string") for name in (*PLACE, "physical_offset")))
@@ -157,8 +157,8 @@ def fill(work: Work, bronze: Bronze, tables: Sequence[Silver]) -> dict[str, obje
     return {one.declared.table: asdict(one.fill(work, bronze)) for one in tables}
 
 
-def _topics(pattern: str) -> Column:
-    """Java's regular expressions understand what ``fnmatch`` makes."""
+def topic_matches(pattern: str) -> Column:
+    """Whether a row's topic matches a shell pattern. Java's regular expressions understand what ``fnmatch`` makes."""
     from pyspark.sql import functions as sf
 
     return sf.col("topic").rlike(f"^{fnmatch.translate(pattern)}")
