@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiered.daemon.config import keys
+from tiered.cli.options import flags
+from tiered.daemon.config import env_name, keys, load
 from tiered.daemon.values import convert, size_in_bytes
 from tiered.errors import Invalid
 
@@ -49,6 +53,13 @@ def value(key: str, raw: object) -> object:
         (LIST, ["a*", "b"], ("a*", "b")),
         (LIST, "a*, b,", ("a*", "b")),
         (LIST, "", ()),
+        (LIST, '["a*"]', ("a*",)),
+        (LIST, " ['a*', \"b\",] ", ("a*", "b")),
+        (LIST, "[]", ()),
+        (LIST, '["[ab]*"]', ("[ab]*",)),
+        (LIST, "[!c-e],[ab]*", ("[!c-e]", "[ab]*")),
+        ("gateway.web_listen", "[::1]:9478", "[::1]:9478"),
+        ("store.secret_access_key", "[1]", "[1]"),
         ("source.start", 1700000000000, "1700000000000"),
         ("archive.url", "", ""),
     ],
@@ -78,6 +89,9 @@ def test_accepted(key: str, raw: object, wanted: object) -> None:
         (FLAG, "maybe"),
         (FLAG, 1),
         (LIST, [1]),
+        (LIST, "[1]"),
+        (LIST, '[["a"]]'),
+        ("source.commitlog_dirs", '["/a", "/b"]'),
         (LIST, 1),
         ("archive.url", 5),
         ("archive.url", ["a"]),
@@ -115,3 +129,41 @@ def test_any_value_converts_or_is_invalid(key: str, raw: object) -> None:
     except Invalid:
         return
     assert type(got) is type(keys()[key].default)
+
+
+LISTS = [key for key, field in keys().items() if isinstance(field.default, tuple)]
+ENTRIES = {"fetch.topic_storage_levels": ("p*=FORCE", "q=DISABLE")}
+
+
+def loaded(layer: str, key: str, text: str, tmp_path: Path) -> object:
+    """A list as one layer gives it: the file in TOML, the others as text."""
+    section, name = key.split(".")
+    if layer == "file":
+        (tmp_path / "t.toml").write_text(f"[{section}]\n{name} = {text}\n")
+        found = load(tmp_path / "t.toml")
+    elif layer == "environment":
+        found = load(env={env_name(key): text})
+    else:
+        found = load(flags=flags(sets=[f"{key}={text}"]))
+    return getattr(getattr(found.settings, section), name)
+
+
+@pytest.mark.parametrize("layer", ["file", "environment", "flag"])
+@pytest.mark.parametrize("key", LISTS)
+def test_a_list_means_the_same_in_every_layer(key: str, layer: str, tmp_path: Path) -> None:
+    first, second = ENTRIES.get(key, ("p*", "q"))
+    assert loaded(layer, key, json.dumps([first]), tmp_path) == (first,)
+    assert loaded(layer, key, json.dumps([first, second]), tmp_path) == (first, second)
+    commas = f"{first}, {second}"
+    assert loaded(layer, key, json.dumps(commas) if layer == "file" else commas, tmp_path) == (first, second)
+
+
+@pytest.mark.parametrize("layer", ["file", "environment", "flag"])
+@pytest.mark.parametrize("key", LISTS)
+@pytest.mark.parametrize("text", ["[p*]", "[ab]", '["p*]', "'p*'", '"p*",q', "p[*", "p]", "[p,q]*", "p[]"])
+def test_a_pattern_that_can_match_nothing_is_refused(key: str, layer: str, text: str, tmp_path: Path) -> None:
+    """A shell takes quotes away, a manifest leaves too many: what is left would be a class of characters, or match no name."""
+    with pytest.raises(Invalid) as caught:
+        loaded(layer, key, json.dumps(text) if layer == "file" else text, tmp_path)
+    assert key in caught.value.message
+    assert "quotes" in str(caught.value)

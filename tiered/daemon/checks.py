@@ -11,6 +11,8 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.replay.client import split_address
 from tiered.settings import Settings
+from tiered.source.topics import TopicPolicy
+from tiered.store.levels import StorageLevels
 
 UNSEEN_RESTARTS = (
     "source.commitlog_dirs is set without source.store_dir: the broker's lock and abort files are not looked at, so a restart "
@@ -42,6 +44,7 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
     _relations(settings)
     _places(settings)
     _replay(settings)
+    _patterns(settings)
     if writer:
         require(loaded, "source.store_dir", "archive.url")
 
@@ -139,6 +142,15 @@ def _replay(settings: Settings) -> None:
     if bool(replay.access_key) != bool(replay.secret_key):
         missing = "replay.secret_key" if replay.access_key else "replay.access_key"
         raise Invalid("the broker's key pair is incomplete", missing=missing, hint=where_to_set(missing))
+
+
+def _patterns(settings: Settings) -> None:
+    TopicPolicy(settings.source.exclude_topics)
+    StorageLevels(settings.fetch.storage_level, settings.fetch.topic_storage_levels)
+    if not all(pattern.strip() for pattern in settings.replay.groups):
+        raise Invalid(
+            "replay.groups holds an empty pattern", hint="remove it, or name a group; none at all: those seen"
+        )
 
 
 def _places(settings: Settings) -> None:

@@ -17,6 +17,7 @@ _HEAD = """\
 # (TIERED_<SECTION>_<KEY>, for example TIERED_ARCHIVE_URL) and over those flags (--store, --archive,
 # --set section.key=value). `tiered config print` shows every value and where it comes from.
 # Sizes may be written "32MiB", times "500ms" or "1s"; a bare number counts in the unit named in the comment.
+# A list is a TOML array; in the environment and behind --set also texts with commas between them.
 """
 
 

@@ -3,11 +3,15 @@
 A whole number is taken in the setting's own unit. Text may carry a unit: ``"32MiB"``, ``"10MB"`` for bytes,
 ``"500ms"``, ``"1.5s"``, ``"2m"``, ``"1h"``, ``"7d"`` for times, ``"80%"`` for percent. Bare ``K`` or ``M`` is refused:
 it means 1000 to some and 1024 to others.
+
+A list is a TOML array, or texts with commas between them; in the environment and in flags both are text. Every list is one of
+patterns of names (``*``, ``?``, ``[ab]``), so what can match no name is refused: it is a list that lost, or kept, its quotes.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import Field
 from fractions import Fraction
@@ -51,6 +55,9 @@ _UNITS: Mapping[str, tuple[Mapping[str, int], str]] = {
 }
 _PLAIN: tuple[Mapping[str, int], str] = ({"": 1}, "a whole number")
 
+_CLASS = re.compile(r"\[!?[\w%|.-]+\]", re.ASCII)
+"""Characters between brackets, as a pattern may have them."""
+
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -68,6 +75,8 @@ def convert(key: str, field: Field[Any], raw: object, *, where: str) -> Any:
     if isinstance(default, tuple):
         return _list(key, field, raw, where)
     if isinstance(raw, str):
+        if not field.metadata.get("secret") and _array(raw) is not None:
+            raise _wrong(key, field, raw, "text, not a list", where)
         return raw
     if isinstance(raw, int) and not isinstance(raw, bool) and key == "source.start":
         return str(raw)
@@ -124,8 +133,42 @@ def _number(key: str, field: Field[Any], raw: object, where: str) -> int:
 
 
 def _list(key: str, field: Field[Any], raw: object, where: str) -> tuple[str, ...]:
+    parts = raw
     if isinstance(raw, str):
-        return tuple(part.strip() for part in raw.split(",") if part.strip())
-    if isinstance(raw, list | tuple) and all(isinstance(part, str) for part in raw):
-        return tuple(raw)
-    raise _wrong(key, field, raw, "a list of texts", where)
+        parts = _array(raw)
+        if parts is None:
+            parts = [part.strip() for part in raw.split(",") if part.strip()]
+            if raw.strip().startswith("[") and raw.strip().endswith("]"):
+                raise _misread(key, raw, where)  # the quotes are lost, as a shell does it
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise _wrong(key, field, raw, "a list of texts", where)
+    for part in parts:
+        if not _matches_names(part):
+            raise _misread(key, part, where)
+    return tuple(parts)
+
+
+def _array(text: str) -> list[object] | None:
+    """The list that ``text`` is in TOML; ``None`` if it is none."""
+    if not text.strip().startswith("["):
+        return None
+    try:
+        found = tomllib.loads(f"list = {text.strip()}")
+    except (ValueError, RecursionError):
+        return None
+    return found["list"] if set(found) == {"list"} and isinstance(found["list"], list) else None
+
+
+def _matches_names(pattern: str) -> bool:
+    """Whether a pattern may match a name: no name has a quote, and brackets stand around characters that names have."""
+    return not set("\"'[]") & set(_CLASS.sub("", pattern))
+
+
+def _misread(key: str, found: str, where: str) -> Invalid:
+    return Invalid(
+        f"{key} reads like a list whose quotes were lost, or are too many: no name would match",
+        found=found,
+        where=where,
+        expected="patterns with commas between them, or a TOML list with its quotes",
+        hint=f"""in a shell outer quotes keep the inner ones: '{key}=["…", "…"]'""",
+    )
