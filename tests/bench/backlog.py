@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.run import Measured, Row, generate, idle_run, measure, once
+from tests.bench.run import Measured, Row, expect, generate, idle_run, measure, once
 from tests.kit.oracle import opened
 from tests.kit.s3server import versitygw
 from tiered.settings import Store
@@ -92,7 +92,7 @@ def backlog(work: Path, messages: int, many: int) -> list[Row]:
         for store, taken in (("q64", ours), ("many", spread)):
             archive = work / f"archive-{store}-{number}"
             taken.append(once(work / store, f"file://{archive}", work / f"state-{store}"))
-            _check(f"file://{archive}", messages if store == "q64" else messages // 2)
+            check_archive(f"file://{archive}", messages if store == "q64" else messages // 2)
             shutil.rmtree(archive)
     seconds, many_seconds = (min(m.seconds for m in x) - idle.seconds for x in (ours, spread))
     cpu, many_cpu = (min(m.cpu_seconds for m in x) - idle.cpu_seconds for x in (ours, spread))
@@ -121,11 +121,10 @@ def backlog(work: Path, messages: int, many: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _check(archive: str, messages: int, settings: Store | None = None) -> None:
+def check_archive(archive: str, messages: int, settings: Store | None = None) -> None:
     """A figure counts only if everything is there."""
     found = sum(queue.messages for queue in opened(archive, settings).state.queues())
-    if found != messages:
-        raise SystemExit(f"{archive} holds {found} messages and not {messages}: no figure")
+    expect(found, messages, f"messages are in {archive}")
 
 
 def to_s3(work: Path, messages: int) -> list[Row]:
@@ -141,7 +140,7 @@ def to_s3(work: Path, messages: int) -> list[Row]:
             raw.append(_raw_puts(client, bucket, f"raw-{number}", list(_log(work / "s3", end))))
             archive, state = server.url(bucket, f"archive-{number}"), work / "state-s3"
             made = once(work / "s3", archive, state, "dispatch.compression=none", environment=environment)
-            _check(archive, messages, server.store())
+            check_archive(archive, messages, server.store())
             ours.append(made.seconds - idle.seconds)
     net, best = min(ours), min(raw)
     return [

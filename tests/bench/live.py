@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.bench.run import TIERED, Row, generate
+from tests.bench.run import TIERED, Row, expect, generate
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import opened
 from tests.kit.s3server import versitygw
@@ -44,8 +44,9 @@ def latency(work: Path, seconds: float) -> list[Row]:
     with daemon.running():
         archive = opened(f"file://{work / 'larch'}")
         writer = _generator(store, 2000, seconds, 8)
-        fold, seen = MemoryStore(), -1
-        while writer.poll() is None or daemon.status()["lag"]["bytes"]:
+        fold, seen, more = MemoryStore(), -1, True
+        while more:
+            more = writer.poll() is None or bool(daemon.status()["lag"]["bytes"])
             head = archive.reader.fold(fold)
             now_ms = time.time() * 1000
             state = ArchiveState(fold)
@@ -58,6 +59,7 @@ def latency(work: Path, seconds: float) -> list[Row]:
             seen = head.seq if head is not None else -1
             time.sleep(0.02)
         daemon.stop()
+    expect(sum(map(len, waits)), 10 + int(2000 * seconds), "messages were seen in the archive")
     all_ms = np.concatenate(waits[1:])
     p50, p99 = np.percentile(all_ms, (50, 99)) / 1000
     return [

@@ -25,7 +25,7 @@ from tests.bench.cold import (
     raw_gets,
     read_queue,
 )
-from tests.bench.run import Row
+from tests.bench.run import Row, expect
 from tests.kit.oracle import opened
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
@@ -124,7 +124,7 @@ def _read_all(
         )
         took, cpu = time.monotonic() - started, time.process_time() - cpu
         stored, asked = watched.get_bytes, watched.asked
-    _expect(sum(n for n, _ in found), archive.messages)
+    expect(sum(n for n, _ in found), archive.messages)
     size = sum(size for _, size in found)
     return Rate(stored / took, cpu / stored * 1e9, size / took), asked
 
@@ -157,7 +157,7 @@ def shared_read(work: Path, messages: int, budget_bytes: int) -> list[Row]:
                     pool.submit(read_queue, store, ReaderId(f"group-{n}"), count=32) for n in range(groups)
                 ]
                 for job in jobs:
-                    _expect(job.result()[0], messages)
+                    expect(job.result()[0], messages)
                 fetched[groups] = watched.get_bytes
     return [
         Row(
@@ -275,7 +275,7 @@ def read_memory(work: Path, messages: int, readers: int, budget_bytes: int) -> l
         environment = {**os.environ, **archive.server.environment()}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     told = json.loads(done.stdout)
-    _expect(told["messages"], messages)
+    expect(told["messages"], messages)
     most = budget_bytes + 150 * MIB
     return [
         Row(
@@ -284,12 +284,6 @@ def read_memory(work: Path, messages: int, readers: int, budget_bytes: int) -> l
             f"{told['peak_bytes'] / most:.2f}", f"≤ {budget_bytes // MIB} + 150 MiB",
         )
     ]  # fmt: skip
-
-
-def _expect(found: int, wanted: int) -> None:
-    """A figure counts only if everything was read."""
-    if found != wanted:
-        raise SystemExit(f"{found} messages were read and not {wanted}: no figure")
 
 
 def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.run import Row, idle_run, once
+from tests.bench.run import Row, expect, idle_run, once
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon
@@ -150,6 +150,8 @@ def rocketmq_tiered(work: Path, messages: int) -> list[Row]:
     again = once(
         broker.store_dir, f"file://{work / 'again'}", work / "again-state", "hold.max_disk_percent=99"
     )
+    expect(ours.samples[-1][1], messages, "messages are in the archive beside the broker")
+    expect(InArchive(f"file://{work / 'again'}")()[0], messages, "messages are in the archive made again")
     return _rows(messages, sent, theirs, ours, (again.seconds - idle.seconds, ours.samples[-1][2]))
 
 

@@ -7,16 +7,41 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tiered.clock import SystemClock
 from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
 LOOK_SECONDS = 0.02
+ROUNDS_AT_MOST = 2
 QUIET = ("--set", "web.port=-1", "--set", "log.level=warning")
+
+
+Figure = TypeVar("Figure")
+
+
+class NoFigure(Exception):
+    """A round in which not every message came: whatever the clock said of it means nothing."""
+
+
+def expect(found: int, wanted: int, what: str = "messages were read") -> None:
+    """``NoFigure`` unless everything came."""
+    if found != wanted:
+        raise NoFigure(f"{found} {what} and not {wanted}: no figure")
+
+
+def whole(round_: Callable[[int], Figure]) -> Figure:
+    """What the first round gave in which everything came; ``SystemExit`` when the last that is tried is not whole either."""
+    for number in range(ROUNDS_AT_MOST):
+        try:
+            return round_(number)
+        except NoFigure as error:
+            print(f"round {number + 1}: {error}", file=sys.stderr)
+    raise SystemExit(f"{ROUNDS_AT_MOST} rounds were not whole")
 
 
 @dataclass(frozen=True, slots=True)

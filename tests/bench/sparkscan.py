@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.run import Row, generate
+from tests.bench.run import Row, expect, generate
 from tests.kit.fetchscene import Ranges
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, batches_of
@@ -100,6 +100,7 @@ def requests(url: str, messages: int) -> list[Row]:
         return rows, len(data), sum(data), took
 
     everything = run(columns="topic,store_timestamp,body")
+    expect(everything[0], messages)
     times = np.concatenate(
         [
             b.column(0).cast("int64").to_numpy() // 1000
@@ -142,6 +143,7 @@ def key_look_ups(url: str, messages: int, seen: Ranges) -> Row:
             for batch in reader.read(partition):
                 found += sum(value == key for value in batch.column(0).to_pylist())
         took, worst = max(took, time.monotonic() - began), max(worst, len(seen.gets))
+    expect(found, len(keys), "keys were found")
     return Row(
         f"one unique key of {messages:,}, after planning (plan: {told[0]}; a second key: {told[1]})",
         f"{took:.2f} s, {worst} GETs; {found} of {len(keys)} found", "-", "-", "≤ 1 s, ≤ 100 GETs (10 M)",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.bench.__main__ import cases, parse
-from tests.bench.run import generate, once
+from tests.bench.coldpush import Scene
+from tests.bench.javaload import Pushed
+from tests.bench.run import NoFigure, expect, generate, once, whole
 
 
 def test_names_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +35,39 @@ def test_a_measured_run_archives_and_counts(tmp_path: Path) -> None:
     assert measured.seconds > 0
     assert measured.peak_bytes > 10 << 20
     assert any((tmp_path / "archive").rglob("archive.json"))
+
+
+class Rounds:
+    """In the place of the Java client: what each push consumer is handed."""
+
+    def __init__(self, *rounds: Pushed) -> None:
+        self.left = list(rounds)
+        self.groups: list[str] = []
+
+    def push(self, topic: str, name_server: str, group: str, messages: int) -> Pushed:
+        self.groups.append(group)
+        return self.left.pop(0)
+
+
+def scene(java: Rounds) -> Scene:
+    broker, names = SimpleNamespace(pid=os.getpid()), SimpleNamespace(address="127.0.0.1:1")
+    return Scene(Path(), names, broker, java, 100)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("less", [Pushed(0, 0, 0.0), Pushed(99, 0, 1.0), Pushed(100, 1, 1.0)])
+def test_a_round_in_which_not_every_message_came_runs_again(less: Pushed) -> None:
+    java = Rounds(less, Pushed(100, 0, 2.0))
+    assert scene(java).theirs("theirs").pushed.per_second == 50
+    assert len(set(java.groups)) == 2, "a new group: the first has positions"
+    with pytest.raises(SystemExit):
+        scene(Rounds(less, less)).theirs("theirs")
+
+
+def test_nothing_else_runs_again() -> None:
+    def broken(number: int) -> int:
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        whole(broken)
+    with pytest.raises(NoFigure, match="5 messages were read and not 6"):
+        expect(5, 6)
