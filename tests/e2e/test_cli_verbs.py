@@ -130,9 +130,43 @@ def test_queues(small: Small) -> None:
     assert all(r["dispatch_offset"] == r["max_offset"] for r in by_store)
 
 
-def test_unknown_topic_lists_nothing(small: Small) -> None:
-    done = tiered("queues", "--archive", small.url, "--topic", "Nope", "--json")
-    assert (done.code, done.json) == (0, [])
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("queues",),
+        ("read", "--queue", 0),
+        ("query", "--key", "o-42"),
+        ("query", "--unique-key", "UK42"),
+        ("query", "--queue", 0, "--time", 5),
+    ],
+)
+def test_a_topic_that_is_not_archived_is_an_error(small: Small, question: tuple[object, ...]) -> None:
+    for topic, hint in (("Order", "did you mean Orders?"), ("Nope", "tiered topics lists")):
+        done = tiered(*question, "--archive", small.url, "--topic", topic, "--json")
+        assert (done.code, done.out) == (5, b"")
+        assert done.error["message"] == "this topic is not archived"
+        assert (done.error["fields"], hint in done.error["hint"]) == ({"topic": topic}, True)
+
+
+@pytest.mark.parametrize("question", [("read",), ("query", "--time", 5)])
+def test_a_queue_that_is_not_archived_is_an_error(small: Small, question: tuple[object, ...]) -> None:
+    done = tiered(*question, "--archive", small.url, "--topic", "Orders", "--queue", 9)
+    assert (done.code, done.out) == (5, b"")
+    assert "0 to 1" in done.err
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory://x", "fsspec+memory://x/y"])
+def test_an_archive_that_ends_with_its_process_is_refused(small: Small, url: str) -> None:
+    for command in (
+        ("run", "--once", "--store", small.broker.store),
+        ("config", "check", "--store", small.broker.store),
+        ("doctor", "--store", small.broker.store),
+        ("topics",),
+    ):
+        done = tiered(*command, "--archive", url)
+        assert done.code == 3, command
+        assert "archive.url" in done.err
+        assert "ends with the process" in done.err
 
 
 # ---- read

@@ -22,7 +22,9 @@ StoreDir = Annotated[
 ]
 ArchiveUrl = Annotated[
     str | None,
-    typer.Option("--archive", metavar="URL", help="file:///…, s3://bucket/prefix, memory:// (archive.url)."),
+    typer.Option(
+        "--archive", metavar="URL", help="file:///…, s3://bucket/prefix, fsspec+gs://… (archive.url)."
+    ),
 ]
 SetValues = Annotated[
     list[str] | None,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tiered.archive.index import Located
+from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
@@ -71,6 +72,8 @@ def command(
             found = store.query(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
             found.sort(key=lambda m: (m.queue, m.queue_offset))
         if not found:
+            if next(iter(store.queues(topic)), None) is None:
+                raise absent_topic(str(topic), store.topics(system=True))
             raise NotFound(
                 "no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact"
             )
@@ -100,12 +103,7 @@ def _by_time(store: MessageStore, topic: str, queue: int | None, store_time_ms: 
         raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
     found = store.offset_by_time(topic, queue, store_time_ms)
     if found is None:
-        raise NotFound(
-            "the archive has no such queue",
-            hint="tiered queues lists what there is",
-            topic=topic,
-            queue=queue,
-        )
+        raise absent_queue(store, topic, queue)
     return {
         "topic": topic,
         "queue_id": queue,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from tiered.archive.state import ArchiveState, QueueState
+from tiered.cli.absent import absent_topic
 from tiered.cli.access import Opened, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.output import Column, Kind
@@ -51,6 +52,9 @@ def command(
     """Queues: readable offsets [min, max), commit offset (proven in the archive), dispatch offset (taken in by the daemon)."""
     out = output(json)
     with reading(out, config, archive, sets, store=store) as opened:
+        view = opened.archive.state
+        if topic is not None and next(view.queues(topic), None) is None:
+            raise absent_topic(topic, (name for name, _ in groupby(view.queues(), lambda q: q.queue.topic)))
         local = _local(opened, state)
 
         def rows() -> Iterator[tuple[object, ...]]:

@@ -11,12 +11,13 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from tiered.cli.absent import absent_queue
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message
-from tiered.errors import Invalid, NotFound
+from tiered.errors import Invalid
 from tiered.fetch.base import ReaderId
 from tiered.settings import MIB
 from tiered.store import MessageStore
@@ -70,12 +71,7 @@ def command(
     with messages(out, config, archive, sets) as store:
         low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
         if low is None or high is None:
-            raise NotFound(
-                "the archive has no such queue",
-                hint="tiered queues lists what there is",
-                topic=topic,
-                queue=queue,
-            )
+            raise absent_queue(store, topic, queue)
         start = low if offset is None else offset
         if start > high:
             raise Invalid(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.cli.absent import absent_topic
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.output import Column, Kind, Output
 from tiered.clock import SystemClock, time_ms
@@ -221,11 +222,7 @@ def _ranges(
     """What is owed of each queue."""
     queues = [queue.queue.queue_id for queue in archived.queues(topic)]
     if not queues:
-        raise NotFound(
-            "this topic is not archived",
-            topic=topic,
-            hint="tiered topics lists those that are; names are exact",
-        )
+        raise absent_topic(topic, archived.topics(system=True))
     found = []
     for queue_id in queues:
         start = archived.offset_by_time(topic, queue_id, start_ms)

@@ -39,6 +39,7 @@ def require(loaded: Loaded, *needed: str) -> None:
 def check(loaded: Loaded, *, writer: bool = False) -> None:
     """Every check that needs two settings at once; ``writer`` adds what ``tiered run`` needs. First failure raises."""
     settings = loaded.settings
+    _lasting(settings)
     _source(settings)
     _credentials(settings)
     _relations(settings)
@@ -60,6 +61,16 @@ def cautions(settings: Settings) -> tuple[str, ...]:
 def start_is_valid(text: str) -> bool:
     """True for earliest, latest, a store time in milliseconds, or an ISO 8601 time."""
     return text in ("earliest", "latest") or time_ms(text) is not None
+
+
+def _lasting(settings: Settings) -> None:
+    url = settings.archive.url
+    if url.removeprefix("fsspec+").startswith("memory:"):
+        raise Refused(
+            "archive.url names an archive in memory, which ends with the process: it is for tests alone",
+            found=url,
+            hint="name a directory (file:///…), a bucket (s3://bucket/prefix) or what fsspec reaches",
+        )
 
 
 def _source(settings: Settings) -> None:

@@ -29,7 +29,7 @@ from tiered.settings import Store
 
 FSSPEC = "fsspec+"
 SCHEMES = ("file", "s3", "memory")
-_EXAMPLES = "file:///path, s3://bucket/prefix?endpoint=…, memory://name or fsspec+gs://bucket/prefix"
+_EXAMPLES = "file:///path, s3://bucket/prefix?endpoint=… or fsspec+gs://bucket/prefix"
 _ELSEWHERE = (
     "gs",
     "gcs",

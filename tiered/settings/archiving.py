@@ -145,7 +145,7 @@ class Dispatch(Section):
 class Archive(Section):
     """The archive in the bucket."""
 
-    url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, memory://, fsspec+gs://…")
+    url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, fsspec+gs://…")
     takeover_wait_ms: int = ms(
         60_000,
         "silence of a foreign writer's head before this one takes over; shorter fails over sooner",

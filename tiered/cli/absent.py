@@ -1,0 +1,33 @@
+"""What a verb says of a topic or a queue that is not archived: never an empty answer, which could be one of a typing error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+from tiered.errors import NotFound
+from tiered.store import MessageStore
+
+MOST_COMPARED = 10_000
+"""Names that a wrong one is compared with."""
+
+
+def absent_topic(topic: str, known: Iterable[str]) -> NotFound:
+    """The error for a topic of which nothing is archived; ``known``: the topics that are, RocketMQ's own among them."""
+    near = get_close_matches(topic, list(islice(known, MOST_COMPARED)), 1)
+    hint = f"did you mean {near[0]}?" if near else "tiered topics lists those that are; names are exact"
+    return NotFound("this topic is not archived", topic=topic, hint=hint)
+
+
+def absent_queue(store: MessageStore, topic: str, queue: int) -> NotFound:
+    """The error for a queue that is not archived: of a topic that is, or of none."""
+    ids = [found.queue.queue_id for found in islice(store.queues(topic), 1000)]
+    if not ids:
+        return absent_topic(topic, store.topics(system=True))
+    return NotFound(
+        "the archive has no such queue",
+        topic=topic,
+        queue=queue,
+        hint=f"tiered queues --topic lists those there are: {ids[0]} to {ids[-1]}",
+    )
