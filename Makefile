@@ -36,7 +36,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	  requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit test-install bench bench-spark soak config model
+.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -52,7 +52,7 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
 
-test: install install-spark lint types imports unit ## everything CI checks: style, types, floors, all tests with coverage
+test: install install-spark lint types imports mutants-sample unit ## everything CI checks: style, types, floors, all tests with coverage
 
 lint: install ## ruff: style and banned calls
 	$(BIN)/ruff check .
@@ -85,6 +85,13 @@ bench-spark: install install-spark ## scans by Spark beside its own Parquet scan
 
 soak: install ## randomised faults for SECONDS (default 120) from SEED
 	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)
+
+MUTANTS_SAMPLE ?= 10
+mutants: install ## change every critical line in turn: the test that guards it must fail (minutes)
+	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
+
+mutants-sample: install ## some of them, drawn by the newest commit
+	$(BIN)/python -m tests.mutants --sample $(MUTANTS_SAMPLE) --seed "$$(git rev-parse HEAD 2>/dev/null || echo 0)"
 
 model: install ## the whole model of the log protocol (minutes)
 	$(BIN)/python tests/model/archive_model.py --all

@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.kit import cache, pysparks, readonly
+from tests.kit import cache, powercut, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 
 INSTALLED = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
-GIVEN: Mapping[str, Callable[[], str | None]] = {"readonly": readonly.missing, "spark": pysparks.missing}
+GIVEN: Mapping[str, Callable[[], str | None]] = {
+    "powercut": powercut.missing,
+    "readonly": readonly.missing,
+    "spark": pysparks.missing,
+}
 """Tiers that the machine has or has not: why it has not."""
 TIERS = (*INSTALLED, *GIVEN)
 _SPARK = Path(__file__).parent / "spark"

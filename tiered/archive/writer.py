@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tiered import durable
 from tiered.errors import Invalid, Refused
 
 WRITER_FILE = "writer-id"
@@ -14,24 +15,10 @@ FENCE_FILE = "fenced"
 KNOWN_FILE = "archive"
 
 
-def _write_durably(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def ensure_directory(directory: Path, key: str) -> None:
     """Make the directory; ``Invalid`` naming the setting when it cannot be made or written."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        durable.make_directory(directory)
         if not os.access(directory, os.W_OK | os.X_OK):
             read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
             raise (
@@ -59,7 +46,7 @@ def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> byt
     except (FileNotFoundError, ValueError):
         pass
     made = random_bytes(16)
-    _write_durably(path, made.hex().encode() + b"\n")
+    durable.replace(path, made.hex().encode() + b"\n")
     return made
 
 
@@ -85,12 +72,12 @@ def record_known_archive(directory: Path, url: str, identity: bytes) -> None:
     text = f"{url} {identity.hex()}\n".encode()
     path = directory / KNOWN_FILE
     if not path.exists() or path.read_bytes() != text:
-        _write_durably(path, text)
+        durable.replace(path, text)
 
 
 def record_fence(directory: Path, why: str) -> None:
     """Remember that this writer was fenced: a restart then waits for ``--take-over``, whatever restarts it."""
-    _write_durably(directory / FENCE_FILE, why.encode() + b"\n")
+    durable.replace(directory / FENCE_FILE, why.encode() + b"\n")
 
 
 def check_fence(directory: Path, *, take_over: bool) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tiered import durable
 from tiered.clock import Clock
 from tiered.errors import Invalid, Unavailable
 
@@ -149,14 +149,9 @@ class PortBook:
             address: {"port": place.port, "name": place.name, "seen_ms": place.seen_ms}
             for address, place in sorted(self.places.items())
         }
-        fresh = self._file.with_suffix(".new")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(fresh, "w") as file:
-                json.dump({"version": 1, "brokers": brokers}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._file)
+            durable.make_directory(self._file.parent)
+            durable.replace(self._file, json.dumps({"version": 1, "brokers": brokers}, indent=1).encode())
         except OSError as error:
             log.warning(
                 "the gateway's ports cannot be remembered",

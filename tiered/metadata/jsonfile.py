@@ -14,12 +14,12 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
-import os
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tiered import durable
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.metadata.memory import MemoryStore
 
@@ -47,7 +47,7 @@ class JsonFileStore(MemoryStore):
         """Lock the directory and read the file. ``Unavailable`` if another process has it, ``Corrupt``,
         ``Invalid``."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(self._path.parent)
             guard = open(self._path.with_name(_LOCK_NAME), "ab")  # noqa: SIM115 - held until close
         except OSError as e:
             raise _unusable(self._path.parent, e) from e
@@ -132,18 +132,8 @@ class JsonFileStore(MemoryStore):
             "crc32": _sum(pairs),
             "pairs": [[k.decode("latin-1"), base64.b64encode(v).decode()] for k, v in pairs],
         }
-        temporary = self._path.with_name(FILE_NAME + ".new")
         try:
-            with open(temporary, "wb") as f:
-                f.write(json.dumps(tree).encode())
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, self._path)
-            descriptor = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            durable.replace(self._path, json.dumps(tree).encode())
         except OSError as e:
             raise Unavailable(
                 f"cannot write the metadata file: {e.strerror or e}",

@@ -15,6 +15,7 @@ from typing import Any
 
 import rocksdict
 
+from tiered import durable
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
 from tiered.metadata.jsonfile import held
 from tiered.metadata.prefix import prefix_end
@@ -27,6 +28,7 @@ _LAST = b"\xff" * 32
 _OPEN_FILES = 256
 _CHUNK = 512
 _BLOCK_BYTES = 16 * 1024
+_WRAPPER_FILE = "rocksdict-config.json"
 
 
 class RocksDbStore:
@@ -49,8 +51,9 @@ class RocksDbStore:
         """Open or create. ``Unavailable`` if another process has it, ``Corrupt``, ``Invalid`` for a bad
         directory."""
         try:
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(self._directory.parent)
             self._db = rocksdict.Rdict(str(self._directory), options=self._options())
+            self._sync_names()
         except OSError as e:
             raise Invalid(
                 f"cannot use the metadata directory: {e.strerror or e}",
@@ -65,6 +68,11 @@ class RocksDbStore:
             if not empty:
                 self.cleared = f"written with stamp {found!r}, this program uses {self._stamp!r}"
             self.clear()
+
+    def _sync_names(self) -> None:
+        """The engine syncs what it writes, neither the name of its directory nor the wrapper's own file in it."""
+        for path in (self._directory / _WRAPPER_FILE, self._directory, self._directory.parent):
+            durable.sync(path)
 
     def _options(self) -> rocksdict.Options:
         """A quarter for the memtables (two may wait to be flushed), half for the block cache, the rest is

@@ -7,13 +7,12 @@ removed: a crash between the two finds the id again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tiered import durable
 from tiered.errors import Invalid, Unavailable
-from tiered.replay.ledgerfile import sync_directory
 
 INBOX = "inbox"
 SUFFIX = ".request"
@@ -49,14 +48,8 @@ def leave(directory: Path, request: AskedFor) -> Path:
     inbox = directory / INBOX
     path = inbox / f"{request.name}{SUFFIX}"
     try:
-        inbox.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(asdict(request), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_directory(inbox)
+        durable.make_directory(inbox)
+        durable.replace(path, json.dumps(asdict(request)).encode())
     except OSError as error:
         raise Unavailable(
             "the request cannot be left with the daemon", path=str(path), found=error.strerror or str(error),

@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tiered import durable
 from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import Corrupt, Unavailable
 from tiered.replay.base import Books, Debt, GroupQueue, Position, Reason, Totals, Wanted
-from tiered.replay.ledgerfile import LedgerFile, scan, sync_directory, write_whole
+from tiered.replay.ledgerfile import LedgerFile, scan, write_whole
 
 LEDGER_FILE = "ledger"
 SWAP_FILE = "ledger.new"
@@ -226,7 +227,7 @@ class Ledger:
             write_whole(swap, snapshot(self._books))
             reach(ReplayPoint.BEFORE_SWAP)
             os.replace(swap, self._directory / LEDGER_FILE)
-            sync_directory(self._directory)
+            durable.sync(self._directory)
         except OSError as error:
             self._file.close()
             raise _disk(self._directory, error) from error

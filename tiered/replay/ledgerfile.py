@@ -16,6 +16,7 @@ from typing import Any
 
 import msgpack
 
+from tiered import durable
 from tiered.codec.checksum import crc32c
 from tiered.errors import Corrupt
 
@@ -138,7 +139,7 @@ class LedgerFile:
             if scanned.torn or scanned.end == 0:
                 os.fsync(descriptor)
             if fresh:
-                sync_directory(self._path.parent)
+                durable.sync(self._path.parent)
         except BaseException:
             os.close(descriptor)
             raise
@@ -182,12 +183,3 @@ def write_whole(path: Path, records: list[tuple[int, list[Any]]]) -> None:
             file.write(encode(number, kind, fields))
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_directory(path: Path) -> None:
-    """Make a new name in it durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

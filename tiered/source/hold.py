@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tiered import durable
 from tiered.clock import Clock
 from tiered.errors import Invalid, Refused, Unavailable
 from tiered.model import ByteRange, PhysicalOffset
@@ -213,7 +214,7 @@ def _link(file: LogFile, directory: str) -> LogFile | None:
     """Link one file; ``None`` if the broker deleted it first. What is linked may be a newer inode of the same name."""
     path = _link_path(directory, file.base, file.identity[1])
     try:
-        os.makedirs(directory, mode=0o750, exist_ok=True)
+        durable.make_directory(directory, mode=0o750)
         with suppress(FileExistsError):  # linked before, or a copied hold: its inode decides
             os.link(file.path, path)
         found = os.stat(path)
@@ -260,11 +261,7 @@ def _link_error(path: str, directory: str, error: OSError) -> Refused | Unavaila
 def _sync_directory(directory: str) -> None:
     """Make the links last: the broker's deletion must not survive a power cut that the link does not."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        durable.sync(directory)
     except OSError as error:
         raise Unavailable(
             "the hold directory cannot be synced", path=directory, found=error.strerror

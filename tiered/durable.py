@@ -1,0 +1,41 @@
+"""What the process keeps on its own disk survives a power cut: contents and names are synced here, and nowhere else by hand.
+
+A file's ``fsync`` makes its bytes last, not its name: that lasts once its directory is synced, and so on upwards.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Make a file's bytes, or a directory's names, last. ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: str | os.PathLike[str], mode: int = 0o777) -> None:
+    """Make a directory and its missing parents, each name synced. One that exists costs a look. ``OSError``."""
+    missing, at = [], os.path.abspath(path)
+    while not os.path.isdir(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    if not missing:
+        return
+    os.makedirs(path, mode=mode, exist_ok=True)
+    for made in missing:
+        sync(os.path.dirname(made))
+
+
+def replace(path: str | os.PathLike[str], data: bytes) -> None:
+    """Give the file at ``path`` this content, at once or not at all: written beside it as ``<name>.new``. ``OSError``."""
+    temporary = os.fspath(path) + ".new"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync(os.path.dirname(os.path.abspath(path)))
