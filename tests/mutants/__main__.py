@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [--sample N] [--seed S] [--only TEXT] [--workers N]``: all mutants, or some; exit 1 if one survives."""
+"""``python -m tests.mutants [--sample N] [--seed S] [--only TEXT]``: all mutants, or some; exit 1 if one survives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEST_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a mutant fared: ``caught``, ``survived``, or ``invalid`` when its test says nothing: it cannot be run, or fails anyhow."""
+    """How a mutant fared: ``caught``, ``survived``, or ``invalid`` when its test fails anyhow."""
 
     mutant: Mutant
     verdict: str

@@ -58,8 +58,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/provider/posix.py",
-        "        path = self._path(key)\n        try:\n            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)\n            try:\n                os.fsync(",
-        "        path = self._path(key)\n        return\n        try:\n            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)\n            try:\n                os.fsync(",
+        'its ``link`` and its last ``fsync``."""\n        path = ',
+        'its ``link`` and its last ``fsync``."""\n        return\n        path = ',
         f"{_CUT} -k made_durable",
     ),
     Mutant(
