@@ -16,10 +16,11 @@ from tiered.archive.state import Head
 from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
-from tiered.dispatch.lineage import Outcome, Relation, compare, rewritten
+from tiered.dispatch.comparison import compare_with_archive, rewritten_gap
+from tiered.dispatch.lineage import Outcome, Relation
 from tiered.dispatch.planner import progress_edit
 from tiered.dispatch.preparer import Mark, mark_of
-from tiered.dispatch.reconcile import archived_from, rewind_edit
+from tiered.dispatch.reconcile import rewind_edit
 from tiered.errors import Refused, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.settings import Archive, Source
@@ -116,32 +117,16 @@ class Archiver:
         return head.lineage
 
     def _compare(self, head: Head | None) -> Outcome:
-        state = self._log.proven()
         lineage = head.lineage if head is not None else 0
-        progress = head.progress.get(lineage) if head is not None else None
-        outcome = compare(
+        outcome = compare_with_archive(
             self._source,
-            progress,
-            state.marks(lineage),
-            lambda offset: archived_from(state, self._objects, lineage, offset),
-            last_archived_ms=lambda: max(
-                (q.max_store_time or 0 for q in state.queues() if q.lineage == lineage), default=None
-            ),
+            self._log.proven(),
+            head,
+            self._objects,
             first_local_ms=self._first_local_ms,
             accept_new_lineage=self._archive.new_lineage,
+            max_record_bytes=self._source_settings.max_record_bytes,
         )
-        healed = self._rewritten_gap(lineage)
-        if (
-            healed is not None
-            and healed < outcome.offset
-            and outcome.relation in (Relation.SAME, Relation.REWIND)
-        ):
-            matched = outcome.matched
-            if matched is not None and matched.physical_offset > healed:
-                matched = None
-            outcome = Outcome(
-                Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it"
-            )
         self._say(
             "compared the broker with its archive",
             {
@@ -162,8 +147,9 @@ class Archiver:
             return False
 
     def _rewritten_gap(self, lineage: int) -> PhysicalOffset | None:
-        starts = (PhysicalOffset(gap.start) for gap in self._log.proven().phys_gaps(lineage))
-        return rewritten(self._source, starts, self._source_settings.max_record_bytes)
+        return rewritten_gap(
+            self._source, self._log.proven(), lineage, self._source_settings.max_record_bytes
+        )
 
     def _settle(self, lineage: int, outcome: Outcome) -> Opened:
         """Turn an outcome into a position, with the commits it needs."""

@@ -16,6 +16,7 @@ from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
 from tiered.daemon.status import Reporter
 from tiered.dispatch.committer import Committer
+from tiered.dispatch.comparison import first_local_ms
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
 from tiered.dispatch.preparer import PooledCompression, Preparer
 from tiered.errors import Unavailable
@@ -129,7 +130,7 @@ class Archiving:
             parts.settings.archive,
             parts.settings.source,
             resolve_start=lambda start: resolve_start(parts.source, start),
-            first_local_ms=self._first_local_ms,
+            first_local_ms=lambda: first_local_ms(parts.source),
             take_over=self._choices.take_over,
             say=self._observer.say,
             stopping=self._stop.is_set,
@@ -164,14 +165,6 @@ class Archiving:
             self._parts.log.follow()
         except Unavailable as error:
             log.warning("the store does not answer", extra={"error": str(error)})
-
-    def _first_local_ms(self) -> int | None:
-        """Store time of the first record of the broker's oldest file."""
-        oldest = self._parts.source.min_offset()
-        for file in self._parts.source.files():
-            if file.base == oldest:
-                return self._parts.source.first_time(file)
-        return None
 
     def _compose(self, stack: ExitStack, opened: Opened) -> tuple[Committer, Dispatcher]:
         parts, settings = self._parts, self._parts.settings
