@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
+from tests.kit.storefakes import PassThrough
 from tiered.archive import reader as reader_module
-from tiered.archive.checkpoint import write_checkpoint
+from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, read_numbers
+from tiered.archive.checkpoint import checkpoint_keys, write_checkpoint
 from tiered.archive.identity import ArchiveIdentity
 from tiered.archive.log import Claim, CommitLog
 from tiered.archive.reader import MERGE_COMMITS, LogReader
@@ -19,6 +24,7 @@ from tiered.codec.commit import COMMIT_FOOTER_BYTES, encode_commit
 from tiered.dispatch.planner import progress_edit
 from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Provider
 
 
 @pytest.fixture
@@ -330,3 +336,122 @@ def test_the_commit_of_a_time(store: Counting, clock: ManualClock) -> None:
         assert log.reader.commit_at(head, time_ms + 9_999) == seq
     with pytest.raises(NotFound, match=f"{times[0]} ms since 1970 or later"):
         log.reader.commit_at(head, times[0] - 1)
+
+
+class Late(PassThrough):
+    """Answers each get after a moment, and says how many were under way at once."""
+
+    def __init__(self, inner: Provider, seconds: float) -> None:
+        super().__init__(inner)
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._now = self.most = 0
+        self.asked: list[int] = []
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Any:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            if "/commit/" in key:
+                self.asked.append(int(key[-20:]))
+        time.sleep(self._seconds)
+        try:
+            return self.inner.get(key, start, length)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def test_commits_behind_the_checkpoint_are_read_ahead(store: Counting, clock: ManualClock) -> None:
+    log = history(store, clock, 3)
+    checkpoint(log, 1)
+    more(log, 256)
+    late, seen, fresh = Late(store, 0.004), list[int](), MemoryStore()
+    assert LogReader(late, KEYS, log.reader.identity).fold(fresh, seen.append) == log.tip
+    assert pairs(fresh) == pairs(log.store)  # type: ignore[arg-type]
+    assert seen == list(range(4, 260))
+    assert 16 <= late.most <= MOST_AHEAD, "many at once, and bounded"
+    assert late.asked.count(260) == 2, "the end is asked for again when all before it is in hand"
+    assert max(late.asked) <= 260 + MOST_AHEAD, "and little beyond it"
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3, 4])
+def test_a_reader_that_keeps_up_asks_for_nothing_beyond_the_end(
+    store: Counting, clock: ManualClock, commits: int
+) -> None:
+    log = history(store, clock, 5)
+    cache = MemoryStore()
+    log.reader.fold(cache)
+    more(log, commits)
+    store.calls.clear()
+    log.reader.follow(cache)
+    assert commits_read(store) == list(range(6, 6 + commits + 1))
+
+
+def test_a_commit_put_while_those_behind_it_are_asked_for_is_read(
+    store: Counting, clock: ManualClock
+) -> None:
+    """The 404 of n+1 may be older than commit n: it ends nothing."""
+    log, answered = history(store, clock, 19), threading.Event()
+    hidden = {KEYS.commit(seq): store.inner.get(KEYS.commit(seq)).data for seq in range(15, 20)}
+    for key in hidden:
+        store.delete(key)
+
+    class Arriving(Late):
+        def get(self, key: str, start: int | None = None, length: int | None = None) -> Any:
+            if key == KEYS.commit(15):
+                assert answered.wait(10)
+                for name, data in hidden.items():
+                    self.inner.put(name, [data])
+            try:
+                return super().get(key, start, length)
+            finally:
+                if key == KEYS.commit(16):
+                    answered.set()
+
+    arriving, fresh = Arriving(store, 0.001), MemoryStore()
+    assert LogReader(arriving, KEYS, log.reader.identity).fold(fresh) == log.tip
+    assert arriving.asked.count(16) == 2, "it was asked for before 15 was there"
+
+
+def test_large_edits_are_not_all_held_at_once() -> None:
+    asked: list[int] = []
+
+    def read(number: int) -> int | None:
+        asked.append(number)
+        return number if number < 40 else None
+
+    assert list(read_numbers(read, 0, None, lambda value: AHEAD_BYTES)) == list(range(40))
+    assert asked == list(range(41)), "one after another"
+
+
+def test_an_error_is_raised_where_its_commit_is_come_to() -> None:
+    def read(number: int) -> int | None:
+        if number == 25:
+            raise Unavailable("away")
+        return number
+
+    taken = []
+    with pytest.raises(Unavailable):
+        for number in read_numbers(read, 0, None, lambda value: 1):
+            taken.append(number)
+    assert taken == list(range(25))
+    assert list(read_numbers(lambda n: n, 0, 50, lambda value: 1)) == list(range(51))
+
+
+@pytest.mark.parametrize("gap", [1, 7, 256])
+def test_the_newest_checkpoint_is_found_among_many_without_listing_all(clock: ManualClock, gap: int) -> None:
+    provider = memory(clock)
+    seqs = list(range(5, 5 + 9000 * gap, gap))
+    for seq in seqs:
+        provider.inner.put(KEYS.checkpoint(seq), [b"x"])
+    provider.inner.put(f"{KEYS.checkpoint_prefix}zzz", [b"nobody's"])
+    newest = [KEYS.checkpoint(seq) for seq in reversed(seqs)]
+    assert list(checkpoint_keys(provider, KEYS)) == newest
+    provider.calls.clear()
+    assert next(checkpoint_keys(provider, KEYS)) == newest[0]
+    assert len(provider.calls) <= 12
+    below = seqs[4321]
+    assert next(checkpoint_keys(provider, KEYS, below)) == KEYS.checkpoint(below)
+    assert next(checkpoint_keys(provider, KEYS, below - 1)) == KEYS.checkpoint(below - gap)
+    assert next(checkpoint_keys(provider, KEYS, 3), None) is None

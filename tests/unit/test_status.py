@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from tiered.daemon.status import Reporter
 from tiered.errors import Unavailable
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
-from tiered.settings import Archive
+from tiered.settings import KIB, MIB, Archive
 
 
 @pytest.fixture
@@ -177,15 +178,21 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
 # ---- checkpoints
 
 
+IDS = itertools.count(1)
+
+
 def checkpointer(
-    daemon: Assembly, written: list[Manifest], *, commits: int, seconds: int = 3600
+    daemon: Assembly, written: list[Manifest], *, commits: int, seconds: int = 3600, edit_bytes: int = MIB
 ) -> Checkpointer:
-    ids = iter(range(1, 10_000))
     return Checkpointer(
         daemon.log,
-        Archive(checkpoint_commits=commits, checkpoint_interval_ms=seconds * 1000),
+        Archive(
+            checkpoint_commits=commits,
+            checkpoint_interval_ms=seconds * 1000,
+            checkpoint_edit_bytes=edit_bytes,
+        ),
         daemon.clock,
-        lambda n: next(ids).to_bytes(n, "big"),
+        lambda n: next(IDS).to_bytes(n, "big"),
         written=written.append,
     )
 
@@ -206,14 +213,44 @@ def flush(daemon: Assembly, broker: Crafted) -> None:
 def test_a_checkpoint_every_so_many_commits(daemon: Assembly, broker: Crafted) -> None:
     written: list[Manifest] = []
     saves = checkpointer(daemon, written, commits=3)
-    outcomes = []
-    for _ in range(7):
+    for _ in range(10):
         flush(daemon, broker)
-        outcomes.append(saved(saves))
-    assert outcomes == [False, False, True, False, False, True, False]
+        saved(saves)
+    seqs = [m.seq for m in written]
+    assert seqs[0] <= 3
+    assert seqs[1:] == list(range(seqs[0] + 3, seqs[0] + 3 * len(seqs), 3)), "every third from the first on"
+    assert len(seqs) > 3
     newest = newest_checkpoint(daemon.provider, KEYS)
     assert newest == written[-1]
-    assert [m.seq for m in written] == sorted({m.seq for m in written})
+
+
+def test_commits_that_earlier_processes_left_behind_the_checkpoint_count(
+    daemon: Assembly, broker: Crafted
+) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=1)
+    flush(daemon, broker)
+    assert saved(saves) is True
+    for _ in range(4):  # processes that never come to a fifth commit
+        flush(daemon, broker)
+        saved(checkpointer(daemon, written, commits=5))
+    assert len(written) == 1
+    flush(daemon, broker)
+    assert saved(checkpointer(daemon, written, commits=5)) is True
+    assert written[1].seq == written[0].seq + 5
+
+
+def test_a_checkpoint_after_so_many_bytes_of_edits(daemon: Assembly, broker: Crafted) -> None:
+    written: list[Manifest] = []
+    saves = checkpointer(daemon, written, commits=1000, edit_bytes=64 * KIB)
+    flush(daemon, broker)
+    assert saved(saves) is False
+    one = daemon.log.edit_bytes
+    assert 100 < one < 10_000, "what this process proved"
+    daemon.log.edit_bytes += 64 * KIB
+    assert saved(saves) is True
+    flush(daemon, broker)
+    assert saved(saves) is False, "counted from the checkpoint on"
 
 
 def test_a_checkpoint_after_some_time_with_commits(daemon: Assembly, broker: Crafted) -> None:

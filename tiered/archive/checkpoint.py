@@ -6,8 +6,11 @@ shard verify; others count as absent, whatever their key says.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise, takewhile
 
+from tiered.archive.ahead import read_each
 from tiered.archive.entities import Head, unpack_head
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.shards import (
@@ -29,12 +32,21 @@ from tiered.archive.state import ArchiveState
 from tiered.archive.statekeys import FOLD_PREFIXES, HEAD
 from tiered.errors import Conflict, Corrupt, NotFound
 from tiered.metadata.base import MetadataStore, MetadataView
-from tiered.provider.base import Provider
+from tiered.provider.base import Provider, Stored
 
 _LOAD_PAIRS = 50_000
 """Pairs per batch into the metadata store."""
 
-__all__ = ["Manifest", "Shard", "load_checkpoint", "newest_checkpoint", "read_checkpoint", "write_checkpoint"]
+SHARDS_AHEAD = 4
+"""Shards read at once: what bounds memory while all are read."""
+
+PAGE_KEYS = 1000
+"""Keys of one listing."""
+
+__all__ = [
+    "Manifest", "Shard", "checkpoint_keys", "checkpoint_number", "load_checkpoint", "load_newest", "newest_checkpoint",
+    "read_checkpoint", "write_checkpoint",
+]  # fmt: skip
 
 
 def fold_pairs(view: MetadataView) -> Iterator[Pair]:
@@ -125,26 +137,37 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
 def read_checkpoint(provider: Provider, manifest: Manifest) -> Iterator[list[Pair]]:
     """The fold's pairs, ascending, a shard at a time. ``Corrupt`` at the first thing that does not verify, a
     missing shard and a head that is not the manifest's included."""
-    last: bytes | None = None
+    _check_order(manifest)
     head_seen = False
-    for shard in manifest.shards:
-        key = manifest.root + shard.path
-        try:
-            data = provider.get(key, 0, shard.stored_bytes + 1).data
-        except NotFound as e:
-            raise Corrupt(
-                "a checkpoint's shard is not there", key=key, expected="a shard", found="nothing"
-            ) from e
-        pairs = decode_shard(bytes(data), shard, key)
-        if last is not None and pairs and pairs[0][0] <= last:
-            raise Corrupt(
-                "a checkpoint's shards overlap", key=key, expected=f"> {last.hex()}", found=pairs[0][0].hex()
-            )
-        last = pairs[-1][0] if pairs else last
+    for pairs in read_each(
+        lambda shard: read_shard(provider, manifest, shard), list(manifest.shards), SHARDS_AHEAD
+    ):
         head_seen = head_seen or _check_head(manifest, pairs)
         yield pairs
     if not head_seen:
         raise Corrupt("a checkpoint holds no head", key=manifest.key, expected=manifest.seq, found="none")
+
+
+def read_shard(provider: Provider, manifest: Manifest, shard: Shard) -> list[Pair]:
+    """The pairs of one shard. ``Corrupt`` if it does not verify or is not there."""
+    key = manifest.root + shard.path
+    try:
+        data = provider.get(key, 0, shard.stored_bytes + 1).data
+    except NotFound as e:
+        raise Corrupt(
+            "a checkpoint's shard is not there", key=key, expected="a shard", found="nothing"
+        ) from e
+    return decode_shard(bytes(data), shard, key)
+
+
+def _check_order(manifest: Manifest) -> None:
+    """The shards follow each other; each is compared with its own bounds when it is read."""
+    for before, shard in pairwise(manifest.shards):
+        if shard.first_key <= before.last_key:
+            raise Corrupt(
+                "a checkpoint's shards overlap",
+                key=manifest.root + shard.path, expected=f"> {before.last_key.hex()}", found=shard.first_key.hex(),
+            )  # fmt: skip
 
 
 def _check_head(manifest: Manifest, pairs: Iterable[Pair]) -> bool:
@@ -191,6 +214,16 @@ def load_checkpoint(provider: Provider, manifest: Manifest, store: MetadataStore
     return head
 
 
+def load_newest(
+    provider: Provider, keys: ArchiveKeys, store: MetadataStore, *, below: int | None = None
+) -> Head | None:
+    """Put the newest checkpoint that verifies, at or under commit ``below``, into an empty store; ``None`` if there is none."""
+    for key in checkpoint_keys(provider, keys, below):
+        with contextlib.suppress(Corrupt):  # counts as absent
+            return load_checkpoint(provider, read_manifest(provider, key), store)
+    return None
+
+
 def newest_checkpoint(
     provider: Provider,
     keys: ArchiveKeys,
@@ -203,10 +236,7 @@ def newest_checkpoint(
 
     ``skipped`` is told of each newer one that does not. ``Unavailable`` means that nothing can be said.
     """
-    found = [s.key for s in provider.list(keys.checkpoint_prefix)]
-    for key in reversed(found):
-        if below is not None and key > keys.checkpoint(below):
-            continue
+    for key in checkpoint_keys(provider, keys, below):
         try:
             manifest = read_manifest(provider, key)
             for _ in read_checkpoint(provider, manifest):
@@ -216,3 +246,51 @@ def newest_checkpoint(
             continue
         return manifest
     return None
+
+
+def checkpoint_keys(provider: Provider, keys: ArchiveKeys, below: int | None = None) -> Iterator[str]:
+    """Keys of checkpoints at or under commit ``below``, newest first; the newest are found without listing all others."""
+    end = None if below is None else keys.checkpoint(below)
+    page = _named(provider.list(keys.checkpoint_prefix, limit=PAGE_KEYS))
+    if len(page) < PAGE_KEYS or (end is not None and page[-1] > end):
+        yield from (key for key in reversed(page) if end is None or key <= end)
+        return
+    start = _before_last_page(provider, keys, page, end)
+    tail = _named(provider.list(keys.checkpoint_prefix, start_after=start))
+    yield from (key for key in reversed(tail) if end is None or key <= end)
+    rest = takewhile(lambda s: s.key <= start, provider.list(keys.checkpoint_prefix))
+    yield from reversed(_named(rest))
+
+
+def _before_last_page(provider: Provider, keys: ArchiveKeys, page: list[str], end: str | None) -> str:
+    """A key that about a page of checkpoints up to ``end`` lie above; ``page`` is the first one.
+
+    There is one for every so many commits: listing them all would take a second for each hundred thousand. So the end is looked
+    for in doubling steps, then by halves.
+    """
+
+    def above(seq: int) -> int | None:
+        key = keys.checkpoint(seq)
+        found = next(iter(_named(provider.list(keys.checkpoint_prefix, start_after=key, limit=2))), None)
+        return None if found is None or (end is not None and found > end) else checkpoint_number(found)
+
+    first, low = checkpoint_number(page[0]), checkpoint_number(page[-1])
+    span = step = max(1, low - first)
+    while (found := above(low + step)) is not None:
+        low, step = found, step * 2
+    high = low + step  # nothing above it
+    while high - low > span:
+        middle = (low + high) // 2
+        found = above(middle)
+        low, high = (low, middle) if found is None else (found, high)
+    return keys.checkpoint(low - 1)
+
+
+def _named(listed: Iterable[Stored]) -> list[str]:
+    """Those keys that a checkpoint can have; what else lies there is nobody's."""
+    return [s.key for s in listed if s.key[-20:].isdecimal() and s.key[-21] == "/"]
+
+
+def checkpoint_number(key: str) -> int:
+    """The commit that a checkpoint's key names."""
+    return int(key[-20:])

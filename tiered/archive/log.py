@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tiered.archive.reader import LogReader, store_changes
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.clock import Clock
-from tiered.codec.commit import encode_commit
+from tiered.codec.commit import decode_commit_footer, encode_commit
 from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Fenced, Invalid, Refused, TieredError, Unavailable
@@ -49,6 +49,11 @@ class PlannedCommit:
     def length(self) -> int:
         """Bytes of the object."""
         return sum(len(p) for p in self.parts)
+
+    @property
+    def edit_bytes(self) -> int:
+        """Its edits, decompressed."""
+        return decode_commit_footer(self.parts[-1], key="").edits_raw_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class CommitLog:
         self._lock = threading.Lock()
         self._pending: list[Changes] = []
         self._tip: Head | None = None
+        self.edit_bytes = 0
+        """Edits of all commits proven by this process, decompressed: what whoever opens behind them has to fold."""
 
     # ---- the fold, proven and planned
 
@@ -207,6 +214,7 @@ class CommitLog:
         date_ms = self._put_until_known(planned)
         reach(CrashPoint.AFTER_COMMIT)
         store_changes(self.store, [planned.changes])
+        self.edit_bytes += planned.edit_bytes
         with self._lock:
             self._pending.pop(0)
         reach(CrashPoint.AFTER_METADATA)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tiered.archive.checkpoint import load_checkpoint, newest_checkpoint
+from tiered.archive.ahead import read_numbers
+from tiered.archive.checkpoint import load_newest
 from tiered.archive.identity import ArchiveIdentity
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
-from tiered.codec.commit import decode_commit, tail_length
+from tiered.codec.commit import decode_commit, decode_commit_footer
 from tiered.codec.edits import Commit
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore
@@ -30,12 +31,13 @@ MERGE_KEYS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ReadCommit:
-    """A commit and when the store says it was written and answered."""
+    """A commit and when the store says it was written and answered. ``edit_bytes``: its edits, decompressed."""
 
     commit: Commit
     date_ms: int
     last_modified_ms: int | None
     inline_length: int
+    edit_bytes: int
 
 
 class LogReader:
@@ -55,7 +57,8 @@ class LogReader:
             return None
         data = tail.data
         total = tail.object_length if tail.object_length is not None else len(data)
-        needed = tail_length(data, key=key)
+        footer = decode_commit_footer(data, key=key)
+        needed = footer.tail_length
         if needed > len(data):
             if needed > total:
                 raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
@@ -64,7 +67,8 @@ class LogReader:
         commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
             raise Corrupt("a commit lies under another's key", key=key, expected=seq, found=commit.seq)
-        return ReadCommit(commit, tail.date_ms, tail.last_modified_ms, commit.inline_length)
+        times = (tail.date_ms, tail.last_modified_ms)
+        return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
 
     def checkpoint_above(self, seq: int) -> bool:
         """Whether any checkpoint, usable or not, is named above ``seq``."""
@@ -106,8 +110,8 @@ class LogReader:
         if seq == last.seq:
             return last
         store.clear()
-        newest = newest_checkpoint(self.provider, self.keys, below=seq)
-        start = -1 if newest is None else load_checkpoint(self.provider, newest, store).seq
+        newest = load_newest(self.provider, self.keys, store, below=seq)
+        start = -1 if newest is None else newest.seq
         reached = self._follow_once(store, start, None, seq)
         head = ArchiveState(store).head()
         if head is None or reached != seq:
@@ -153,9 +157,7 @@ class LogReader:
         self._load_newest(store)
 
     def _load_newest(self, store: MetadataStore) -> None:
-        newest = newest_checkpoint(self.provider, self.keys)
-        if newest is not None:
-            load_checkpoint(self.provider, newest, store)
+        load_newest(self.provider, self.keys, store)
 
     def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
         stopped_at: int | None = None
@@ -186,7 +188,7 @@ class LogReader:
         until: int | None = None,
     ) -> int:
         pending: list[Changes] = []
-        while seq != until and (found := self.read(seq + 1)) is not None:
+        for found in read_numbers(self.read, seq + 1, until, lambda commit: commit.edit_bytes):
             pending.append(apply(Overlay(store, pending), found.commit))
             seq += 1
             if progress is not None:

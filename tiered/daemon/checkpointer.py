@@ -1,4 +1,4 @@
-"""When to save the fold: every so many commits, or after some time with commits. Never without commits.
+"""When to save the fold: every so many commits or bytes of edits, or after some time with commits. Never without commits.
 
 A service of its own: a large fold takes seconds to save, and commits do not wait for it. What is saved is a snapshot.
 """
@@ -8,7 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tiered.archive.checkpoint import Manifest, newest_checkpoint, write_checkpoint
+from tiered.archive.checkpoint import (
+    Manifest,
+    checkpoint_keys,
+    checkpoint_number,
+    newest_checkpoint,
+    write_checkpoint,
+)
 from tiered.archive.log import CommitLog
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
@@ -18,6 +24,8 @@ from tiered.settings import Archive
 
 class Checkpointer:
     """Called after every proven commit, in the committer's thread; writes a checkpoint when one is due.
+
+    Commits that earlier processes left behind the newest checkpoint count too, so that restarts do not pile them up.
 
     The fold that is saved is the proven one, and nothing else changes it meanwhile. A checkpoint of the same commit that
     somebody else wrote is left alone.
@@ -34,6 +42,7 @@ class Checkpointer:
     ) -> None:
         self._log = log
         self._commits = settings.checkpoint_commits
+        self._edit_bytes = settings.checkpoint_edit_bytes
         self._seconds = settings.checkpoint_interval_ms / 1000
         self._clock = clock
         self._random_bytes = random_bytes
@@ -41,6 +50,8 @@ class Checkpointer:
         self._previous: Manifest | None = None
         self._looked = False
         self._since = 0
+        self._behind: int | None = None  # commits behind the newest checkpoint when this process began
+        self._edits_saved = log.edit_bytes
         self._writing = threading.Lock()
         self._last = clock.monotonic()
 
@@ -54,11 +65,15 @@ class Checkpointer:
             return self._step()
 
     def _step(self) -> bool:
-        counted = self._since
-        enough = counted >= self._commits
-        if not counted or not (enough or self._clock.monotonic() - self._last >= self._seconds):
+        counted, edits = self._since, self._log.edit_bytes
+        if not counted:
             return False
         reader = self._log.reader
+        if self._behind is None:
+            self._behind = self._left_behind(counted)
+        enough = counted + self._behind >= self._commits or edits - self._edits_saved >= self._edit_bytes
+        if not enough and self._clock.monotonic() - self._last < self._seconds:
+            return False
         if not self._looked:
             self._previous = newest_checkpoint(reader.provider, reader.keys)
             self._looked = True
@@ -81,7 +96,15 @@ class Checkpointer:
             return False
         finally:
             self._since -= counted
+            self._behind, self._edits_saved = 0, edits
             self._last = self._clock.monotonic()
         reach(CrashPoint.AFTER_CHECKPOINT)
         self._written(self._previous)
         return True
+
+    def _left_behind(self, counted: int) -> int:
+        """Commits above the newest checkpoint's number before the first that was counted here."""
+        reader, head = self._log.reader, self._log.proven().head()
+        key = next(checkpoint_keys(reader.provider, reader.keys), None)
+        assert head is not None
+        return max(0, head.seq - counted - (-1 if key is None else checkpoint_number(key)))

@@ -156,11 +156,17 @@ class Archive(Section):
         False, "commit a Progress every third of takeover_wait even when idle, because a standby watches"
     )
     checkpoint_commits: int = option(
-        1000,
-        "commits between checkpoints; fewer makes opening faster and costs writes",
+        256,
+        "most commits between checkpoints; fewer makes opening faster and costs writes",
         low=1,
         high=1_000_000,
         unit="commits",
+    )
+    checkpoint_edit_bytes: int = size(
+        64 * MIB,
+        "most bytes of edits (decompressed) between checkpoints: what every reader that opens has to fold",
+        64 * KIB,
+        GIB,
     )
     checkpoint_interval_ms: int = ms(
         600_000, "longest time between checkpoints while commits flow", 1000, ONE_DAY_MS
