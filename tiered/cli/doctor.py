@@ -1,4 +1,4 @@
-"""``tiered doctor``: everything a daemon needs, looked at, with the fix for what is missing."""
+"""``tiered doctor``: all that a daemon needs and would meet, looked at by its own checks, with the fix for what is missing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 
 from tiered.archive.identity import read_identity
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.open import ReadArchive, open_archive
+from tiered.cli.access import TABLE_CACHE_BYTES
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
-from tiered.cli.output import Column
+from tiered.cli.output import Column, Output, paragraph, size
 from tiered.clock import SystemClock
 from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
+from tiered.daemon.preview import Looked, check_state, compared, impatient, look
+from tiered.dispatch.lineage import Outcome, Relation
 from tiered.errors import NotFound, TieredError
+from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
@@ -33,15 +38,17 @@ def command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Check settings, broker, hold, disk, store, clock and archive. Exit code 1 if anything would stop or weaken the daemon."""
+    """Check settings, broker, hold, disk, store, clock and archive, and read what is not archived yet. Exit code 1 if anything
+    would stop or weaken the daemon.
+    """
     out = output(json)
     settings = settings_from(config, store, archive, sets, writer=True).settings
-    rows = list(_rows(settings))
+    rows = list(_rows(settings, out))
     out.table(COLUMNS, rows)
     return 1 if any(row[1] in ("BAD", "WEAK") for row in rows) else 0
 
 
-def _rows(settings: Settings) -> Iterator[Row]:
+def _rows(settings: Settings, out: Output) -> Iterator[Row]:
     yield _row("broker's store", lambda: _broker(settings))
     yield _restarts(settings)
     yield _row("hard links", lambda: _hard_links(settings))
@@ -51,10 +58,11 @@ def _rows(settings: Settings) -> Iterator[Row]:
     try:
         provider = open_provider(settings.archive.url, settings.store, clock)
     except TieredError as error:
-        yield ("store", "BAD", error.message, error.hint or "")
+        yield _bad("store", error)
         return
     try:
         yield from _store(provider, settings, clock)
+        yield from _start(provider, settings, clock, out)
     finally:
         provider.close()
 
@@ -63,7 +71,11 @@ def _row(name: str, look: Callable[[], str]) -> Row:
     try:
         return (name, "good", look(), "")
     except TieredError as error:
-        return (name, "BAD", str(error).split(" → ")[0], error.hint or "")
+        return _bad(name, error)
+
+
+def _bad(name: str, error: TieredError) -> Row:
+    return (name, "BAD", paragraph(error), error.hint or "")
 
 
 def _broker(settings: Settings) -> str:
@@ -136,7 +148,7 @@ def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterat
     try:
         report = probe(provider, clock, prefix=keys.root)
     except TieredError as error:
-        yield ("store", "BAD", str(error).split(" → ")[0], error.hint or "")
+        yield _bad("store", error)
         return
     yield ("store", "good", f"{provider.url} reached and written", "")
     for finding in report.findings:
@@ -151,12 +163,87 @@ def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterat
     )  # fmt: skip
     if provider.url.startswith("file:"):
         yield ("store's clock", "good", "this host's own: comparing the two clocks protects nothing here", "")
-    yield _row("archive", lambda: _archive(provider, keys))
 
 
-def _archive(provider: Provider, keys: ArchiveKeys) -> str:
+def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Output) -> Iterator[Row]:
+    """The archive, and what a daemon would find when it starts on it here."""
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     try:
-        identity = read_identity(provider, keys)
+        archive = _archive(provider, keys, out)
+    except TieredError as error:
+        yield _bad("archive", error)
+        return
+    identity = archive.identity if archive is not None else None
+    found = (
+        f"{identity.archive_id.hex()} of {identity.cluster}/{identity.broker}"
+        if identity is not None
+        else "none yet: the first tiered run creates it"
+    )
+    yield ("archive", "good", found, "")
+
+    def state() -> str:
+        archive_id = identity.archive_id if identity is not None else None
+        check_state(Path(settings.state_directory), provider, keys.root, archive_id)
+        return "not fenced, and of this archive"
+
+    yield _row("writer", state)
+    quick = impatient(settings)
+    try:
+        source = open_source(quick.source, quick.hold, clock)
+    except TieredError:
+        return  # said above
+    try:
+        outcome = compared(source, archive, quick)
+        yield _same_broker(outcome, source.min_offset())
+        with out.progress("reading what is not archived", 0) as advance:
+            yield _unarchived(look(source, outcome, quick, clock, advance))
+    except TieredError as error:
+        yield _bad("same broker", error)
+    finally:
+        source.close()
+
+
+def _archive(provider: Provider, keys: ArchiveKeys, out: Output) -> ReadArchive | None:
+    try:
+        read_identity(provider, keys)
     except NotFound:
-        return "none yet: the first tiered run creates it"
-    return f"{identity.archive_id.hex()} of {identity.cluster}/{identity.broker}"
+        return None
+    with out.progress("reading the log", 0) as advance:
+        return open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance)
+
+
+def _same_broker(outcome: Outcome, local_min: int | None) -> Row:
+    said = {
+        Relation.FRESH: "nothing is archived yet",
+        Relation.SAME: f"archived up to {outcome.offset}",
+        Relation.REWIND: f"the archive goes back to {outcome.offset}: {outcome.reason}",
+        Relation.NEW: outcome.reason,
+    }
+    if outcome.relation is not Relation.BEHIND:
+        return ("same broker", "good", said[outcome.relation], "")
+    return (
+        "same broker",
+        "WEAK",
+        f"the broker deleted [{outcome.offset}, {local_min}) before it was archived: run records a gap",
+        "nothing brings it back; a larger hold (hold.max_bytes) or more disk keeps what a daemon has not archived yet",
+    )
+
+
+def _unarchived(looked: Looked) -> Row:
+    """What reading on from the archive's end found."""
+    name = "not archived yet"
+    if looked.gaps:
+        start, end, reason = looked.gaps[0]
+        more = f", and {len(looked.gaps) - 1} more" if len(looked.gaps) > 1 else ""
+        deleted = not any(reason.startswith("corrupt") for _, _, reason in looked.gaps)
+        return (
+            name,
+            "WEAK" if deleted else "BAD",
+            f"[{start}, {end}) cannot be read: {reason}{more}; run records it as a gap and archives the rest",
+            "if another copy of the broker's store has these bytes, keep that copy",
+        )
+    if looked.problem is not None:
+        return _bad(name, looked.problem)
+    part = " of more" if looked.partly else ""
+    said = f"[{looked.start}, {looked.end}): {size(looked.end - looked.start)}{part} read, every record whole"
+    return (name, "good", said if looked.end > looked.start else f"nothing behind {looked.end}", "")

@@ -95,9 +95,14 @@ def open_parts(
     return Parts(settings, clock, metrics, provider, source, store, commit_log, objects, give_up, weak)
 
 
+def known_name(provider: Provider, root: str) -> str:
+    """What the state directory calls an archive that it has opened."""
+    return f"{provider.url} {root}".replace(" ", "%20")
+
+
 def _identity(provider: Provider, keys: ArchiveKeys, clock: Clock, state: Path) -> ArchiveIdentity:
     """The archive's identity, created if this state directory has never seen one here."""
-    name = f"{provider.url} {keys.root}".replace(" ", "%20")
+    name = known_name(provider, keys.root)
     try:
         identity = read_identity(provider, keys)
     except NotFound:
