@@ -36,7 +36,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	  requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -52,7 +52,7 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
 
-test: install install-spark lint types imports mutants-sample unit ## everything CI checks: style, types, floors, all tests with coverage
+test: install install-spark lint types imports unit mutants-sample fault e2e spark ## everything CI checks: style, types, floors, all tests
 
 lint: install ## ruff: style and banned calls
 	$(BIN)/ruff check .
@@ -64,13 +64,26 @@ types: install install-spark ## mypy --strict
 imports: install install-spark ## import-linter: the floors of the house
 	$(BIN)/lint-imports
 
-unit: install ## all tests that can run here, with coverage
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --durations 15
+SERVERS := broker or s3server or proxy
+
+unit: install ## one module at a time, properties, contracts, the model: no servers; with coverage and its floor
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report= --ignore tests/spark $(PYTEST_ARGS)
-	# By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
-	# The longest modules first, so that no worker waits for the other's last one.
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --cov --cov-append --cov-report=term:skip-covered \
-	  tests/spark/test_spark_secrets.py tests/spark/test_job_pipeline.py tests/spark
+	$(PYTEST) -n 2 --cov --cov-report=term:skip-covered -m "not ($(SERVERS))" tests/unit tests/property tests/contract $(PYTEST_ARGS)
+
+fault: install ## crash points, torn files, damage, full disks, power cuts, lost answers
+	$(PYTEST) -n 2 tests/fault $(PYTEST_ARGS)
+
+# Brokers and their clients wait more than they work: more workers than cores.
+e2e: install ## the program against real brokers, S3 servers and clients
+	$(PYTEST) -n 3 tests/integration tests/e2e $(PYTEST_ARGS)
+	$(PYTEST) -n 2 -m "$(SERVERS)" tests/contract $(PYTEST_ARGS)
+
+# By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
+# The longest modules first, so that no worker waits for the other's last one.
+spark: install install-spark ## the PySpark data source and the jobs
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 15 \
+	  tests/spark/test_spark_secrets.py tests/spark/test_job_pipeline.py tests/spark $(PYTEST_ARGS)
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all
