@@ -27,13 +27,13 @@ class SmallDisk:
     def __init__(self, path: Path, *, mounted: bool) -> None:
         self.path = path
         self.command: tuple[str, ...] = TIERED if mounted else SHIM
-        self._mounted = mounted
+        self.mounted = mounted
         self._full = path.with_name(path.name + ".full")
         self._ballast = path / "ballast"
 
     def fill(self) -> None:
         """Leave no space."""
-        if not self._mounted:
+        if not self.mounted:
             self._full.touch()
             return
         with self._ballast.open("wb", buffering=0) as file:
@@ -52,7 +52,7 @@ class SmallDisk:
 
     def read_only(self, on: bool = True) -> None:
         """Allow no writing, or allow it again."""
-        if self._mounted:
+        if self.mounted:
             _mount("-o", f"remount,{'ro' if on else 'rw'}", str(self.path))
         else:
             self.path.chmod(0o555 if on else 0o755)

@@ -17,6 +17,7 @@ from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
 from tiered.daemon.status import Reporter
 from tiered.errors import Unavailable
+from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
 from tiered.settings import KIB, MIB, Archive
@@ -193,6 +194,7 @@ def checkpointer(
         ),
         daemon.clock,
         lambda n: next(IDS).to_bytes(n, "big"),
+        shadow=MemoryStore(),
         written=written.append,
     )
 

@@ -189,13 +189,18 @@ class Head:
 
     def position(self) -> bytes:
         """What a metadata store keeps as ``applied``: commit number, commit id, archive id."""
-        return self.seq.to_bytes(8, "big") + self.commit_id + self.archive_id
+        return position(self.seq, self.commit_id, self.archive_id)
 
     def pack(self) -> bytes:
         """The stored form."""
         plain = [getattr(self, name) for name in _PLAIN_HEAD_FIELDS]
         rows = [(p.lineage, p.physical_offset, p.mark_crc, p.crc_from) for p in self.progress.values()]
         return pack_value([FOLD_VERSION, plain, sorted(rows)])
+
+
+def position(seq: int, commit_id: bytes, archive_id: bytes) -> bytes:
+    """Where a fold stands, as a metadata store keeps it."""
+    return seq.to_bytes(8, "big") + commit_id + archive_id
 
 
 def unpack_head(value: bytes) -> Head:

@@ -2,7 +2,7 @@
 
 The rules are ``archive.md`` section 5 and were model-checked (``tests/model``). One commit is in flight at a time; its bytes
 are fixed when it is planned and sent again unchanged until its key can be read back. Nobody removes commits yet, so every
-success counts.
+success counts. A proven commit enters the local fold before anything else happens: a fold that missed one is never built upon.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tiered.archive.entities import position
 from tiered.archive.reader import LogReader, store_changes
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.clock import Clock
 from tiered.codec.commit import decode_commit_footer, encode_commit
 from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict, Fenced, Invalid, Refused, TieredError, Unavailable
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Buffer
 from tiered.provider.resolve import make_durable
@@ -93,6 +94,7 @@ class CommitLog:
         self._lock = threading.Lock()
         self._pending: list[Changes] = []
         self._tip: Head | None = None
+        self._missed: BaseException | None = None
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what whoever opens behind them has to fold."""
 
@@ -123,6 +125,7 @@ class CommitLog:
         with self._lock:
             self._pending = []
             self._tip = head
+            self._missed = None
         return head
 
     def foreign_wait(self, head: Head | None, takeover_wait_ms: int) -> int:
@@ -198,6 +201,7 @@ class CommitLog:
             edits=edits,
             inline_length=sum(len(p) for p in inline),
         )
+        self._check_whole()
         changes = apply(self.planned().view, commit)
         parts = tuple(encode_commit(commit, inline))
         with self._lock:
@@ -208,17 +212,61 @@ class CommitLog:
     def put(self, planned: PlannedCommit) -> int:
         """Make a planned commit real and enter it in the local cache. Returns the store's time of it in ms.
 
-        ``Fenced``: the number belongs to somebody else. ``Unavailable``: told to give up while the outcome was unknown.
+        ``Fenced``: the number belongs to somebody else. ``Unavailable``: told to give up while the outcome was unknown, or
+        while the local fold could not be written: nothing more can be planned or put then until ``follow`` folded again.
         """
+        self._check_whole()
         reach(CrashPoint.BEFORE_COMMIT)
         date_ms = self._put_until_known(planned)
         reach(CrashPoint.AFTER_COMMIT)
-        store_changes(self.store, [planned.changes])
+        try:
+            self.keep(lambda: self._enter(planned))
+        except BaseException as e:
+            with self._lock:
+                self._missed = e
+            raise
         self.edit_bytes += planned.edit_bytes
         with self._lock:
             self._pending.pop(0)
         reach(CrashPoint.AFTER_METADATA)
         return date_ms
+
+    def keep(self, write: Callable[[], None]) -> None:
+        """Do a write of local state for as long as its disk is full or away; ``Unavailable`` once told to give up."""
+        pause = self._resend_wait
+        while True:
+            try:
+                return write()
+            except Unavailable as e:
+                self._on_unknown(e)
+                if self._clock.wait(pause, self._give_up):
+                    raise
+                pause = min(pause * 2, RESEND_MAX_SECONDS)
+
+    def _enter(self, planned: PlannedCommit) -> None:
+        """Enter a proven commit in the local fold, which must stand right before it (or at it: a write may fail when done)."""
+        commit, applied = planned.commit, self.store.applied()
+        before = position(commit.seq - 1, commit.previous_id, commit.archive_id) if commit.seq else None
+        if applied not in (before, planned.changes.head.position()):
+            raise Corrupt(
+                "the local fold missed a commit of the archive",
+                hint="start the daemon again: it folds the log from where its own state ends",
+                commit=commit.seq,
+                expected=None if before is None else before.hex(),
+                found=None if applied is None else applied.hex(),
+            )
+        store_changes(self.store, [planned.changes])
+
+    def _check_whole(self) -> None:
+        """Nothing is built on a fold that lacks what the archive has, whatever tried to go on after the error."""
+        with self._lock:
+            missed = self._missed
+        if missed is not None:
+            raise TieredError(
+                "a commit of the archive did not enter the local fold: nothing can be built on it",
+                hint="mend the cause and start the daemon again: it folds the log from where its own state ends",
+                cause=missed,
+            ) from missed
 
     def _put_until_known(self, planned: PlannedCommit) -> int:
         key = self.reader.keys.commit(planned.commit.seq)

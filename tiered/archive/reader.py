@@ -99,27 +99,53 @@ class LogReader:
             self._load_newest(store)
         raise AssertionError("unreachable")
 
-    def fold_until(self, store: MetadataStore, seq: int) -> Head:
-        """The fold as it was after commit ``seq``. ``NotFound`` names the commits there are."""
-        last = self.fold(store)
-        if last is None or not last.floor <= seq <= last.seq:
-            valid = "none" if last is None else f"commits {last.floor} to {last.seq}"
-            raise NotFound(
-                "the archive has no such commit", commit=seq, expected=valid, hint="choose one of these"
-            )
-        if seq == last.seq:
-            return last
-        store.clear()
-        newest = load_newest(self.provider, self.keys, store, below=seq)
-        start = -1 if newest is None else newest.seq
-        reached = self._follow_once(store, start, None, seq)
+    def fold_until(
+        self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
+    ) -> Head:
+        """The fold as it was after commit ``seq``; no later one is read. ``NotFound`` names the commits there are.
+
+        What ``store`` holds is used if it lies before ``seq`` and agrees with the bucket.
+        """
         head = ArchiveState(store).head()
-        if head is None or reached != seq:
+        if head is None or head.seq > seq or not self._agrees(head):
+            store.clear()
+            head = load_newest(self.provider, self.keys, store, below=seq)
+        return self._fold_on(store, head, seq, progress)
+
+    def fold_all(self, store: MetadataStore, seq: int) -> Head:
+        """``fold_until`` from the log's first commit on, whatever checkpoints say."""
+        store.clear()
+        return self._fold_on(store, None, seq, None)
+
+    def _fold_on(
+        self, store: MetadataStore, head: Head | None, seq: int, progress: Callable[[int], None] | None
+    ) -> Head:
+        reached = self._follow_once(store, -1 if head is None else head.seq, progress, seq)
+        head = ArchiveState(store).head()
+        if head is not None and reached == seq:
+            return head
+        if self._named_above(reached):
             raise NotFound(
                 "a commit is gone that the state at this one is made from",
                 commit=reached + 1, expected=f"commits {reached + 1} to {seq}", hint="choose a later commit",
             )  # fmt: skip
-        return head
+        valid = "none" if reached < 0 else f"commits {0 if head is None else head.floor} to {reached}"
+        raise NotFound(
+            "the archive has no such commit", commit=seq, expected=valid, hint="choose one of these"
+        )
+
+    def _named_above(self, seq: int) -> bool:
+        """Whether a commit or a checkpoint is named above ``seq + 1``: then the archive does not end at ``seq``."""
+        after = self.keys.commit(seq + 1)
+        listed = self.provider.list(self.keys.commit_prefix, start_after=after, limit=1)
+        return self.checkpoint_above(seq) or next(iter(listed), None) is not None
+
+    def _agrees(self, head: Head) -> bool:
+        """Whether a fold's head is the bucket's commit of that number."""
+        if head.archive_id != self.identity.archive_id:
+            return False
+        found = self.read(head.seq)
+        return found is not None and found.commit.commit_id == head.commit_id
 
     def commit_at(self, head: Head, time_ms: int) -> int:
         """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""

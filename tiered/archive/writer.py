@@ -13,6 +13,7 @@ from tiered.errors import Invalid, Refused
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
 KNOWN_FILE = "archive"
+DISTRUST_FILE = "fold-again"
 
 
 def ensure_directory(directory: Path, key: str) -> None:
@@ -73,6 +74,21 @@ def record_known_archive(directory: Path, url: str, identity: bytes) -> None:
     path = directory / KNOWN_FILE
     if not path.exists() or path.read_bytes() != text:
         durable.replace(path, text)
+
+
+def record_distrust(directory: Path) -> None:
+    """Remember that the local fold is not the log's: the next start empties it and folds the log anew."""
+    durable.replace(directory / DISTRUST_FILE, b"the local fold was not the fold of the log\n")
+
+
+def empty_distrusted(directory: Path, clear: Callable[[], None]) -> bool:
+    """Call ``clear`` if the local fold is not to be trusted, and forget that; true if it was called."""
+    path = directory / DISTRUST_FILE
+    if not path.exists():
+        return False
+    clear()
+    path.unlink()
+    return True
 
 
 def record_fence(directory: Path, why: str) -> None:

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
+from tiered.archive.writer import record_distrust
 from tiered.daemon.archiver import Archiver, Opened
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
@@ -228,7 +230,10 @@ class Archiving:
         parts = self._parts
         checkpointer = Checkpointer(
             parts.log, parts.settings.archive, parts.clock, os.urandom,
+            shadow=parts.shadow,
             written=lambda manifest: self._observer.say("checkpoint written", {"seq": manifest.seq}),
+            told=self._observer.damaged,
+            distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
 
         def commit() -> Next:

@@ -1,6 +1,7 @@
 """When to save the fold: every so many commits or bytes of edits, or after some time with commits. Never without commits.
 
-A service of its own: a large fold takes seconds to save, and commits do not wait for it. What is saved is a snapshot.
+A service of its own: a large fold takes seconds to save, and commits do not wait for it. What is saved was folded from the
+bucket's own commits (``archive/shadow.py``) and is the same as the writer's fold, of which a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from tiered.archive.checkpoint import (
     write_checkpoint,
 )
 from tiered.archive.log import CommitLog
+from tiered.archive.reader import LogReader
+from tiered.archive.shadow import Shadow, Verdict
+from tiered.archive.state import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict, Corrupt
+from tiered.errors import Conflict, Corrupt, NotFound, TieredError
+from tiered.metadata.base import MetadataStore
 from tiered.settings import Archive
 
 
@@ -28,7 +33,8 @@ class Checkpointer:
     Commits that earlier processes left behind the newest checkpoint count too, so that restarts do not pile them up.
 
     The fold that is saved is the proven one, and nothing else changes it meanwhile. A checkpoint of the same commit that
-    somebody else wrote is left alone.
+    somebody else wrote is left alone. ``told`` hears of damage in the bucket, which keeps checkpoints from being made;
+    ``distrust`` is called before the error that a local fold which is not the log's ends the process with.
     """
 
     def __init__(
@@ -38,9 +44,15 @@ class Checkpointer:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         *,
+        shadow: MetadataStore,
         written: Callable[[Manifest], None] = lambda manifest: None,
+        told: Callable[[TieredError], None] = lambda error: None,
+        distrust: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
+        self._shadow = Shadow(log.reader, shadow)
+        self._told = told
+        self._distrust = distrust
         self._commits = settings.checkpoint_commits
         self._edit_bytes = settings.checkpoint_edit_bytes
         self._seconds = settings.checkpoint_interval_ms / 1000
@@ -77,22 +89,14 @@ class Checkpointer:
         if not self._looked:
             self._previous = newest_checkpoint(reader.provider, reader.keys)
             self._looked = True
-        head = self._log.proven().head()
-        assert head is not None
         reach(CrashPoint.BEFORE_CHECKPOINT)
         try:
-            self._previous = write_checkpoint(
-                reader.provider,
-                reader.keys,
-                self._log.store.snapshot(),
-                self._previous,
-                lambda: reader.keys.shard(head.epoch, self._random_bytes(16)),
-                before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
-            )
-        except (
-            Conflict,
-            Corrupt,
-        ):  # something lies under our number: it counts as absent, the next number is free
+            verdict = self._shadow.compare(self._log.store.snapshot())
+            self._previous = self._save(reader)
+        except Conflict:  # something lies under our number: it counts as absent, the next number is free
+            return False
+        except (Corrupt, NotFound) as e:
+            self._told(e)
             return False
         finally:
             self._since -= counted
@@ -100,7 +104,39 @@ class Checkpointer:
             self._last = self._clock.monotonic()
         reach(CrashPoint.AFTER_CHECKPOINT)
         self._written(self._previous)
+        self._judge(verdict, self._previous.seq)
         return True
+
+    def _save(self, reader: LogReader) -> Manifest:
+        view = self._shadow.view
+        head = ArchiveState(view).head()
+        assert head is not None
+        return write_checkpoint(
+            reader.provider,
+            reader.keys,
+            view,
+            self._previous,
+            lambda: reader.keys.shard(head.epoch, self._random_bytes(16)),
+            before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
+        )
+
+    def _judge(self, verdict: Verdict, seq: int) -> None:
+        """Say what the comparison found, now that a checkpoint made from the log alone stands."""
+        if verdict is Verdict.CHECKPOINT_WRONG:
+            self._told(
+                Corrupt(
+                    "an older checkpoint is not the fold of the log; the one just written is",
+                    hint="readers take the newest; open archives again that were opened before",
+                    checkpoint=seq,
+                )
+            )
+        elif verdict is Verdict.LOCAL_WRONG:
+            self._distrust()
+            raise Corrupt(
+                "the local fold is not the fold of the archive's log; the checkpoint just written is made from the log",
+                hint="start the daemon again: it folds the log anew, nothing in the archive is wrong",
+                checkpoint=seq,
+            )
 
     def _left_behind(self, counted: int) -> int:
         """Commits above the newest checkpoint's number before the first that was counted here."""

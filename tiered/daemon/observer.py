@@ -50,6 +50,10 @@ class Observer:
         self._alive()
         self._log.warning("a write did not get through: sending it again", extra={"error": str(error)})
 
+    def damaged(self, error: TieredError) -> None:
+        """What was read back of the archive is damaged; archiving goes on, no checkpoint is made."""
+        self._log.error("the archive is damaged", extra={"error": str(error)})
+
     def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
         """A physical gap was planned."""
         self._metrics.gaps.labels("physical").inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,10 +16,15 @@ from tiered.archive.log import CommitLog
 from tiered.archive.objects import ObjectReader
 from tiered.archive.reader import LogReader
 from tiered.archive.state import FOLD_VERSION
-from tiered.archive.writer import check_known_archive, load_writer_id, record_known_archive
+from tiered.archive.writer import (
+    check_known_archive,
+    empty_distrusted,
+    load_writer_id,
+    record_known_archive,
+)
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
-from tiered.errors import NotFound
+from tiered.errors import Corrupt, NotFound
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
@@ -33,6 +39,8 @@ log = logging.getLogger("tiered.daemon")
 
 TABLE_CACHE_BYTES = 32 * MIB
 PROBED_FILE = "probed"
+SHADOW_CACHE_PART = 8
+"""The second fold, used for checkpoints alone, caches this part of ``state.cache_bytes`` on top of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Parts:
     provider: Provider
     source: LocalCommitLog
     store: MetadataStore
+    shadow: MetadataStore
     log: CommitLog
     objects: ObjectReader
     give_up: threading.Event
@@ -79,6 +88,10 @@ def open_parts(
         settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
     )
     stack.callback(store.close)
+    shadow = _open_shadow(settings, state)
+    stack.callback(shadow.close)
+    if empty_distrusted(state, store.clear):
+        log.warning("the local fold was not the fold of the log: folding the log anew")
     commit_log = CommitLog(
         LogReader(provider, keys, identity),
         store,
@@ -92,7 +105,20 @@ def open_parts(
     head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
-    return Parts(settings, clock, metrics, provider, source, store, commit_log, objects, give_up, weak)
+    return Parts(
+        settings, clock, metrics, provider, source, store, shadow, commit_log, objects, give_up, weak
+    )
+
+
+def _open_shadow(settings: Settings, state: Path) -> MetadataStore:
+    """Where the bucket is folded once more for checkpoints; small archives are folded in memory. Damaged, it is made anew."""
+    kind = "rocksdb" if settings.state.metadata == "rocksdb" else "memory"
+    directory, cache_bytes = state / "shadow", settings.state.cache_bytes // SHADOW_CACHE_PART
+    try:
+        return open_metadata(kind, directory, cache_bytes, stamp=str(FOLD_VERSION))
+    except Corrupt:
+        shutil.rmtree(directory)
+        return open_metadata(kind, directory, cache_bytes, stamp=str(FOLD_VERSION))
 
 
 def known_name(provider: Provider, root: str) -> str:

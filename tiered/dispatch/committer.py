@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from tiered.archive.log import CommitLog, PlannedCommit
 from tiered.archive.state import dispatch_pairs
@@ -195,7 +196,8 @@ class Committer:
             flush = self._line[0]
         try:
             if flush.plan is not None:
-                self._log.store.put_many(dispatch_pairs(*flush.plan.queues))
+                pairs = list(dispatch_pairs(*flush.plan.queues))
+                self._log.keep(partial(self._log.store.put_many, pairs))
             for upload in flush.uploads:
                 upload.result()
             reach(CrashPoint.AFTER_OBJECTS)

@@ -7,9 +7,10 @@ batch is one atomic ``WriteBatch``, synced through the write-ahead log before ``
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ _LAST = b"\xff" * 32
 _OPEN_FILES = 256
 _CHUNK = 512
 _BLOCK_BYTES = 16 * 1024
+_PROBE = ".probe"
+_PROBE_BYTES = 256 * 1024
+"""Written beside the store before it is opened again: a disk with less room would refuse it at once."""
 _WRAPPER_FILE = "rocksdict-config.json"
 
 
@@ -45,6 +49,7 @@ class RocksDbStore:
         self._sync = rocksdict.WriteOptions()
         self._sync.sync = True
         self._unsynced = rocksdict.WriteOptions()
+        self._failed: TieredError | None = None  # the first write that failed: the engine takes no other then
         self.cleared: str | None = None
 
     def open(self) -> None:
@@ -125,7 +130,12 @@ class RocksDbStore:
         *,
         applied: bytes | None = None,
     ) -> None:
-        """See ``MetadataStore``. The log is synced by a second call: ``write`` would keep the interpreter lock meanwhile."""
+        """See ``MetadataStore``. The log is synced by a second call: ``write`` would keep the interpreter lock meanwhile.
+
+        After a write that failed the engine takes no other: the next call opens it again, once its disk takes bytes.
+        """
+        if self._failed is not None:
+            self._renew(self._failed)
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
@@ -134,8 +144,35 @@ class RocksDbStore:
             put(key, value)
         if applied is not None:
             put(_APPLIED, applied)
-        self._call(lambda db: db.write(batch, self._unsynced))
-        self._call(lambda db: db.flush_wal(True))
+        try:
+            self._call(lambda db: db.write(batch, self._unsynced))
+            self._call(lambda db: db.flush_wal(True))
+        except TieredError as e:
+            self._failed = e
+            raise
+
+    def _renew(self, failed: TieredError) -> None:
+        """Close and open again after ``failed``; while the disk takes no bytes an error says so, and readers go on."""
+        probe = self._directory.with_name(self._directory.name + _PROBE)
+        try:
+            with open(probe, "wb") as file:
+                file.write(bytes(_PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as e:
+            raise Unavailable(
+                f"cannot write the metadata store: {e.strerror or e}",
+                hint="free disk space or make state.directory writable; the daemon tries again",
+                path=str(self._directory),
+                found=failed.fields.get("found", failed),
+            ) from e
+        finally:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
+        with suppress(TieredError):  # it says once more that it failed
+            self.close()
+        self.open()
+        self._failed = None
 
     def snapshot(self) -> RocksDbSnapshot:
         """A frozen view of now. It keeps old versions on disk, and the store's lock, until it is garbage."""
@@ -210,7 +247,13 @@ class RocksDbStore:
                 path=path,
                 found=text,
             )
-        return Unavailable("the metadata store does not answer", path=path, found=text)
+        full = "no space" in lowered
+        return Unavailable(
+            "the disk of the metadata store is full" if full else "the metadata store does not answer",
+            hint="free disk space; the daemon tries again" if full else None,
+            path=path,
+            found=text,
+        )
 
 
 def _span(prefix: bytes, start: bytes | None, reverse: bool) -> tuple[bytes | None, bytes, bytes | None]:
