@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import types
@@ -155,8 +157,49 @@ def test_config_default_is_the_file_in_the_repository(run: Run) -> None:
     assert json.loads(run("config", "default", "--json")[1])["toml"] == out
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    command = f"{sys.executable} -m tiered.cli.main config default | head -c 10"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert len(done.stdout) == 10
-    assert done.stderr == ""
+TIERED = [sys.executable, "-m", "tiered.cli.entry"]
+
+
+@pytest.mark.parametrize("words", [("config", "default"), ("config", "print", "--json"), ("--help",)])
+def test_a_reader_that_goes_away_is_no_traceback(words: tuple[str, ...]) -> None:
+    """As every program that is ended by SIGPIPE, for a shell."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as stdout:
+        done = subprocess.run(
+            [*TIERED, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [("config", "default"), ("config", "print", "--json"), ("config", "print")])
+def test_no_room_for_the_answer(words: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as stdout:
+        done = subprocess.run(
+            [*TIERED, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 4
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    with open("/dev/full", "wb") as full:
+        code = subprocess.call([*TIERED, "config", "check"], stdout=full, stderr=full)
+    assert code == 2, "nothing can be said, and the exit code still says it"
+
+
+@pytest.mark.parametrize("module", ["typer", "numpy"])
+def test_ctrl_c_while_modules_are_imported(module: str, tmp_path: Path) -> None:
+    """The command's own modules, and those of its verb."""
+    (tmp_path / f"{module}.py").write_text(
+        "import sys, time\nprint('importing', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError('swallowed')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        [*TIERED, "topics"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "importing\n"
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=30)
+    assert (child.returncode, err) == (130, "")

@@ -94,14 +94,18 @@ def test_it_gets_the_daemons_settings(tmp_path: Path) -> None:
     loaded = load(
         file,
         {"TIERED_LOG_LEVEL": "debug"},
-        {"gateway.tls_upstream": "true", "fetch.topic_storage_levels": "A=FORCE,B=DISABLE", "web.port": "0"},
+        {
+            "gateway.tls_upstream": "true",
+            "fetch.topic_storage_levels": '["[ab]=FORCE", "B=DISABLE"]',
+            "web.port": "0",
+        },
     )
     words = command_line(loaded)
-    assert words[1:6] == ["-m", "tiered.cli.main", "gateway", "--config", str(file)]
+    assert words[1:6] == ["-m", "tiered.cli.entry", "gateway", "--config", str(file)]
     given = dict(pair.split("=", 1) for pair in words[7::2])
     assert given == {
         "gateway.tls_upstream": "true",
-        "fetch.topic_storage_levels": "A=FORCE,B=DISABLE",
+        "fetch.topic_storage_levels": '["[ab]=FORCE", "B=DISABLE"]',
         "web.port": "0",
     }
     again = load(file, {"TIERED_LOG_LEVEL": "debug"}, dict(given))

@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
+from tiered.cli.entry import EXIT_INTERRUPTED
 from tiered.cli.output import speaker
+from tiered.cli.stdout import drop_stdout, unwritten
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.service import EXIT_UNEXPECTED, exit_code
 from tiered.version import __version__
@@ -38,7 +40,7 @@ VERBS: Mapping[str, str] = {
     "gen": "Write a broker-format store for demos and tests.",
 }
 
-EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 128 + signal.SIGPIPE
 
 EXIT_CODES: Mapping[int, str] = {
     0: "good",
@@ -53,6 +55,7 @@ EXIT_CODES: Mapping[int, str] = {
     "of run --once: the commitlog is damaged, the rest is archived",
     EXIT_UNEXPECTED: "a bug: --debug shows the traceback",
     EXIT_INTERRUPTED: "interrupted",
+    EXIT_NO_READER: "the reader of standard output went away",
 }
 
 
@@ -103,28 +106,33 @@ def _root(
     """Tiered storage for Apache RocketMQ: archives a live broker's commitlog to S3 or POSIX, exactly once."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (``EXIT_CODES``)."""
+def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = lambda: None) -> int:
+    """Run one command; returns its exit code (``EXIT_CODES``). ``imported`` is called when the verb's modules are there."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
     debug, as_json = "--debug" in words[:end], "--json" in words[:end]
     words = [word for number, word in enumerate(words) if word != "--debug" or number >= end]
     try:
         command = typer.main.get_command(build(words))
-        result = command.main(args=words, prog_name="tiered", standalone_mode=False)
+        imported()
+        with command.make_context("tiered", words) as context:
+            result = command.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) and not isinstance(result, bool) else 0
+    except typer.Exit as stop:
+        return stop.exit_code
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     except (KeyboardInterrupt, typer.Abort):
+        drop_stdout()
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _drop_stdout()
-        return 1
+        drop_stdout()
+        return EXIT_NO_READER
     except typer.TyperException as error:
         return _tell(_usage(error, words), debug=debug, as_json=as_json)
     except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
-        return _tell(error, debug=debug, as_json=as_json)
+        return _tell(unwritten(error) or error, debug=debug, as_json=as_json)
 
 
 def _usage(error: typer.TyperException, words: Sequence[str]) -> Exception:
@@ -135,14 +143,9 @@ def _usage(error: typer.TyperException, words: Sequence[str]) -> Exception:
 
 
 def _tell(error: BaseException, *, debug: bool, as_json: bool) -> int:
-    speaker(json_output=as_json).error(error, debug=debug)
+    with contextlib.suppress(OSError):  # the exit code is left to speak, if standard error is full or closed
+        speaker(json_output=as_json).error(error, debug=debug)
     return exit_code(error)
-
-
-def _drop_stdout() -> None:
-    """The reader of stdout is gone: keep the interpreter from complaining when it flushes at exit."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

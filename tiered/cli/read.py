@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -17,7 +18,7 @@ from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message
-from tiered.errors import Invalid
+from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.settings import MIB
 from tiered.store import MessageStore
@@ -115,9 +116,11 @@ def _sink(path: Path | None) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
     except OSError as error:
-        raise Invalid(
-            f"cannot write the output file: {error.strerror}", path=str(path), hint="choose another --out"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        kind, hint = (
+            (Unavailable, "make room, or choose another --out") if full else (Invalid, "choose another --out")
+        )
+        raise kind(f"cannot write the output file: {error.strerror}", path=str(path), hint=hint) from error
 
 
 def _write_json(records: Iterator[tuple[int, memoryview]]) -> None:

@@ -8,6 +8,7 @@ manages the processes ends it, or the next daemon finds that a gateway is there 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import subprocess
 import sys
@@ -29,7 +30,7 @@ _NOT_FOR_CHILDREN = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "TIERED_C
 
 def command_line(loaded: Loaded) -> list[str]:
     """``tiered gateway`` with the daemon's own settings: its file, and its flags; the environment is inherited."""
-    words = [sys.executable, "-m", "tiered.cli.main", "gateway"]
+    words = [sys.executable, "-m", "tiered.cli.entry", "gateway"]
     if loaded.file is not None:
         words += ["--config", loaded.file]
     for key, origin in loaded.origins.items():
@@ -147,4 +148,6 @@ def _text(value: object) -> str:
     """A value as ``--set`` takes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
+    )  # a list as TOML has it

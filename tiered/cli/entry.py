@@ -1,0 +1,38 @@
+"""Where the ``tiered`` command begins: nothing is imported here that takes time, so that Ctrl-C is quiet from the first moment.
+
+Until the verb's modules are there an interrupt has nothing to undo and ends the process at once. Inside an import it would be a
+traceback, or be swallowed by a library that takes any exception for a missing module.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def main() -> int:
+    """Import the command, then run it; its exit code."""
+    guarded = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # not with nohup, or in the background
+    if guarded:
+        signal.signal(signal.SIGINT, _leave)
+    from tiered.cli import main as command
+
+    def imported() -> None:
+        if guarded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    return command.main(imported=imported)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
