@@ -19,6 +19,11 @@ def time_ms(text: str) -> int | None:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def time_text(ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC, to the second: ``2026-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class Clock(Protocol):
     """Wall time, monotonic time and waiting."""
 

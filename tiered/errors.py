@@ -34,13 +34,15 @@ class TieredError(Exception):
         self.hint = hint
         self.fields = fields
 
+    @property
+    def said(self) -> str:
+        """Message and fields without the hint: for an error that has a hint of its own and this one as its cause."""
+        if not self.fields:
+            return self.message
+        return self.message + " (" + ", ".join(f"{k}={v}" for k, v in self.fields.items()) + ")"
+
     def __str__(self) -> str:
-        text = self.message
-        if self.fields:
-            text += " (" + ", ".join(f"{k}={v}" for k, v in self.fields.items()) + ")"
-        if self.hint:
-            text += f" → {self.hint}"
-        return text
+        return f"{self.said} → {self.hint}" if self.hint else self.said
 
 
 class Unavailable(TieredError):

@@ -121,7 +121,8 @@ class Metrics:
             "lag_messages", "Messages confirmed in the commitlog and not proven archived"
         )
         self.lag_seconds = self._gauge(
-            "lag_seconds", "Age of the oldest message that is not proven archived; 0 if none"
+            "lag_seconds",
+            "Age of the oldest message that is not proven archived, or time since anything was, the larger; 0 without lag",
         )
         self.local_end_bytes = self._gauge(
             "local_end_bytes", "Physical offset where the broker's commitlog ends"
@@ -235,6 +236,13 @@ class Metrics:
 
     def _declare_health(self) -> None:
         self.ready = self._gauge("ready", "1 while this process archives: epoch held, broker found")
+        self.stalled = self._gauge(
+            "stalled", "1 while nothing was archived for watchdog.stall_ms although something waits"
+        )
+        self.unavailable = self._gauge(
+            "unavailable",
+            "1 while a write to the store or the state has been failing for watchdog.unavailable_ms",
+        )
         self.stuck = self._gauge("stuck", "1 while a step of this worker does not return", "service")
         self.service_errors = self._counter("service_errors", "Errors of workers, by kind", "service", "kind")
         self.build = self._gauge("build_info", "1, labelled with the program's version", "version")
@@ -326,13 +334,10 @@ class Metrics:
         if bytes_received:
             self.received_bytes.labels(verb).inc(bytes_received)
 
-    def lag(self, *, size: int, messages: int | None, seconds: float, local_end: int, proven: int) -> None:
-        """Set the lag gauges together: bytes, messages (``None``: not known now), age in seconds, both
-        offsets.
-        """
+    def lag(self, *, size: float, messages: float, seconds: float, local_end: int, proven: int) -> None:
+        """Set the lag gauges together: bytes and messages (NaN: not known now), seconds, both offsets."""
         self.lag_bytes.set(size)
-        if messages is not None:
-            self.lag_messages.set(messages)
+        self.lag_messages.set(messages)
         self.lag_seconds.set(seconds)
         self.local_end_bytes.set(local_end)
         self.proven_bytes.set(proven)

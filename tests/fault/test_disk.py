@@ -38,7 +38,8 @@ def test_archive_disk_full_and_freed(tmp_path: Path, mount: bool, inline_bytes: 
     """Not fatal: it waits, says so, keeps the hold, and goes on when there is space."""
     with small_disk(tmp_path / "disk", 4 * MIB, mount=mount) as disk:
         broker = FaultBroker.started(tmp_path / "store", 100)
-        daemon = make(tmp_path, disk, disk.path / "archive", **{"dispatch.inline_bytes": inline_bytes})
+        settings = {"dispatch.inline_bytes": inline_bytes, "watchdog.unavailable_ms": 300}
+        daemon = make(tmp_path, disk, disk.path / "archive", **settings)
         with daemon.running():
             daemon.wait_archived(broker.physical_offset)
             disk.fill()
@@ -47,6 +48,11 @@ def test_archive_disk_full_and_freed(tmp_path: Path, mount: bool, inline_bytes: 
             daemon.wait_until(lambda: resends(daemon) >= 2, "the full disk is felt")
             assert daemon.status()["proven_offset"] < broker.physical_offset
             assert daemon.ask("/healthz")[0] == 200
+            daemon.wait_until(lambda: not daemon.ready(), "a write that fails for long is no ready daemon")
+            problem = daemon.status()["problem"]
+            assert problem.startswith("writes have been failing for")
+            assert "No space left" in problem or "full" in problem, problem
+            daemon.wait_until(lambda: daemon.metric("tiered_unavailable") == 1, "a metric says so")
             held = len(list((tmp_path / "daemon-hold").iterdir()))
             while broker.min_offset() <= proven:
                 broker.expire()
@@ -56,7 +62,11 @@ def test_archive_disk_full_and_freed(tmp_path: Path, mount: bool, inline_bytes: 
             )
             disk.free()
             daemon.wait_archived(broker.physical_offset)
+            daemon.wait_until(daemon.ready, "ready again")
+            assert daemon.metric("tiered_unavailable") == 0
             assert daemon.stop() == 0, daemon.output()
+        for line in ("writes are failing", "writes get through again"):
+            assert daemon.output().count(line) == 1, daemon.output()
         archive = opened(daemon.archive)
         verdict = compare(archive, broker.oracle)
         assert verdict.good, verdict

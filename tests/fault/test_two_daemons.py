@@ -100,7 +100,7 @@ def test_the_fenced_one_dies_and_stays_down_until_told(tmp_path: Path) -> None:
     assert "Traceback" not in pair.first.output()
     pair.archived_by(pair.second)
     pair.check()
-    assert pair.first.once() == REFUSED
+    assert pair.first.once() == FENCED
     assert pair.first.said("--take-over")
     pair.broker.write(50)
     pair.archived_by(pair.second)

@@ -28,10 +28,11 @@ from tiered.daemon.config import load
 from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
-from tiered.errors import Corrupt, Fenced, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Corrupt, Fenced, NotFound, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
+from tiered.service import exit_code
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
 
@@ -105,12 +106,37 @@ def test_a_fence_is_recorded_where_a_restart_finds_it(
         log.claim(Claim(lineage=1, host="rival"), 0, before_try=lambda head: None)
 
     monkeypatch.setattr(one, "_ready", rival)  # right after our epoch was claimed
-    with pytest.raises(Fenced), ExitStack() as stack:
+    with pytest.raises(Fenced) as caught, ExitStack() as stack:
         one.run(stack)
-    assert (Path(f"{broker.store}.tiered") / "fenced").read_text().startswith("another writer took")
+    assert caught.value.fields["host"] == "rival"
+    assert str(caught.value.fields["time"]).startswith("20")
+    assert str(caught.value).count("→") == 1
+    record = Path(f"{broker.store}.tiered") / "fenced"
+    assert record.read_text().startswith("another writer took this archive over (host=rival, time=20")
     assert one._metrics.value("tiered_fenced_total") == 1
-    with pytest.raises(Refused, match="--take-over"), ExitStack() as stack:
+    with pytest.raises(Fenced, match="--take-over") as caught, ExitStack() as stack:
         daemon(broker, "memory://app-fence").run(stack)
+    assert (exit_code(caught.value), str(caught.value).count("→")) == (7, 1)
+
+    def ends(point: object) -> None:
+        if point is CrashPoint.BEFORE_OPEN_EPOCH:
+            raise Unavailable("ended before the claim was made")
+
+    def take_over() -> int:
+        two = daemon(broker, "memory://app-fence")
+        two._choices = Choices(once=True, take_over=True)
+        with ExitStack() as stack:
+            return two.run(stack)
+
+    crashpoint.install(ends)
+    try:
+        with pytest.raises(Unavailable):
+            take_over()
+    finally:
+        crashpoint.install(None)
+    assert record.exists(), "it is forgotten when the claim is proven, not before"
+    assert take_over() == 0
+    assert not record.exists()
 
 
 def test_an_error_is_what_readyz_says(broker: Crafted) -> None:

@@ -13,9 +13,9 @@ from tests.kit.assemble import KEYS, memory
 from tiered.archive.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.open import list_archives, open_archive
-from tiered.archive.writer import check_fence, ensure_directory, load_writer_id, record_fence
+from tiered.archive.writer import check_fence, ensure_directory, forget_fence, load_writer_id, record_fence
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused, TieredError
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.memory import MemoryProvider
 
@@ -162,11 +162,15 @@ def test_a_fence_is_remembered_until_told_to_take_over(tmp_path: Path) -> None:
     check_fence(tmp_path, take_over=False)
     record_fence(tmp_path, "commit 7 is of writer B")
     for _ in range(2):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Fenced) as caught:
             check_fence(tmp_path, take_over=False)
         assert caught.value.fields["found"] == "commit 7 is of writer B"
         assert "--take-over" in str(caught.value.hint)
     check_fence(tmp_path, take_over=True)
+    with pytest.raises(Fenced):  # told to take over, and ended before the claim was proven
+        check_fence(tmp_path, take_over=False)
+    forget_fence(tmp_path)
+    forget_fence(tmp_path)
     check_fence(tmp_path, take_over=False)
 
 

@@ -11,7 +11,7 @@ from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tests.kit.storefakes import PassThrough
 from tiered.archive.log import RESEND_MAX_SECONDS, Claim, CommitLog
 from tiered.archive.state import Head
-from tiered.clock import ManualClock
+from tiered.clock import ManualClock, time_text
 from tiered.dispatch.planner import gap_edit, progress_edit
 from tiered.errors import Conflict, Corrupt, Fenced, Unavailable
 from tiered.metadata.memory import MemoryStore
@@ -105,7 +105,8 @@ def test_another_commit_behind_a_412_is_a_fence(clock: ManualClock) -> None:
         ours.put(planned)
     assert caught.value.fields["key"] == KEYS.commit(1)
     assert caught.value.fields["expected"] == planned.commit.commit_id.hex()
-    assert B.hex() in str(caught.value.fields["found"])
+    assert caught.value.fields["writer"] == B.hex()
+    assert caught.value.fields["time"] == time_text(clock.now_ms())
     assert "--take-over" in str(caught.value.hint)
     assert store.calls == [("put", KEYS.commit(1)), ("get", KEYS.commit(1))], (
         "a fenced writer touches nothing"

@@ -76,9 +76,9 @@ def test_quantiles_are_bucket_bounds() -> None:
 def test_lag_moves_together() -> None:
     metrics = Metrics()
     metrics.lag(size=100, messages=7, seconds=1.5, local_end=1100, proven=1000)
-    metrics.lag(size=50, messages=None, seconds=0.5, local_end=1100, proven=1050)
+    metrics.lag(size=50, messages=5, seconds=0.5, local_end=1100, proven=1050)
     assert metrics.value("tiered_lag_bytes") == 50
-    assert metrics.value("tiered_lag_messages") == 7
+    assert metrics.value("tiered_lag_messages") == 5
     assert metrics.value("tiered_local_end_bytes") == 1100
     metrics.uploaded("data", 5)
     assert metrics.value("tiered_upload_bytes_total", kind="data") == 5

@@ -15,6 +15,7 @@ from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.body import CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.naming import check_prefix, slice_range
+from tiered.provider.s3client import from_transport
 from tiered.provider.s3errors import Context, from_response
 from tiered.settings import Store
 
@@ -105,6 +106,15 @@ def mapped(status: int, code: str, **headers: str) -> TieredError:
         "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers},
     }
     return from_response(response, Context("put", "some/key", "s3://b", ("hush-secret",)))
+
+
+@pytest.mark.parametrize("verb", ["put", "delete", "get", "head", "list"])
+def test_only_a_write_may_have_happened_when_the_connection_breaks(verb: str) -> None:
+    error = from_transport(ConnectionResetError("reset by peer"), Context(verb, "k", "s3://b"), Store())
+    assert isinstance(error, Unavailable)
+    assert error.message == "the connection broke" + (
+        f": it is unknown whether the {verb} happened" if verb in ("put", "delete") else ""
+    )
 
 
 @pytest.mark.parametrize(

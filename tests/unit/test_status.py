@@ -15,7 +15,7 @@ from tiered.archive.checkpoint import Manifest, newest_checkpoint
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
-from tiered.daemon.status import Reporter
+from tiered.daemon.status import Reporter, set_gauges
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
@@ -129,7 +129,7 @@ def test_gauges(daemon: Assembly, broker: Crafted) -> None:
     metrics = Metrics()
     says = reporter(daemon)
     daemon.dispatcher.step()
-    says.set_gauges(metrics)
+    set_gauges(metrics, says.look())
     text = metrics.expose().decode()
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     by_suffix = {name: float(value) for name, value in values.items()}
@@ -147,6 +147,8 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
     with caplog.at_level(logging.DEBUG, "tiered.test.observer"):
         observer.say("compared", {"relation": "same"})
         observer.say("rewound", {"offset": 5})
+        observer.say("nothing lost", {"relation": "same", "why": "nothing could be compared"})
+        observer.say("tail lost", {"relation": "rewind", "why": "the broker lost its tail"})
         observer.let_go(ByteRange(0, 10))
         observer.resend(Unavailable("away"))
         observer.gap(PhysicalOffset(5), PhysicalOffset(25), "deleted")
@@ -156,6 +158,7 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
     lines = [(r.levelname, r.getMessage()) for r in caplog.records]
     assert ("INFO", "compared") in lines
     assert ("WARNING", "the broker lost its tail: rewound") in lines
+    assert [level for level, text in lines if text in ("nothing lost", "tail lost")] == ["INFO", "WARNING"]
     assert any(level == "ERROR" and "over its budget" in text for level, text in lines)
     assert any(level == "ERROR" and "recorded as a gap" in text for level, text in lines)
     assert ("DEBUG", "commit proven") in lines

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tiered.archive.entities import position
-from tiered.archive.reader import LogReader, store_changes
+from tiered.archive.reader import LogReader, ReadCommit, store_changes
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
-from tiered.clock import Clock
+from tiered.clock import Clock, time_text
 from tiered.codec.commit import decode_commit_footer, encode_commit
 from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.crashpoint import CrashPoint, reach
@@ -302,10 +302,22 @@ class CommitLog:
             return found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
         raise Fenced(
             "another writer took this archive over",
-            hint="run one daemon per broker; start with --take-over to claim the archive for this one",
+            hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",
+            **_other_writer(found),
             key=key,
             expected=planned.commit.commit_id.hex(),
-            found="nothing"
-            if found is None
-            else f"{found.commit.commit_id.hex()} of writer {found.commit.writer_id.hex()}",
+            found="nothing" if found is None else found.commit.commit_id.hex(),
         )
+
+
+def _other_writer(found: ReadCommit | None) -> dict[str, object]:
+    """Who wrote the commit that stands in our place, on which host and when by the store's clock, as far as it tells."""
+    if found is None:
+        return {}
+    opening = next((e for e in found.commit.edits if e.kind is EditKind.OPEN_EPOCH), None)
+    written_ms = found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+    return {
+        "host": "unknown" if opening is None else opening.row(0)["host"],
+        "time": time_text(written_ms),
+        "writer": found.commit.writer_id.hex(),
+    }

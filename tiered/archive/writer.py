@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tiered import durable
-from tiered.errors import Invalid, Refused
+from tiered.errors import Fenced, Invalid, Refused
 
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
@@ -97,18 +97,24 @@ def record_fence(directory: Path, why: str) -> None:
 
 
 def check_fence(directory: Path, *, take_over: bool) -> None:
-    """``Refused`` if a fence is recorded, unless told to take over, which forgets it."""
+    """``Fenced`` if a fence is recorded, unless told to take over. It stays recorded until ``forget_fence``."""
     path = directory / FENCE_FILE
     try:
         why = path.read_text().strip()
     except FileNotFoundError:
         return
-    if take_over:
-        path.unlink(missing_ok=True)
-        return
-    raise Refused(
-        "this daemon was fenced: another writer owns the archive",
-        hint="stop the other daemon, then start this one with --take-over",
-        path=str(path),
-        found=why,
-    )
+    if not take_over:
+        raise Fenced(
+            "this daemon was fenced: another writer owns the archive",
+            hint="stop the other daemon, then start this one with --take-over",
+            path=str(path),
+            found=why,
+        )
+
+
+def forget_fence(directory: Path) -> None:
+    """The archive is this writer's again: its epoch is proven. Not before, or an end between would lift a fence that stands."""
+    path = directory / FENCE_FILE
+    if path.exists():
+        path.unlink()
+        durable.sync(directory)

@@ -7,38 +7,46 @@ services last. Closing runs backwards.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tiered.allocator import keep_freed_memory
-from tiered.archive.writer import check_fence, ensure_directory, record_fence
+from tiered.archive.writer import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.clock import SystemClock
 from tiered.crashpoint import CrashPoint, ReplayPoint, install
 from tiered.daemon.archiving import Archiving
 from tiered.daemon.config import Loaded
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
+from tiered.daemon.looking import Looker
 from tiered.daemon.notify import Notifier
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
+from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.signals import Signals
+from tiered.daemon.status import View, first_look, set_gauges
+from tiered.daemon.stillness import Stillness
+from tiered.daemon.watch import Watch
 from tiered.daemon.web import Pages, WebServer
 from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.running import Running as Replay
-from tiered.service import Next, Service, pause
+from tiered.service import DONE, Next, Service, pause
 from tiered.source.local import LocalCommitLog
 from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
 
 WEB_PORT_FILE = "web-port"
+STARTING = "starting"
+LEAVE_SECONDS = 3.0
+"""How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 CRASH_VARIABLE = "TIERED_CRASH_AT"
 
 
@@ -76,27 +84,34 @@ class Daemon:
         self._notifier = notifier
         self._archiving: Archiving | None = None
         self._replay: Replay | None = None
-        self._problem: str | None = "starting"
+        self._problem: str | None = STARTING
         self._give_up = threading.Event()
-        self._source: LocalCommitLog | None = None
+        self._looker: Looker[View] | None = None
         self._away: NotFound | None = None
         self._state = Path(loaded.settings.state_directory)
         self.gateway: GatewayChild | None = None
+        self.hard_exit: Callable[[int], None] = os._exit
+        dog, dispatch = loaded.settings.watchdog, loaded.settings.dispatch
+        # A flush waits for its interval on purpose: only what lasts longer than that is a stall.
+        self._stillness = Stillness(clock, (dog.stall_ms + dispatch.group_commit_interval_ms) / 1000)
+        self._outages = Outages(clock, dog.unavailable_ms / 1000)
+        self._watch = Watch(clock, metrics, self._stillness, self._outages, self._why)
 
     def run(self, stack: ExitStack) -> int:
         """Open everything, archive, close everything."""
         ensure_directory(self._state, "state.directory")
         stack.enter_context(StateLock(self._state))
         check_fence(self._state, take_over=self._choices.take_over)
-        observer = Observer(self._metrics, log, alive=self._touch)
+        observer = Observer(self._metrics, log, alive=self._touch, outages=self._outages)
         source = open_source(
             self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go
         )
         stack.callback(source.close)
         source.hold()
-        self._source = source
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
-        early = [self._hold(stack, source), *self._web(stack), *self._gateway(stack)]
+        early = [
+            *self._watched(stack, source), self._hold(stack, source), *self._web(stack), *self._gateway(stack)
+        ]  # fmt: skip
         parts = self._open(  # None: told to stop meanwhile
             stack,
             lambda inner: open_parts(
@@ -108,21 +123,24 @@ class Daemon:
                 self._metrics,
                 self._state,
                 self._give_up,
+                self._outages,
             ),
         )
         if parts is None:
             return self._stopped_early()
-        archiving = Archiving(parts, self._choices, self._stop, observer, end)
+        archiving = Archiving(
+            parts, self._choices, self._stop, observer, end, stillness=self._stillness, problem=self._tell
+        )
         self._archiving = archiving
         try:
             return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
         except (Unavailable, Refused):
-            if self._stop.is_set() and not archiving.running:
+            if self._told_to_stop and not archiving.running:
                 return self._stopped_early()
             raise
         except Fenced as error:
             self._metrics.fenced.inc()
-            record_fence(self._state, str(error))
+            record_fence(self._state, error.said)
             raise
         except TieredError as error:
             self._problem = str(error)
@@ -142,8 +160,32 @@ class Daemon:
         self._notifier.stopping()
         if self.gateway is not None:
             self.gateway.stop()
-        if self._archiving is None or not self._archiving.running:
+        if not self._running:
             self._give_up.set()
+            Service("leave", self._leave, self._clock).start()
+
+    @property
+    def _running(self) -> bool:
+        return self._archiving is not None and self._archiving.running
+
+    @property
+    def _told_to_stop(self) -> bool:
+        return self._stop.is_set() or self._give_up.is_set()
+
+    def _leave(self) -> Next:
+        """End the process although something hangs: what opens has written nothing yet that an end could leave half."""
+        self._clock.wait(LEAVE_SECONDS)
+        if not self._running:
+            log.info(
+                "stopped before archiving began: a request or a disk did not come back and is not waited for"
+            )
+            (self._state / WEB_PORT_FILE).unlink(missing_ok=True)
+            self.hard_exit(0)
+        return DONE
+
+    def _tell(self, problem: str) -> None:
+        """What opening waits for."""
+        self._problem = problem
 
     def _touch(self) -> None:
         if self._archiving is not None:
@@ -159,7 +201,7 @@ class Daemon:
                     stack.push(inner.pop_all())
                     return parts
                 except Unavailable as error:
-                    if self._stop.is_set():
+                    if self._told_to_stop:
                         return None
                     if self._choices.once or not (self._state / "metadata").exists():
                         raise
@@ -171,6 +213,37 @@ class Daemon:
                     return None
                 wait = min(30.0, wait * 2)
 
+    def _watched(self, stack: ExitStack, source: LocalCommitLog) -> tuple[Service, ...]:
+        """What looks, and what says when nothing moves: from now on, whatever opening waits for."""
+
+        def look() -> View:
+            if self._archiving is None:
+                return first_look(source, self._stillness)
+            return self._archiving.look()
+
+        self._looker = Looker(look, self._clock, self._metrics)
+        for service in (self._looker.service, self._watch.service):
+            self._run_beside(stack, service)
+        return self._looker.service, self._watch.service
+
+    def _run_beside(self, stack: ExitStack, service: Service) -> Service:
+        """Start a service that runs until the daemon closes."""
+        service.start()
+        stack.callback(service.join, 2.0)
+        stack.callback(service.stop)
+        return service
+
+    def _why(self) -> str:
+        """What is known of the reason why nothing moves; touches no file and no lock of a worker that may hang."""
+        known = (
+            self._outages.cause(),
+            str(self._away) if self._away is not None else None,
+            self._problem,
+            self._archiving.waits_for() if self._archiving is not None else None,
+            self._looker.trouble if self._looker is not None else None,
+        )
+        return next((said for said in known if said), "the reason is not known; the log may tell")
+
     def _hold(self, stack: ExitStack, source: LocalCommitLog) -> Service:
         """Links the broker's new files and keeps the budget, whatever else waits: for the store, another writer, room."""
         pause_seconds = self._settings.source.restart_check_ms / 1000
@@ -180,11 +253,7 @@ class Daemon:
             self._notice(source.away)
             return pause(pause_seconds)
 
-        service = Service("hold", step, self._clock, metrics=self._metrics)
-        service.start()
-        stack.callback(service.join, 2.0)
-        stack.callback(service.stop)
-        return service
+        return self._run_beside(stack, Service("hold", step, self._clock, metrics=self._metrics))
 
     def _notice(self, away: NotFound | None) -> None:
         """Say once that the broker's directory went away, and once that it is back. What the hold has is archived meanwhile."""
@@ -210,26 +279,23 @@ class Daemon:
         port_file.write_text(f"{port}\n")
         stack.callback(lambda: port_file.unlink(missing_ok=True))
         log.info("web pages", extra={"address": f"http://{server.address[0]}:{port}"})
-        service = Service("web", server.step, self._clock, metrics=self._metrics)
-        service.start()
-        stack.callback(service.join, 2.0)
-        stack.callback(service.stop)
-        return (service,)
+        return (self._run_beside(stack, Service("web", server.step, self._clock, metrics=self._metrics)),)
 
     def _gateway(self, stack: ExitStack) -> tuple[Service, ...]:
         """The gateway's process, if one is wanted: from now on, whatever becomes of the store."""
         if self.gateway is None:
             return ()
         stack.enter_context(self.gateway)
-        service = Service("gateway", self.gateway.step, self._clock, metrics=self._metrics)
-        service.start()
-        stack.callback(service.join, 2.0)
-        stack.callback(service.stop)
-        return (service,)
+        step = self.gateway.step
+        return (self._run_beside(stack, Service("gateway", step, self._clock, metrics=self._metrics)),)
 
     def _claimed(self, stack: ExitStack) -> None:
-        """The epoch is ours. Replay runs beside the one writer only, two would send everything twice; it is not among the
-        services whose end ends the daemon."""
+        """The epoch is ours, proven: what fenced us before is past.
+
+        Replay runs beside the one writer only, two would send everything twice; it is not among the services whose end ends the
+        daemon.
+        """
+        forget_fence(self._state)
         self._ready()
         if self._settings.replay.enabled and not self._choices.once:
             self._replay = Replay(self._settings, self._clock, self._metrics, self._state)
@@ -250,25 +316,35 @@ class Daemon:
         return False, f"fatal: {health.fatal}" if health.fatal else f"stuck: {', '.join(health.stuck)}"
 
     def _is_ready(self) -> tuple[bool, str]:
-        problem = self._problem if self._away is None else str(self._away)
+        """One line for ``/readyz`` and ``/status``, of what is known already: nothing is looked at and nothing waited for."""
+        if self._away is not None:
+            return False, str(self._away)
+        own = self._problem if self._problem != STARTING else None
+        problem = own or self._watch.problem() or self._problem
         return (True, "ready") if problem is None else (False, problem)
 
+    def _view(self) -> View | None:
+        """What a look finds now, or the last one found when this one does not come back; the time goes on all the same."""
+        view = self._looker.fresh() if self._looker is not None else None
+        return None if view is None else replace(view, still_seconds=self._stillness.seconds())
+
     def _expose(self) -> bytes:
-        if self._archiving is not None:
-            self._archiving.set_gauges()
-            self._metrics.ready.set(1 if self._is_ready()[0] else 0)
-        elif self._source is not None:  # nothing is known to be proven yet: no number may look like "no lag"
-            self._metrics.lag_bytes.set(math.nan)
-            self._metrics.lag_messages.set(math.nan)
-            self._metrics.lag_seconds.set(math.nan)
-            self._metrics.local_end_bytes.set(self._source.max_offset())
+        view = self._view()
+        if view is not None:
+            set_gauges(self._metrics, view)
+        self._watch.set_gauges()
+        self._metrics.ready.set(1 if self._is_ready()[0] else 0)
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
+        view = self._view()
         ready, why = self._is_ready()
         said: dict[str, object] = {"ready": ready, "problem": None if ready else why}
-        if self._archiving is not None:
-            said |= self._archiving.status()
+        said["stalled"] = self._stillness.stall() is not None
+        if self._archiving is not None and view is not None:
+            said |= self._archiving.status(view)
+        elif view is not None:
+            said |= {"local_end": view.local_end, "lag": view.lag_document()}
         if self._replay is not None:
             said["replay"] = self._replay.status()
         return said

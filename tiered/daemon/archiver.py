@@ -61,7 +61,9 @@ class Archiver:
         take_over: bool,
         say: Callable[[str, dict[str, object]], None],
         stopping: Callable[[], bool],
+        waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """``say`` hears what happens, ``waiting`` what opening waits for, in a sentence."""
         self._log = log
         self._objects = objects
         self._source = source
@@ -73,6 +75,7 @@ class Archiver:
         self._take_over = take_over
         self._say = say
         self._stopping = stopping
+        self._waiting = waiting
 
     def open(self) -> Opened:
         """Compare, claim the next epoch, rewind if the broker lost its tail; everything is proven when this returns.
@@ -213,8 +216,10 @@ class Archiver:
             if rest <= 0:
                 return
             if not said:
+                message = "another writer owns the archive: waiting until it is silent"
+                self._waiting(f"{message} (host={head.host if head else '-'})")
                 self._say(
-                    "another writer owns the archive: waiting until it is silent",
+                    message,
                     {
                         "writer": head.writer_id.hex() if head else "-",
                         "host": head.host if head else "-",

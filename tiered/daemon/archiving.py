@@ -16,14 +16,15 @@ from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
-from tiered.daemon.status import Reporter
+from tiered.daemon.status import Reporter, View
+from tiered.daemon.stillness import Stillness
 from tiered.dispatch.committer import Committer
 from tiered.dispatch.comparison import first_local_ms
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
 from tiered.dispatch.preparer import PooledCompression, Preparer
 from tiered.errors import Unavailable
 from tiered.model import PhysicalOffset
-from tiered.service import AGAIN, DONE, Health, Next, Service, Supervisor, pause
+from tiered.service import AGAIN, DONE, Health, Next, Service, State, Supervisor, pause
 from tiered.source.start import resolve_start
 from tiered.source.topics import TopicPolicy, restore_loss
 
@@ -32,6 +33,8 @@ log = logging.getLogger("tiered.daemon")
 IDLE_STEP_SECONDS = 0.2
 CHECKPOINT_LOOK_SECONDS = 0.5
 ONCE_DRAIN_SECONDS = 3600.0
+LONG_STEP_SECONDS = 5.0
+"""A step that takes longer is worth naming when archiving stands still."""
 
 
 class Archiving:
@@ -44,8 +47,12 @@ class Archiving:
         stop: threading.Event,
         observer: Observer,
         end: PresentEnd | None = None,
+        *,
+        stillness: Stillness | None = None,
+        problem: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end."""
+        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end. ``problem`` hears what opening waits for."""
+        self._problem = problem
         self._end = end
         self._parts = parts
         self._choices = choices
@@ -58,7 +65,7 @@ class Archiving:
         source = parts.settings.source
         self._reporter = Reporter(
             parts.log, parts.source, parts.clock,
-            cluster=source.cluster, broker=source.broker, archive_url=parts.provider.url,
+            cluster=source.cluster, broker=source.broker, archive_url=parts.provider.url, stillness=stillness,
         )  # fmt: skip
         self._reporter.weak = list(parts.weak)
 
@@ -111,13 +118,27 @@ class Archiving:
         """What the watch over the workers sees; ``None`` before they run."""
         return self._supervisor.health if self._supervisor is not None else None
 
-    def status(self) -> Mapping[str, object]:
-        """The part of ``/status`` that speaks of archiving."""
-        return self._reporter.status()
+    def look(self) -> View:
+        """One look at what pages show. It reads files: not for callers that may not hang."""
+        return self._reporter.look()
 
-    def set_gauges(self) -> None:
-        """Look up what gauges show at the moment of the scrape."""
-        self._reporter.set_gauges(self._parts.metrics)
+    def status(self, view: View) -> Mapping[str, object]:
+        """The part of ``/status`` that speaks of archiving."""
+        return self._reporter.status(view)
+
+    def waits_for(self) -> str | None:
+        """What keeps the workers, as far as they know, from plain values; ``None`` if they know nothing."""
+        known = []
+        for service in self._services:
+            busy = service.busy_seconds()
+            if busy >= LONG_STEP_SECONDS:
+                known.append(f"one step of {service.name} has been under way for {busy:.0f} s")
+            elif service.state is State.BACKING_OFF:
+                known.append(f"{service.name} waits: {service.last_unavailable}")
+        dispatcher = self._reporter.dispatcher
+        if dispatcher is not None and dispatcher.waiting_for:
+            known.append(f"the source gives no records: {dispatcher.waiting_for}")
+        return "; ".join(known) or None
 
     def _open(self) -> Opened:
         parts = self._parts
@@ -135,6 +156,7 @@ class Archiving:
             first_local_ms=lambda: first_local_ms(parts.source),
             take_over=self._choices.take_over,
             say=self._observer.say,
+            waiting=self._problem,
             stopping=self._stop.is_set,
         )
         opened = self._open_patiently()
@@ -152,8 +174,9 @@ class Archiving:
             try:
                 return self._archiver.open()
             except Unavailable as error:
-                if self._choices.once or self._stop.is_set():
+                if self._choices.once or self._stop.is_set() or self._parts.give_up.is_set():
                     raise
+                self._problem(f"opening the archive failed: {error}")
                 log.warning(
                     "opening the archive failed; trying again", extra={"error": str(error), "wait": wait}
                 )

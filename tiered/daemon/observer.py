@@ -8,27 +8,39 @@ from collections.abc import Callable
 import numpy as np
 
 from tiered.clock import Clock
+from tiered.daemon.outages import LOCAL_STATE, Outages
 from tiered.daemon.status import Reporter
 from tiered.dispatch.committer import Proven
+from tiered.dispatch.lineage import Relation
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
+
+NOTHING_LOST = (Relation.SAME.value, Relation.BEHIND.value)
+"""Outcomes of a comparison after which archiving goes on where it ended: why it could say no more is information. What is
+missing behind them is recorded, and told, as a gap."""
 
 
 class Observer:
     """Callbacks for the components below; each counts and says one thing."""
 
     def __init__(
-        self, metrics: Metrics, log: logging.Logger, alive: Callable[[], None] = lambda: None
+        self,
+        metrics: Metrics,
+        log: logging.Logger,
+        alive: Callable[[], None] = lambda: None,
+        outages: Outages | None = None,
     ) -> None:
-        """``alive`` is called when a worker waits for the store, so that its long step is not taken for a wedge."""
+        """``alive`` is called when a worker waits for the store, so that its long step is not taken for a wedge. ``outages``
+        hears of writes to the local state that fail, and that they work again; those to the store it sees itself."""
         self._metrics = metrics
+        self._outages = outages
         self._alive = alive
         self._log = log
 
     def say(self, message: str, fields: dict[str, object]) -> None:
         """One log line with fields."""
-        if fields.get("why"):
+        if fields.get("why") and fields.get("relation") not in NOTHING_LOST:
             self._log.warning(message, extra=fields)
             return
         if message == "rewound":
@@ -48,7 +60,15 @@ class Observer:
         """A write had no known outcome, or the store does not take it now, and is sent again."""
         self._metrics.resends.inc()
         self._alive()
-        self._log.warning("a write did not get through: sending it again", extra={"error": str(error)})
+        said = False
+        if self._outages is not None:
+            said = self._outages.worst() is not None
+            if "key" not in error.fields:
+                self._outages.failed(LOCAL_STATE, error)
+        level = (
+            logging.DEBUG if said else logging.WARNING
+        )  # a store that is away for days is one line, not one per try
+        self._log.log(level, "a write did not get through: sending it again", extra={"error": str(error)})
 
     def damaged(self, error: TieredError) -> None:
         """What was read back of the archive is damaged; archiving goes on, no checkpoint is made."""
@@ -75,6 +95,8 @@ class Observer:
         def proven(event: Proven) -> None:
             flush, metrics = event.flush, self._metrics
             reporter.proven(event)
+            if self._outages is not None:
+                self._outages.over(LOCAL_STATE)
             metrics.commits.inc()
             metrics.messages.inc(flush.messages)
             metrics.message_bytes.inc(flush.plan.raw_bytes if flush.plan is not None else 0)

@@ -24,6 +24,7 @@ from tiered.archive.writer import (
 )
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
+from tiered.daemon.outages import PROBE, Outages, WatchedWrites
 from tiered.errors import Corrupt, NotFound
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
@@ -77,11 +78,20 @@ def open_parts(
     metrics: Metrics,
     state: Path,
     give_up: threading.Event,
+    outages: Outages,
 ) -> Parts:
     """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects."""
-    provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
+    provider = open_provider(
+        settings.archive.url,
+        settings.store,
+        clock,
+        observer=metrics,
+        stop=give_up,
+        each_try=lambda driver: WatchedWrites(driver, outages, clock, give_up),
+    )
     stack.callback(provider.close)
     weak = _probe_once(provider, settings, clock, metrics, state)
+    outages.over(PROBE)  # it makes writes fail on purpose
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     identity = _identity(provider, keys, clock, state)
     store = open_metadata(

@@ -1,7 +1,8 @@
 """What the daemon says of itself: the lag that cannot lie, and the ``/status`` document.
 
 Lag is the broker's local end minus the *proven* commit, both looked up at the moment of the question: no worker's own idea
-of its progress takes part, so a stuck worker shows as growing lag (S11).
+of its progress takes part, so a stuck worker shows as growing lag (S11). What is looked up lies on disks, which may hang;
+a ``View`` is what one look found, and documents and gauges are made of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import threading
 from dataclasses import dataclass
 
 from tiered.archive.log import CommitLog
+from tiered.archive.state import Head
 from tiered.clock import Clock
+from tiered.daemon.stillness import Stillness
 from tiered.dispatch.committer import Committer, Proven
 from tiered.dispatch.dispatcher import Dispatcher
 from tiered.errors import NotFound, TieredError
@@ -29,11 +32,70 @@ STORE_TIMESTAMP_AT = 56
 @dataclass(frozen=True, slots=True)
 class Lag:
     """Bytes are exact. ``messages`` counts what was read and is not proven exactly, and estimates what is unread from the mean
-    record size. ``seconds`` is the age of the oldest record that is not proven, ``None`` when it cannot be read."""
+    record size. ``seconds`` is the larger of the age of the oldest record that is not proven, where it can be read, and the
+    time for which the proven offset has not moved: a clock that was set back cannot hide lag, unreadable bytes neither."""
 
     bytes: int
     messages: int
-    seconds: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look at the log, the fold and the workers found. ``lag``: ``None`` while nothing is known of the archive."""
+
+    local_end: PhysicalOffset
+    still_seconds: float
+    held_bytes: int
+    lag: Lag | None = None
+    proven: PhysicalOffset | None = None
+    head: Head | None = None
+    archived_messages: int = 0
+    dispatch_offset: PhysicalOffset | None = None
+    buffered: tuple[int, int] = (0, 0)
+    in_flight: tuple[int, int] = (0, 0)
+
+    @property
+    def read_not_proven(self) -> tuple[int, int]:
+        """Messages and bytes in the buffer and in flushes under way."""
+        return self.buffered[0] + self.in_flight[0], self.buffered[1] + self.in_flight[1]
+
+    @property
+    def seconds(self) -> float:
+        """The lag in seconds; never less than the time for which nothing moved."""
+        return self.still_seconds if self.lag is None else max(self.still_seconds, self.lag.seconds)
+
+    def lag_document(self) -> dict[str, object]:
+        """The part of ``/status`` that tells the lag."""
+        lag = self.lag
+        return {
+            "bytes": None if lag is None else lag.bytes,
+            "messages": None if lag is None else lag.messages,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def first_look(source: CommitLogSource, stillness: Stillness) -> View:
+    """What can be said before the archive is open: nothing is known to be proven, and no number may look like "no lag"."""
+    end = source.max_offset()
+    stillness.saw(end, None)
+    return View(end, stillness.seconds(), source.held_bytes())
+
+
+def set_gauges(metrics: Metrics, view: View) -> None:
+    """Set the gauges that are looked up, not counted."""
+    lag = view.lag
+    metrics.lag(
+        size=math.nan if lag is None else lag.bytes,
+        messages=math.nan if lag is None else lag.messages,
+        seconds=view.seconds,
+        local_end=view.local_end,
+        proven=view.proven or 0,
+    )
+    messages, size = view.read_not_proven
+    metrics.buffer_messages.set(messages)
+    metrics.buffer_bytes.set(size)
+    metrics.hold_bytes.set(view.held_bytes)
 
 
 @dataclass(slots=True)
@@ -67,10 +129,12 @@ class Reporter:
         cluster: str,
         broker: str,
         archive_url: str,
+        stillness: Stillness | None = None,
     ) -> None:
         self._log = log
         self._source = source
         self._clock = clock
+        self._stillness = stillness or Stillness(clock, math.inf)
         self._names = {"cluster": cluster, "broker": broker, "archive": archive_url}
         self._lock = threading.Lock()
         self.totals = Totals()
@@ -103,21 +167,6 @@ class Reporter:
             self._archived = Archived(head.seq, self._clock.monotonic(), messages)
         return messages
 
-    def set_gauges(self, metrics: Metrics) -> None:
-        """Set the gauges that are looked up, not counted."""
-        lag, position = self.lag(), self.position()
-        metrics.lag(
-            size=lag.bytes,
-            messages=lag.messages,
-            seconds=math.nan if lag.seconds is None else lag.seconds,
-            local_end=self._source.max_offset(),
-            proven=position or 0,
-        )
-        known, size = self._read_not_proven()
-        metrics.buffer_messages.set(known)
-        metrics.buffer_bytes.set(size)
-        metrics.hold_bytes.set(self._source.held_bytes())
-
     def position(self) -> PhysicalOffset | None:
         """Physical offset below which everything is proven."""
         head = self._log.proven().head()
@@ -125,27 +174,44 @@ class Reporter:
             return self.start
         return PhysicalOffset(head.progress[head.lineage].physical_offset)
 
+    def look(self) -> View:
+        """One look at everything; what it needs is read from files and from the local fold."""
+        buffered, in_flight, dispatch_offset = (0, 0), (0, 0), None
+        if self.dispatcher is not None:
+            buffered = self.dispatcher.buffer.count, self.dispatcher.buffer.bytes
+            dispatch_offset = self.dispatcher.position
+        if self.committer is not None:
+            in_flight = self.committer.pending()
+        proven = self.position()
+        end = self._source.max_offset()
+        below = proven if proven is not None else self._source.min_offset() or PhysicalOffset(0)
+        self._stillness.saw(end, proven)
+        return View(
+            local_end=end,
+            still_seconds=self._stillness.seconds(),
+            held_bytes=self._source.held_bytes(),
+            lag=self._lag(below, end, buffered[0] + in_flight[0], buffered[1] + in_flight[1]),
+            proven=proven,
+            head=self._log.proven().head(),
+            archived_messages=self.archived_messages(),
+            dispatch_offset=dispatch_offset,
+            buffered=buffered,
+            in_flight=in_flight,
+        )
+
     def lag(self) -> Lag:
         """Local end minus proven commit."""
-        position = self.position()
-        if position is None:
-            return Lag(0, 0, 0.0)
-        behind = max(0, self._source.max_offset() - position)
+        lag = self.look().lag
+        assert lag is not None
+        return lag
+
+    def _lag(self, proven: PhysicalOffset, end: PhysicalOffset, known: int, known_bytes: int) -> Lag:
+        behind = max(0, end - proven)
         if not behind:
             return Lag(0, 0, 0.0)
-        known, known_bytes = self._read_not_proven()
-        unread = max(0, behind - known_bytes)
-        mean = self._mean_record_bytes()
-        return Lag(behind, known + math.ceil(unread / mean), self._age_seconds(position))
-
-    def _read_not_proven(self) -> tuple[int, int]:
-        count, size = 0, 0
-        if self.dispatcher is not None:
-            count, size = self.dispatcher.buffer.count, self.dispatcher.buffer.bytes
-        if self.committer is not None:
-            messages, raw = self.committer.pending()
-            count, size = count + messages, size + raw
-        return count, size
+        unread = math.ceil(max(0, behind - known_bytes) / self._mean_record_bytes())
+        age = self._age_seconds(proven) or 0.0
+        return Lag(behind, known + unread, max(age, self._stillness.seconds()))
 
     def _mean_record_bytes(self) -> float:
         with self._lock:
@@ -162,10 +228,10 @@ class Reporter:
         store_ms = int.from_bytes(header[at : at + 8], "big") if at + 8 <= len(header) else 0
         return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
 
-    def status(self) -> dict[str, object]:
-        """The ``/status`` document."""
-        head = self._log.proven().head()
-        lag = self.lag()
+    def status(self, view: View | None = None) -> dict[str, object]:
+        """The ``/status`` document, of ``view`` or of a look of its own."""
+        view = view or self.look()
+        head = view.head
         with self._lock:
             totals = self.totals
             counted = {
@@ -174,7 +240,6 @@ class Reporter:
                 "commits": totals.commits,
                 "last_commit_ms": totals.last_commit_ms,
             }
-        buffer = self.dispatcher.buffer if self.dispatcher is not None else None
         return {
             **self._names,
             "weak_store": self.weak,
@@ -183,17 +248,13 @@ class Reporter:
             "epoch": head.epoch if head else None,
             "lineage": head.lineage if head else None,
             "writer_id": head.writer_id.hex() if head else None,
-            "proven_offset": self.position(),
-            "local_end": self._source.max_offset(),
-            "dispatch_offset": self.dispatcher.position if self.dispatcher is not None else None,
-            "messages": self.archived_messages(),
-            "lag": {
-                "bytes": lag.bytes,
-                "messages": lag.messages,
-                "seconds": None if lag.seconds is None else round(lag.seconds, 3),
-            },
+            "proven_offset": view.proven,
+            "local_end": view.local_end,
+            "dispatch_offset": view.dispatch_offset,
+            "messages": view.archived_messages,
+            "lag": view.lag_document(),
             "since_start": counted,
-            "buffer": {"bytes": buffer.bytes if buffer else 0, "messages": buffer.count if buffer else 0},
-            "in_flight_bytes": self.committer.pending()[1] if self.committer is not None else 0,
-            "hold_bytes": self._source.held_bytes(),
+            "buffer": {"bytes": view.buffered[1], "messages": view.buffered[0]},
+            "in_flight_bytes": view.in_flight[1],
+            "hold_bytes": view.held_bytes,
         }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -81,15 +81,16 @@ def open_provider(
     observer: RequestObserver | None = None,
     chance: random.Random | None = None,
     stop: threading.Event | None = None,
+    each_try: Callable[[Provider], Provider] = lambda driver: driver,
 ) -> Provider:
     """The provider of an archive URL, wrapped. Makes no request.
 
     ``observer`` hears of every request; ``chance`` is the jitter's (default: seeded by the system); ``stop`` ends waits
-    of retries and throttles early, with ``Unavailable``. Raises ``Invalid`` for an URL it does not understand.
+    of retries and throttles early, with ``Unavailable``; ``each_try`` puts a wrapper below the retries. Raises ``Invalid`` for
+    an URL it does not understand.
     """
-    driver = open_driver(url, store, clock)
     provider: Provider = Retrying(
-        driver,
+        each_try(open_driver(url, store, clock)),
         clock,
         chance or system_random(),
         attempts=store.attempts,

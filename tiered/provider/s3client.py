@@ -98,14 +98,9 @@ def from_transport(error: Exception, context: Context, store: Store) -> TieredEr
         sdk.IncompleteReadError,
         sdk.FlexibleChecksumError,
     )
-    if isinstance(error, (*passing, urllib3.exceptions.HTTPError)):
-        return Unavailable(
-            f"the connection broke: it is unknown whether the {context.verb} happened", **where
-        )
-    if isinstance(error, OSError):
-        return Unavailable(
-            f"the connection broke: it is unknown whether the {context.verb} happened", **where
-        )
+    if isinstance(error, (*passing, urllib3.exceptions.HTTPError, OSError)):
+        unknown = f": it is unknown whether the {context.verb} happened" if context.writes else ""
+        return Unavailable(f"the connection broke{unknown}", **where)
     return Invalid(
         "the store's settings do not work", hint="check archive.url and the store section", said=said, **where
     )

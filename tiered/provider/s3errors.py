@@ -12,6 +12,9 @@ from typing import Any
 
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 
+WRITES = ("put", "delete")
+"""Verbs that change the store."""
+
 MAX_SAID = 300
 """Characters of the server's own words that go into an error."""
 
@@ -106,6 +109,11 @@ class Context:
     key: str
     url: str
     secrets: Sequence[str] = ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether the request changes the store, so that a lost answer leaves something unknown."""
+        return self.verb in WRITES
 
     def clean(self, text: str) -> str:
         """``text`` shortened, one line, secrets starred."""

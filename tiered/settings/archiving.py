@@ -271,3 +271,17 @@ class Watchdog(Section):
         ONE_DAY_MS,
     )
     drain_ms: int = ms(30_000, "time the first signal leaves for the last flush", 0, 3_600_000)
+    stall_ms: int = ms(
+        60_000,
+        "how long nothing may be archived while something waits, beyond dispatch.group_commit_interval_ms, before log, "
+        "/status, /readyz and tiered_stalled say so",
+        1000,
+        ONE_DAY_MS,
+    )
+    unavailable_ms: int = ms(
+        10_000,
+        "how long a write to the store or the state directory may fail before log, /status, /readyz and tiered_unavailable "
+        "say so",
+        100,
+        ONE_DAY_MS,
+    )

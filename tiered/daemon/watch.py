@@ -1,0 +1,73 @@
+"""Nothing stands still in silence (S15): one line when archiving stops or writes fail, one when it goes on, and a gauge each.
+
+Pages ask ``problem`` at any moment; ``step`` is a service. Neither waits for anything: they read what ``Stillness`` and
+``Outages`` were told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from tiered.clock import Clock
+from tiered.daemon.outages import Outage, Outages
+from tiered.daemon.stillness import Stall, Stillness
+from tiered.metrics import Metrics
+from tiered.service import Next, Service, pause
+
+WATCH_SECONDS = 0.5
+log = logging.getLogger("tiered.daemon")
+
+
+class Watch:
+    """``why`` says what is known of the cause, from plain values: it is asked while something hangs."""
+
+    def __init__(
+        self, clock: Clock, metrics: Metrics, stillness: Stillness, outages: Outages, why: Callable[[], str]
+    ) -> None:
+        self._metrics = metrics
+        self._stillness = stillness
+        self._outages = outages
+        self._why = why
+        self._stall: Stall | None = None
+        self._outage: Outage | None = None
+        self.service = Service("watch", self.step, clock, metrics=metrics)
+
+    def problem(self) -> str | None:
+        """One sentence on what is wrong now; ``None`` while all is well."""
+        outage = self._outages.worst()
+        if outage is not None:
+            return str(outage)
+        stall = self._stillness.stall()
+        return None if stall is None else f"{stall}: {self._why()}"
+
+    def step(self) -> Next:
+        """Look, and say what changed."""
+        outage, stall = self._outages.worst(), self._stillness.stall()
+        if outage is not None and self._outage is None:
+            log.error(
+                "writes are failing: they are tried until they get through",
+                extra={"write": outage.name, "seconds": round(outage.seconds), "error": outage.cause},
+            )
+        if outage is None and self._outage is not None:
+            log.warning("writes get through again", extra={"failed_seconds": round(self._outage.seconds)})
+        if stall is not None and self._stall is None:
+            log.error(
+                "archiving stands still",
+                extra={
+                    "seconds": round(stall.seconds),
+                    "proven": stall.proven,
+                    "local_end": stall.local_end,
+                    "why": self._why(),
+                },
+            )
+        if stall is None and self._stall is not None:
+            log.warning("archiving moves again", extra={"stood_seconds": round(self._stall.seconds)})
+        self._outage, self._stall = outage, stall
+        self.set_gauges()
+        return pause(WATCH_SECONDS)
+
+    def set_gauges(self) -> None:
+        """What ``problem`` would say, as numbers."""
+        self._metrics.unavailable.set(0 if self._outages.worst() is None else 1)
+        self._metrics.stalled.set(0 if self._stillness.stall() is None else 1)
