@@ -19,7 +19,7 @@ from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark.arrays import Ints
 from tiered_spark.plan import Piece, Portion
-from tiered_spark.pushdown import Wanted
+from tiered_spark.wanted import Wanted
 
 Bools = npt.NDArray[np.bool_]
 
@@ -54,10 +54,9 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
     keep = np.flatnonzero(good)
     if wanted.tags is not None and len(keep):
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
-    for keys in (wanted.unique_keys, wanted.keys):
-        if keys is not None and len(keep):
-            topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
-            keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, keys)]
+    if wanted.keys is not None and len(keep):
+        topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
+        keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, wanted.keys)]
     mine = table[numbers[keep]]
     return Chosen(
         numbers[keep], piece_of[keep], mine["rows"].astype(np.int64), mine["first_queue_offset"].astype(np.int64),
@@ -67,28 +66,21 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
 
 def _may_hold(objects: ObjectReader, portion: Portion, wanted: Wanted) -> bool:
     """Whether the object may hold the keys wanted, by its filter alone: most have none of them, and need no other request."""
-    if not wanted.by_key:
+    if wanted.keys is None:
         return True
     topics = {piece.run.queue.topic for piece in portion.pieces}
     found = objects.key_filter(portion.object)
-    return found is not None and bool(passing(found, topics, wanted) or OFF_QUEUE_TOPIC in topics)
+    return found is not None and bool(passing(found, topics, wanted.keys) or OFF_QUEUE_TOPIC in topics)
 
 
-def passing(found: KeyFilter, topics: Collection[str], wanted: Wanted) -> set[int]:
-    """Hashes of wanted keys in these topics that a filter lets pass; none, if it denies all of one of the two lists of keys.
+def passing(found: KeyFilter, topics: Collection[str], keys: Collection[str]) -> set[int]:
+    """Hashes of keys in these topics that a filter lets pass.
 
     A key's hash is one of its topic too. A record that lies off queue is indexed under its own topic, which no run names: of
     such runs a filter says nothing.
     """
-    everything: set[int] = set()
-    for keys in (wanted.unique_keys, wanted.keys):
-        if keys is not None:
-            hashes = {key_hash(topic, key) for topic, key in product(topics, keys)}
-            some = {hashed for hashed in hashes if len(found.runs(hashed))}
-            if not some:
-                return set()
-            everything |= some
-    return everything
+    hashes = {key_hash(topic, key) for topic, key in product(topics, keys)}
+    return {hashed for hashed in hashes if len(found.runs(hashed))}
 
 
 def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:

@@ -6,7 +6,7 @@ imported where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -23,9 +24,10 @@ from tiered.errors import Invalid
 from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
-from tiered_spark.plan import partitions, wanted_runs
-from tiered_spark.pushdown import first_wish, narrow
+from tiered_spark.plan import check_topics, partitions, queue_runs, wanted_runs
 from tiered_spark.snapshot import open_snapshots
+from tiered_spark.sqltables import given, remembered, remembering
+from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,17 +38,11 @@ if TYPE_CHECKING:
 HEADER_PARTS = 8
 """How many times ``partitionBytes`` a task has whose columns need no record."""
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``rocketmq_tiered`` and ``rocketmq_tiered_replay`` known to a session.
-
-    Lets Spark hand the filters of queries to those frames that ask for them with the option ``pushFilters``.
-    """
+    """Make the formats ``rocketmq_tiered`` and ``rocketmq_tiered_replay`` known to a session."""
     from tiered_spark.replay.source import TieredReplay
 
-    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(TieredDataSource)
     spark.dataSource.register(TieredReplay)
 
@@ -62,23 +58,14 @@ class TieredDataSource(DataSource):
     @plainly()
     def schema(self) -> StructType | str:
         """Of the table that the options name."""
-        options = parse_options(self.options)
-        if options.table != "messages":
-            if options.columns:
-                raise Invalid(
-                    "the option columns goes with messages",
-                    table=options.table,
-                    hint="select() what you need",
-                )
-            from tiered_spark.tables import METADATA
-
-            return METADATA[options.table].schema
-        return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
+        asked = given(self.options)
+        schema = _schema(parse_options(asked.options))
+        return remembering(schema, asked.options) if asked.table else schema
 
     @plainly()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a table of metadata or for messages."""
-        options = parse_options(self.options)
+        options = parse_options(remembered(self.options, schema), stream=False)
         if options.table != "messages":
             return MetadataReader(options)
         return MessageReader(options, schema)
@@ -86,7 +73,7 @@ class TieredDataSource(DataSource):
     @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For messages."""
-        options = parse_options(self.options)
+        options = parse_options(remembered(self.options, schema), stream=True)
         if options.table != "messages":
             raise Invalid(
                 "only messages can be streamed", option="table", found=options.table, hint="use spark.read"
@@ -94,6 +81,35 @@ class TieredDataSource(DataSource):
         from tiered_spark.stream import MessageStreamReader
 
         return MessageStreamReader(options, schema)
+
+    @plainly()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """``Invalid``: an archive is read."""
+        raise _only_read()
+
+    @plainly()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """``Invalid``: an archive is read."""
+        raise _only_read()
+
+
+def _only_read() -> Invalid:
+    return Invalid(
+        "the format rocketmq_tiered only reads: the daemon alone writes an archive",
+        hint="send rows to a broker with df.write.format('rocketmq_tiered_replay'), or keep them with format('parquet')",
+    )
+
+
+def _schema(options: Options) -> StructType:
+    if options.table == "messages":
+        return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
+    if options.columns:
+        raise Invalid(
+            "the option columns goes with messages", table=options.table, hint="select() what you need"
+        )
+    from tiered_spark.tables import METADATA
+
+    return METADATA[options.table].schema
 
 
 class MetadataReader(DataSourceReader):
@@ -106,22 +122,14 @@ class MetadataReader(DataSourceReader):
         """All rows, of all archives."""
         from tiered_spark.tables import METADATA
 
+        options = self._options
         with plainly():
-            for snapshot in open_snapshots(self._options):
-                yield from METADATA[self._options.table].rows(snapshot, self._options)
-
-
-class _Pushed:
-    """``pushFilters`` of one reader. Spark refuses a reader of a class that overrides it in sessions that do not push filters;
-    there this scan is right too, only it reads more."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: MessageReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._reader.take(filters)
+            snapshots = open_snapshots(options)
+            if options.table != "commits" and options.topics != ("*",):
+                names = (queue_runs(s, options, first_wish(options)).queues.topics for s in snapshots)
+                check_topics(options, {name for some in names for name in some})
+            for snapshot in snapshots:
+                yield from METADATA[options.table].rows(snapshot, options)
 
 
 class MessageReader(DataSourceReader):
@@ -132,33 +140,25 @@ class MessageReader(DataSourceReader):
         check_schema(schema)
         self._options, self._spark_schema = options, schema
         self._wanted = first_wish(options)
-        self.pushFilters = _Pushed(self)  # type: ignore[method-assign]
-
-    def take(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Learn from the filters, if the options say so; Spark applies all of them itself as well.
-
-        Spark 4.3 keeps what it pushed last with the loaded frame, and reads the frame's next query with the same plan, whatever
-        its filters: rows would be missing without an error.
-        """
-        if self._options.push_filters:
-            self._wanted = narrow(self._wanted, filters)
-        return filters
 
     @plainly()
     def partitions(self) -> list[InputPartition]:
         """The whole plan: one fold per archive; of objects nothing is read but where keys are wanted."""
         made: list[InputPartition] = []
+        seen: set[str] = set()
         options = self._options
         if not needs_records(self._spark_schema.names):
             # Such tasks read a small part of the bytes, and each costs a start.
             options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
         for snapshot in open_snapshots(options):
-            made += partitions(snapshot, self._runs(snapshot), options)
+            runs = wanted_runs(snapshot, options, self._wanted)
+            seen.update(runs.queues.topics)
+            made += partitions(snapshot, self._holding(snapshot, runs), options)
+        check_topics(options, seen)
         return made
 
-    def _runs(self, snapshot: Snapshot) -> RunTable:
-        runs = wanted_runs(snapshot, self._options, self._wanted)
-        if not self._wanted.by_key:
+    def _holding(self, snapshot: Snapshot, runs: RunTable) -> RunTable:
+        if self._wanted.keys is None:
             return runs
         from tiered_spark.keyed import holding_runs
 

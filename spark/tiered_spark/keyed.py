@@ -22,9 +22,9 @@ from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import passing
-from tiered_spark.pushdown import Wanted
 from tiered_spark.runs import RunTable
 from tiered_spark.snapshot import Place, Snapshot, open_objects, requests
+from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
 
@@ -71,13 +71,13 @@ def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable
     All of them if no key is wanted, or if this is left to the tasks. A damaged object stays: its task does as ``onDamage``
     says.
     """
-    keys = len(wanted.unique_keys or ()) + len(wanted.keys or ())
-    if not wanted.by_key or not len(runs):
+    keys = wanted.keys
+    if keys is None or not len(runs):
         return runs
     refs, mine = objects_of(runs)
     width = len(runs.queues.topics)
     pairs = np.unique(mine * width + runs.queues.topic[runs.queue])
-    looks = len(pairs) * keys
+    looks = len(pairs) * len(keys)
     items = [snapshot.object(ref) for ref in refs] if len(refs) <= MAX_FILTERS and looks <= MAX_LOOKS else []
     size = sum(
         item.sections[SectionKind.KEY_FILTER][1] for item in items if SectionKind.KEY_FILTER in item.sections
@@ -89,7 +89,7 @@ def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable
     names = [topics[a:b] for a, b in _stretches(pairs // width, len(refs))]
     before = requests.so_far()
     with ThreadPoolExecutor(REQUESTS, "keys") as pool:
-        found = pool.map(partial(_holds, snapshot.place, wanted), items, names)
+        found = pool.map(partial(_holds, snapshot.place, keys), items, names)
         good = np.fromiter(found, np.bool_, len(items))
     asked, received = np.subtract(requests.so_far(), before).tolist()
     log.info(
@@ -105,14 +105,14 @@ def _stretches(ascending: Ints, count: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _holds(place: Place, wanted: Wanted, item: ObjectState, topics: Sequence[str]) -> bool:
+def _holds(place: Place, keys: frozenset[str], item: ObjectState, topics: Sequence[str]) -> bool:
     """Whether an object's messages in these topics may have a wanted key."""
     objects = _objects(place)
     try:
         found = objects.key_filter(item)
         if found is None or OFF_QUEUE_TOPIC in topics:
             return found is not None
-        hashes = passing(found, topics, wanted)
+        hashes = passing(found, topics, keys)
         if len(hashes) > MAX_HASHES:
             return True
         return any(len(objects.key_entries(item, hashed)) for hashed in hashes)

@@ -8,12 +8,26 @@ from fnmatch import fnmatchcase
 
 from tiered.errors import Invalid
 from tiered.settings import MIB
-from tiered_spark.optionvalues import Parsers, flag, moment, numbers, one_of, parsed, text, whole, words
+from tiered_spark.optionvalues import (
+    Parsers,
+    flag,
+    listed,
+    moment,
+    numbers,
+    one_of,
+    parsed,
+    text,
+    whole,
+    words,
+)
 from tiered_spark.ranges import Range, half_open
 
 TABLES = ("messages", "queues", "gaps", "commits", "blocks", "plan")
 ON_DAMAGE = ("fail", "skip")
 POSITIONS = ("earliest", "latest")
+
+
+_PATTERN = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,6 @@ class Options:
     queue_ids: tuple[int, ...] = ()
     starting_offset: int | None = None
     ending_offset: int | None = None
-    push_filters: bool = False
     starting: str = "earliest"
     max_bytes: int | None = None
     max_messages: int | None = None
@@ -63,14 +76,22 @@ class Options:
         """Whether a topic matches ``topics``."""
         return matches(topic, self.topics)
 
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """Those of ``topics`` that are names, not patterns."""
+        return frozenset(name for name in self.topics if not _PATTERN.intersection(name))
+
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name matches one of some shell patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """``Invalid`` names the option, its value and the fix. Names are compared without case, as Spark does."""
+def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Options:
+    """``Invalid`` names the option, its value and the fix. Names are compared without case, as Spark does.
+
+    ``stream``: whether it is for one; a batch takes no option that only a stream would follow.
+    """
     values: dict[str, object] = {}
     for name, value in given.items():
         if name.lower() == "path":
@@ -78,12 +99,41 @@ def parse_options(given: Mapping[str, str]) -> Options:
                 "the option path is not used: an archive is no file that Spark opens",
                 hint="option('archive', 'file:///…' or 's3://bucket/prefix') and load() without a path",
             )
+        if name.lower() == "pushfilters":
+            _refuse_push_filters(value)
+            continue
+        if stream is False and name.lower() in _OF_STREAMS:
+            raise Invalid(
+                "only a stream takes this option: a batch reads all that the other options choose",
+                option=_OF_STREAMS[name.lower()],
+                found=value,
+                hint="leave it out; startingOffsets, startingTimestamp and their like bound a batch",
+            )
         values.update([parsed(_PARSERS, name, value)])
     if not values.get("archives"):
-        raise Invalid("no archive is named", option="archive", hint="option('archive', 's3://bucket/prefix')")
+        raise Invalid(
+            "no archive is named",
+            option="archive",
+            hint="option('archive', 's3://bucket/prefix'); CREATE TABLE … USING rocketmq_tiered OPTIONS (archive '…') keeps "
+            "its options only without a list of columns: the option columns chooses them",
+        )
     if values.get("as_of_commit") is not None and values.get("as_of_ms") is not None:
         raise Invalid("asOfCommit and asOfTimestamp exclude each other", hint="give one of them")
     return Options(**values)  # type: ignore[arg-type]
+
+
+_OF_STREAMS = {
+    name.lower(): name for name in ("startingPosition", "maxBytesPerTrigger", "maxMessagesPerTrigger")
+}
+
+
+def _refuse_push_filters(value: str) -> None:
+    if value.strip().lower() != "false":
+        raise Invalid(
+            "the option pushFilters is gone: Spark reads other queries of a frame or view with the plan that it made of one "
+            "query's filters, so that rows were missing",
+            hint="topics, queueIds, startingOffsets, endingOffsets, the timestamps, tags and keys choose what is read",
+        )
 
 
 _PARSERS: Parsers = {
@@ -94,12 +144,11 @@ _PARSERS: Parsers = {
     "includeSystemTopics": ("system_topics", flag),
     "columns": ("columns", text),
     "table": ("table", one_of(TABLES)),
-    "keys": ("keys", words),
-    "tags": ("tags", words),
+    "keys": ("keys", listed),
+    "tags": ("tags", listed),
     "queueIds": ("queue_ids", numbers),
     "startingOffset": ("starting_offset", whole(0, 2**63 - 1)),
     "endingOffset": ("ending_offset", whole(0, 2**63 - 1)),
-    "pushFilters": ("push_filters", flag),
     "startingTimestamp": ("starting_ms", moment),
     "endingTimestamp": ("ending_ms", moment),
     "decodeBody": ("decode_body", flag),

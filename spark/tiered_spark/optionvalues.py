@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
@@ -44,6 +45,21 @@ def words(name: str, value: str) -> tuple[str, ...]:
     if not found:
         raise wrong(name, repr(value), "one or several, joined with commas")
     return found
+
+
+def listed(name: str, value: str) -> tuple[str, ...]:
+    """Texts joined with commas, or a JSON list of texts, for those that have a comma; at least one."""
+    if not value.lstrip().startswith("["):
+        return words(name, value)
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
+        raise wrong(
+            name, value, """one or several, joined with commas, or a JSON list such as ["a,b", "c"]"""
+        )
+    return tuple(found)
 
 
 def numbers(name: str, value: str) -> tuple[int, ...]:

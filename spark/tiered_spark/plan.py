@@ -6,6 +6,8 @@ in their order, so that an executor reads neighbouring bytes in one request. Pla
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +15,17 @@ import numpy.typing as npt
 from pyspark.sql.datasource import InputPartition
 
 from tiered.archive.entities import ObjectState, RunState
+from tiered.codec.systemtopics import is_system_topic
+from tiered.errors import NotFound
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.options import Options
-from tiered_spark.pushdown import Wanted
 from tiered_spark.ranges import Range
 from tiered_spark.runs import Queues, RunTable, read_runs
 from tiered_spark.snapshot import Place, Snapshot
+from tiered_spark.wanted import Wanted
+
+log = logging.getLogger("tiered.spark")
 
 MAX_PIECES = 20_000
 """Runs of one partition, whatever their size."""
@@ -92,10 +98,26 @@ def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable
     return read_runs(snapshot.archive.state).of(lambda queues: _queues(snapshot, queues, options, wanted))
 
 
+def check_topics(options: Options, seen: Collection[str]) -> None:
+    """``NotFound`` names topics of the options that no archive has; patterns that none matches are warned about.
+
+    ``seen``: topics of queues that may hold wanted messages, of all archives.
+    """
+    missing = sorted(options.named_topics.difference(seen))
+    if missing:
+        system = [topic for topic in missing if is_system_topic(topic)] if not options.system_topics else []
+        raise NotFound(
+            "no archive here has this topic" + (" with one of these queue ids" if options.queue_ids else ""),
+            topic=", ".join(missing),
+            hint="RocketMQ's own topics are read with includeSystemTopics" if system
+            else "table=queues lists what is there; a pattern such as Orders* may match nothing",
+        )  # fmt: skip
+    if not seen and options.topics != ("*",):
+        log.warning("no topic matches %s: nothing is read", ",".join(options.topics))
+
+
 def _queues(snapshot: Snapshot, queues: Queues, options: Options, wanted: Wanted) -> npt.NDArray[np.bool_]:
-    shown = np.array(
-        [snapshot.shows(topic, options) and wanted.topic(topic) for topic in queues.topics], np.bool_
-    )
+    shown = np.array([snapshot.shows(topic, options) for topic in queues.topics], np.bool_)
     good = shown[queues.topic]
     if wanted.queue_ids is not None:
         good &= np.isin(queues.queue_id, list(wanted.queue_ids))

@@ -30,10 +30,10 @@ from tiered_spark.headers import queue_column, queue_offsets, spans, stored_colu
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
-from tiered_spark.pushdown import Wanted
 from tiered_spark.ranges import Range
 from tiered_spark.records import RecordBlock
 from tiered_spark.snapshot import Place, open_objects, requests
+from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive, list_archives, open_archive, shown
+from tiered.archive.open import ReadArchive, open_archive, shown
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
@@ -19,6 +19,7 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Store
 from tiered_spark.options import Options, matches
+from tiered_spark.roots import archives_below
 
 TABLE_CACHE_BYTES = 64 * MIB
 MAX_ARCHIVES = 10_000
@@ -96,15 +97,16 @@ def open_objects(place: Place, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectRe
     return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=cache_bytes)
 
 
-def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
-    """URL and keys of every archive that the options name, none of them opened. Errors as of ``open_snapshots``."""
+def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
+    """The URL that the options name, that of its root, and keys of every archive, none of them opened. Errors as of
+    ``open_snapshots``."""
     found = []
     for url in dict.fromkeys(options.archives):
-        here = list_archives(shared_provider(url))
+        here = archives_below(shared_provider(url), url)
         mine = [
-            (cluster, broker)
-            for cluster, broker in here
-            if matches(cluster, options.clusters) and matches(broker, options.brokers)
+            (url, root, keys)
+            for root, keys in here
+            if matches(keys.cluster, options.clusters) and matches(keys.broker, options.brokers)
         ]
         if not mine:
             raise NotFound(
@@ -112,9 +114,9 @@ def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
                 hint="look at the options archive, cluster and broker; tiered status shows what a daemon archives to",
                 option="archive",
                 archive=url,
-                found=shown(here),
+                found=shown([(keys.cluster, keys.broker) for _, keys in here]),
             )
-        found += [(url, ArchiveKeys(*names)) for names in mine]
+        found += mine
     if len(found) > MAX_ARCHIVES:
         raise Refused(
             "these are more archives than one query may read",
@@ -126,14 +128,22 @@ def find_archives(options: Options) -> list[tuple[str, ArchiveKeys]]:
 
 
 def open_snapshots(options: Options) -> list[Snapshot]:
-    """Every archive that the options name, once, at the first URL that has it.
+    """Every archive that the options name, once, at the first URL that has it; of one URL two folders may not have the same.
 
     ``NotFound`` if an URL has none, or none matches; ``Refused`` if they are too many.
     """
     by_id: dict[bytes, Snapshot] = {}
-    for url, keys in find_archives(options):
+    named: dict[bytes, str] = {}
+    for name, url, keys in find_archives(options):
         opened = _open(shared_provider(url), url, keys, options)
-        by_id.setdefault(opened.place.archive_id, opened)
+        first = by_id.setdefault(opened.place.archive_id, opened)
+        if named.setdefault(opened.place.archive_id, name) == name and first is not opened:
+            raise Refused(
+                "two folders below one URL hold the same archive: one of them is a copy",
+                archive=name,
+                found=f"{first.place}, {opened.place}",
+                hint="name the root of the one to read",
+            )
     found = list(by_id.values())
     if options.as_of_commit is not None and len(found) > 1:
         names = ", ".join(str(s.place) for s in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,12 +25,14 @@ from tiered_spark.columns import check_schema
 from tiered_spark.merged import appended_by
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
-from tiered_spark.plan import partitions, wanted_runs
-from tiered_spark.pushdown import first_wish
+from tiered_spark.plan import partitions, queue_runs, wanted_runs
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
 from tiered_spark.scan import read_partition
 from tiered_spark.snapshot import Place, Snapshot, open_snapshots
+from tiered_spark.wanted import first_wish
+
+log = logging.getLogger("tiered.spark")
 
 BEGIN = -1
 """Before the first commit."""
@@ -63,7 +66,17 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins."""
         ends = self._ends()
+        self._warn_of_topics()
         return ends if self._options.starting == "latest" else dict.fromkeys(ends, BEGIN)
+
+    def _warn_of_topics(self) -> None:
+        """A topic may come later: no error."""
+        found = (queue_runs(s, self._options, self._wanted).queues.topics for s in self._opened().values())
+        missing = self._options.named_topics.difference(*found)
+        if missing:
+            log.warning(
+                "no archive has these topics yet, the stream waits for them: %s", ", ".join(sorted(missing))
+            )
 
     @plainly()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802

@@ -6,23 +6,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
 from tiered.archive.objects import ObjectReader
 from tiered_spark.arrays import FIRST_MS, LAST_MS
 from tiered_spark.keyed import holding_runs, objects_of
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
-from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
+from tiered_spark.wanted import first_wish
 
 Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its schema as DDL, and its rows of one archive."""
+    """A table: its columns, as DDL, and its rows of one archive."""
 
-    schema: str
+    columns: str
     rows: Callable[[Snapshot, Options], Iterator[Row]]
+
+    @property
+    def schema(self) -> StructType:
+        """Its schema. Spark's own parser of DDL needs a session, which a planning process has not."""
+        pairs = (column.split() for column in self.columns.split(","))
+        return StructType([StructField(name, _TYPES[kind]()) for name, kind in pairs])
+
+
+_TYPES = {"string": StringType, "int": IntegerType, "long": LongType, "timestamp": TimestampType}
 
 
 def _time(ms: int | None) -> datetime | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import Filter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -56,23 +55,18 @@ def expected(url: str, *, system: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def scan(
-    options: Mapping[str, str], filters: list[Filter] | None = None, schema: StructType | None = None
-) -> list[dict[str, Any]]:
+def scan(options: Mapping[str, str], schema: StructType | None = None) -> list[dict[str, Any]]:
     """What a scan hands to Spark, in one process."""
-    batches = list(batches_of(options, filters, schema))
+    batches = list(batches_of(options, schema))
     return [] if not batches else rows_of(pa.Table.from_batches(batches))
 
 
-def batches_of(
-    options: Mapping[str, str], filters: list[Filter] | None = None, schema: StructType | None = None
-) -> Iterator[pa.RecordBatch]:
+def batches_of(options: Mapping[str, str], schema: StructType | None = None) -> Iterator[pa.RecordBatch]:
     """Its Arrow batches, checked as Spark checks them."""
-    parsed = parse_options({"pushFilters": "true", **options})
+    parsed = parse_options(options)
     names = tuple(parsed.columns.split(",")) if parsed.columns else None
     chosen = schema or (message_schema(names) if names else message_schema())
     reader = MessageReader(parsed, chosen)
-    reader.pushFilters(filters or [])
     for partition in reader.partitions():
         for batch in reader.read(partition):
             assert batch.schema.equals(to_arrow_schema(chosen, timezone="UTC"))

@@ -15,7 +15,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.clock import ManualClock
 from tiered.errors import NotFound, Refused
 from tiered.provider.base import Provider
-from tiered_spark import snapshot
+from tiered_spark import roots, snapshot
 from tiered_spark.options import parse_options
 from tiered_spark.snapshot import find_archives, open_snapshots
 
@@ -43,7 +43,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def found(**options: str) -> list[str]:
     given = {"archive": "memory://x", **options}
-    return [keys.broker for _, keys in find_archives(parse_options(given))]
+    return [keys.broker for *_, keys in find_archives(parse_options(given))]
 
 
 def test_however_many_there_are(many: Provider) -> None:
@@ -71,3 +71,45 @@ def test_an_archive_that_is_named_twice_is_read_once(one: Scene, urls: str) -> N
     assert opened.place.url == "memory://x"
     past = {"archive": urls, "asOfCommit": str(opened.commit)}
     assert len(scan(past)) == 5
+
+
+def test_a_folder_that_holds_several_roots(tmp_path: Path) -> None:
+    """Whatever else lies in it; folders below a root that has archives itself are copies, or none of its business."""
+    from tiered.clock import SystemClock
+    from tiered.provider.open import open_provider
+    from tiered.settings import Store
+
+    url = f"file://{tmp_path}/all of it"
+    (tmp_path / "all of it" / "deep").mkdir(parents=True)
+    for number, folder in enumerate(("a b", "deep/er", "deep/est")):
+        made = open_provider(f"{url}/{folder}".replace(" ", "%20"), Store(), SystemClock())
+        ensure_identity(made, ArchiveKeys("C", f"b{number}"), 1, lambda n, number=number: bytes([number]) * n)
+    (tmp_path / "all of it" / "deep" / "notes.txt").write_text("other")
+    snapshot.shared_provider.cache_clear()
+    given = parse_options({"archive": url.replace(" ", "%20")})
+    listed = [(root.removeprefix(given.archives[0]), keys.broker) for _, root, keys in find_archives(given)]
+    assert listed == [("/a%20b", "b0"), ("/deep/er", "b1"), ("/deep/est", "b2")]
+    top = open_provider(given.archives[0], Store(), SystemClock())
+    ensure_identity(top, ArchiveKeys("C", "top"), 1, bytes)
+    assert [(root, keys.broker) for _, root, keys in find_archives(given)] == [(given.archives[0], "top")]
+
+
+def test_a_copy_beside_its_archive_is_refused(tmp_path: Path) -> None:
+    with scene(tmp_path) as made:
+        made.send(5)
+        for key in [item.key for item in made.provider.list("")]:
+            for folder in ("live", "copy"):
+                place = tmp_path / "roots" / folder / key
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(made.provider.get(key).data)
+    with pytest.raises(Refused, match=r"two folders below one URL hold the same archive.*copy.*live"):
+        scan({"archive": f"file://{tmp_path}/roots"})
+    assert len(scan({"archive": f"file://{tmp_path}/roots/copy,file://{tmp_path}/roots/live"})) == 5
+
+
+def test_much_that_is_no_archive_is_refused(many: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roots, "MAX_OTHER_KEYS", 3)
+    for number in range(4):
+        many.put(f"0-other/{number}", [b"x"])
+    with pytest.raises(Refused, match="too much that is no archive"):
+        found()

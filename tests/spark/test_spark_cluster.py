@@ -1,4 +1,4 @@
-"""Executors in processes of their own, in a standalone cluster: rows, pushed filters and streams are the same there."""
+"""Executors in processes of their own, in a standalone cluster: rows, filters and streams are the same there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_row_and_column(
     assert len(list(workers.work.glob("*/app-*/*/stderr"))) == 2  # both workers had an executor
 
 
-def test_pushed_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+def test_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
     frame = load(spark, url, columns="topic,queue_id,queue_offset,tags").filter(
         "topic like 'Order%' and queue_id = 1 and tags in ('TagA', 'TagB') and queue_offset >= 50"
     )

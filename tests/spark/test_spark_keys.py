@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter
 
 from tests.kit import golden
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.sparkscene import archive, rows_of, scan
 from tiered.archive.entities import ObjectState
 from tiered.codec.sections import SectionKind
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Invalid
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark import keyed, snapshot
 from tiered_spark.columns import message_schema
@@ -53,13 +52,10 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 Seen = list[tuple[str, int, int]]
 
 
-def search(
-    made: Scene, filters: list[Filter] | None = None, **options: str
-) -> tuple[list[dict[str, Any]], list[ScanPartition], Seen, Seen]:
+def search(made: Scene, **options: str) -> tuple[list[dict[str, Any]], list[ScanPartition], Seen, Seen]:
     """Rows, partitions, and what plan and tasks asked of objects."""
-    parsed = parse_options({**SOURCE, "pushFilters": "true", **options})
+    parsed = parse_options({**SOURCE, **options})
     reader = MessageReader(parsed, message_schema(tuple(parsed.columns.split(","))))
-    reader.pushFilters(filters or [])
     made.provider.gets.clear()
     parts = [part for part in reader.partitions() if isinstance(part, ScanPartition)]
     planned = [get for get in made.provider.gets if "/data/" in get[0]]
@@ -101,13 +97,14 @@ def test_tasks_touch_only_objects_that_hold_the_key(crafted: Scene) -> None:
     assert (rows, parts, read) == ([], [], [])
 
 
-def test_a_pushed_filter_does_as_the_option(crafted: Scene) -> None:
-    rows, parts, _, _ = search(crafted, [EqualTo(("unique_key",), "U599")])
-    assert "U599" in [row["unique_key"] for row in rows]
-    assert planned_objects(parts) == 1
-    both, parts, _, _ = search(crafted, [EqualTo(("unique_key",), "U590")], keys="tenth")
-    assert "U590" in [row["unique_key"] for row in both]
-    assert planned_objects(parts) <= OBJECTS
+def test_keys_with_commas_are_a_json_list(crafted: Scene) -> None:
+    crafted.broker.send(topic="Orders", properties={"UNIQ_KEY": "A,1"})
+    crafted.daemon.settle()
+    rows, parts, _, _ = search(crafted, keys='["A,1", "U599"]')
+    assert [row["unique_key"] for row in rows] == ["U599", "A,1"]
+    assert planned_objects(parts) == 2
+    with pytest.raises(Invalid, match=r"the option keys is wrong.*JSON list"):
+        search(crafted, keys="[A,1")
 
 
 def test_a_key_that_all_objects_have(crafted: Scene) -> None:
@@ -133,7 +130,7 @@ def test_what_planning_left_out_is_told(crafted: Scene, caplog: pytest.LogCaptur
     with caplog.at_level("INFO", "tiered.spark"):
         search(crafted, keys="U101")
     assert f"objects={OBJECTS} without={OBJECTS - 1} requests=" in caplog.text
-    names = [part.split()[0] for part in METADATA["plan"].schema.split(",")]
+    names = METADATA["plan"].schema.names
     for options, pruned in (({"keys": "U101"}, OBJECTS - 1), ({}, 0)):
         parsed = parse_options({"archive": "memory://x", **options})
         (row,) = METADATA["plan"].rows(open_snapshots(parsed)[0], parsed)
@@ -188,9 +185,6 @@ def test_keys_off_queue(crafted: Scene) -> None:
         wanted = [row for row in rows if keys & {*row["keys"], row["unique_key"]}]
         assert search(crafted, keys=",".join(keys), **system)[0] == wanted
         assert wanted
-    for key in ("V150", "V299"):
-        found = search(crafted, [EqualTo(("unique_key",), key)], **system)[0]
-        assert [r for r in found if r["unique_key"] == key] == [r for r in rows if r["unique_key"] == key]
 
 
 @pytest.mark.parametrize("store", golden.STORES)

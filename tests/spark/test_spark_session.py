@@ -53,36 +53,55 @@ def test_every_row_and_column(spark: SparkSession, url: str, sent: list[dict[str
     assert all(rows[place] == wanted[place] for place in wanted)
 
 
-def test_sql_with_pushed_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
-    columns = "topic,queue_id,queue_offset,store_timestamp,tags"
-    load(spark, url, columns=columns, pushFilters="true").createOrReplaceTempView("messages")
-    middle = sorted(row["store_timestamp"] for row in sent)[len(sent) // 2]
-    query = (
-        "select topic, tags, count(*) n from messages where topic like 'Order%' and queue_id in (1, 2) and "
-        f"store_timestamp >= timestamp_millis({middle}) and tags = 'TagA' and queue_offset > 100 group by all"
-    )
-    found = {(row.topic, row.tags): row.n for row in spark.sql(query).collect()}
-    wanted = [
-        row for row in sent
-        if row["topic"].startswith("Order") and row["queue_id"] in (1, 2) and row["store_timestamp"] >= middle
-        and row["tags"] == "TagA" and row["queue_offset"] > 100
-    ]  # fmt: skip
-    assert found == {("OrderEvents", "TagA"): len(wanted)}
-    assert len(wanted) > 10
-
-
-def test_a_frame_is_right_for_every_query_on_it(
+def test_views_and_unions_of_filters_lack_nothing(
     spark: SparkSession, url: str, sent: list[dict[str, Any]]
 ) -> None:
-    """Spark 4.3 reads a frame's later queries with the plan of the last that it pushed filters to."""
-    frame = load(spark, url, columns="topic,queue_id,queue_offset")
-    wanted = [(row["queue_id"], row["queue_offset"]) for row in sent]
-    few = sum(queue == 0 and offset < 100 for queue, offset in wanted)
-    others = sum(queue == 1 and offset < 50 for queue, offset in wanted)
-    first = frame.filter("queue_id = 0 and queue_offset < 100")
-    assert first.count() == few
-    assert frame.count() == len(wanted)
-    assert first.union(frame.filter("queue_id = 1 and queue_offset < 50")).count() == few + others
+    """Also in a session that hands filters to data sources: Spark would read all of a frame's queries with the plan of one."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        load(spark, url, columns="topic,queue_id,queue_offset").createOrReplaceTempView("messages")
+        few = spark.sql(
+            "select * from messages where topic = 'OrderEvents' and queue_id = 1 and queue_offset < 9"
+        )
+        assert few.count() == 9
+        assert spark.sql("select count(*) from messages").collect()[0][0] == len(sent)
+        both = few.union(
+            spark.table("messages").filter("topic = 'AuditTrail' and queue_id = 0 and queue_offset < 5")
+        )
+        assert sorted((r.topic, r.queue_offset) for r in both.collect()) == [
+            *(("AuditTrail", n) for n in range(5)), *(("OrderEvents", n) for n in range(9)),
+        ]  # fmt: skip
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_table_of_the_catalog(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    """Spark gives a table's options to the source once, among properties of its own, and none when the table is read."""
+    spark.sql(
+        f"create table kept using rocketmq_tiered options (archive '{url}', columns 'topic,queue_id,queue_offset', "
+        "topics 'Order*') comment 'orders' tblproperties ('team' = 'mine')"
+    )
+    try:
+        orders = sum(row["topic"].startswith("Order") for row in sent)
+        assert spark.sql("select count(*) from kept").collect()[0][0] == orders > 100
+        some = spark.read.option("queueIds", "1").table("kept")
+        assert some.columns == ["topic", "queue_id", "queue_offset"]
+        assert {row.queue_id for row in some.collect()} == {1}
+        spark.sql(f"create table queues using rocketmq_tiered options (archive '{url}', table 'queues')")
+        assert spark.table("queues").agg({"messages": "sum"}).collect()[0][0] == len(sent)
+        spark.sql(f"create table bare (topic string) using rocketmq_tiered options (archive '{url}')")
+        with pytest.raises(Exception, match="without a list of columns"):
+            spark.table("bare").count()
+        with pytest.raises(Exception, match="did you mean topics"):
+            spark.sql(f"create table typo using rocketmq_tiered options (archive '{url}', topcs 'x')")
+    finally:
+        for name in ("kept", "queues", "bare"):
+            spark.sql(f"drop table if exists {name}")
+
+
+def test_writing_says_which_format_does(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="rocketmq_tiered_replay"):
+        spark.range(1).write.format("rocketmq_tiered").mode("append").save()
 
 
 def test_options_choose_as_filters_do(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
@@ -105,19 +124,6 @@ def test_options_choose_as_filters_do(spark: SparkSession, url: str, sent: list[
             (w["topic"], w["queue_id"], w["queue_offset"]) for w in wanted
         }
         assert len(rows) == len(wanted)
-
-
-def test_a_session_that_pushes_no_filters_gets_the_same(spark: SparkSession, url: str) -> None:
-    wanted = load(spark, url, columns="topic,tags").filter("topic = 'AuditTrail' and tags = 'TagB'").count()
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        assert (
-            load(spark, url, columns="topic,tags").filter("topic = 'AuditTrail' and tags = 'TagB'").count()
-            == wanted
-        )
-    finally:
-        register(spark)
-    assert wanted > 100
 
 
 def test_a_chosen_schema(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
@@ -150,6 +156,9 @@ def test_tables_about_the_archive(spark: SparkSession, url: str, sent: list[dict
     [
         ({"onDamage": "perhaps"}, "the option onDamage is wrong"),
         ({"topcs": "Orders"}, "did you mean topics"),
+        ({"pushFilters": "true"}, "the option pushFilters is gone"),
+        ({"topics": "OrderEvent"}, "no archive here has this topic"),
+        ({"startingPosition": "latest"}, "only a stream takes this option"),
         ({"columns": "topic,tag"}, "did you mean tags"),
         ({"asOfCommit": "100000"}, "the archive has no such commit"),
         ({"archive": "file:///nowhere/at/all"}, "no archive is here"),

@@ -101,7 +101,8 @@ class Work:
 
     def read_at(self, snapshots: Iterable[Snapshot], columns: str | None = None, **more: object) -> DataFrame:
         """The same of exactly these snapshots, whatever is archived meanwhile, one below the other."""
-        frames = (self.read(columns, **{**more, **pinned(s)}) for s in snapshots)
+        topics = perhaps(str(more.get("topics", self.args.topics)))  # not every archive need have them
+        frames = (self.read(columns, **{**more, "topics": topics, **pinned(s)}) for s in snapshots)
         return reduce(lambda above, below: above.unionByName(below), frames)
 
     def snapshots(self) -> list[Snapshot]:
@@ -112,7 +113,7 @@ class Work:
         """The rows of ``table=plan``, without a session: what a scan would read."""
         options = parse_options(self.options(table="plan"))
         table = METADATA["plan"]
-        names = [part.split()[0] for part in table.schema.split(",")]
+        names = table.schema.names
         return [
             dict(zip(names, row, strict=True))
             for s in open_snapshots(options)
@@ -174,6 +175,12 @@ def submitted() -> bool:
 def exactly(name: str) -> str:
     """A pattern of the options for one name."""
     return glob.escape(name).replace(",", "?")
+
+
+def perhaps(topics: str) -> str:
+    """Topics of the options as patterns: those that an archive has not are no error."""
+    names = (name.strip() for name in topics.split(","))
+    return ",".join(name if set("*?[") & set(name) else f"[{name[:1]}]{name[1:]}" for name in names if name)
 
 
 def pinned(snapshot: Snapshot) -> dict[str, object]:

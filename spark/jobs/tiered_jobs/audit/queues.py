@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from tiered_jobs.audit.check import SCHEMA, check, shares
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, wanted_runs
-from tiered_spark.pushdown import first_wish
 from tiered_spark.snapshot import Snapshot
+from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
     from tiered_jobs.work import Work

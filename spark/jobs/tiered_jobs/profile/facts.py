@@ -13,9 +13,9 @@ from tiered.archive.entities import RunState
 from tiered.model import MessageQueue, ObjectRef
 from tiered_spark.options import Options
 from tiered_spark.plan import wanted_runs
-from tiered_spark.pushdown import first_wish
 from tiered_spark.ranges import Range
 from tiered_spark.snapshot import Snapshot
+from tiered_spark.wanted import first_wish
 
 REQUESTS = 16
 """Block tables that are asked for at once."""

@@ -103,10 +103,8 @@ def _asked(work: Work) -> tuple[str, str]:
     flag = "--" + kind.replace("_", "-")
     if not value:
         raise Invalid(f"{flag} is empty", hint="tiered spark trace --help")
-    if kind == "key" and (" " in value or "," in value):
-        raise Invalid(
-            f"{flag} takes one key", found=value, hint="blanks divide keys, and a comma cannot be looked up"
-        )
+    if kind == "key" and " " in value:
+        raise Invalid(f"{flag} takes one key", found=value, hint="blanks divide keys: give one of them")
     if kind == "message_id":
         from tiered.codec.message import decode_message_id
 

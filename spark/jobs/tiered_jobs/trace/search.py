@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered_jobs.trace.steps import OP_TOPIC, TRACE_TOPIC, Row, open_halves, place
-from tiered_jobs.work import Work, exactly
+from tiered_jobs.work import Work, exactly, perhaps
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ class Search:
         if kind == "message_id":
             self._take_located([value])
         elif kind == "key":
-            self._take(F.array_contains("keys", value), keys=value)
+            self._take(F.array_contains("keys", value), keys=json.dumps([value]))
         else:
             good = _about([value])
             if kind == "transaction":
                 good = good | (F.col("properties")["__transactionId__"] == value)
-            self._take(good, **({} if "," in value else {"keys": value}))
+            self._take(good, keys=json.dumps([value]))
             args = self._work.args
             if (args.topics, args.start, args.end) == ("*", None, None):
                 asked.add(value)
@@ -102,7 +103,7 @@ class Search:
         last = max(row["store_timestamp"] for row in halves)
         self._work.say(f"the end of {len(halves)} half messages")
         frame = self._work.read(
-            ",".join((*PLAIN, "store_timestamp", "properties", "body")), topics=OP_TOPIC, includeSystemTopics="true",
+            ",".join((*PLAIN, "store_timestamp", "properties", "body")), topics=perhaps(OP_TOPIC), includeSystemTopics="true",
             startingTimestamp=first, endingTimestamp=last + DECIDED_WITHIN_MS,
         )  # fmt: skip
         wanted = F.array(*(F.lit(text) for text in sorted({str(row["queue_offset"]) for row in halves})))
@@ -117,17 +118,11 @@ class Search:
         from pyspark.sql import functions as F  # noqa: N812
 
         for first in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[first : first + KEYS_AT_ONCE]
-            part, divided = [key for key in some if "," not in key], [key for key in some if "," in key]
-            if divided:
-                # The option keys is divided at commas; a filter on unique_key reaches the index too.
-                self._take(F.col("unique_key").isin(divided), pushFilters="true", **ANYWHERE)
-            if not part:
-                continue
+            part = keys[first : first + KEYS_AT_ONCE]
             good = _about(part)
             for name in ORIGINS:
                 good = good | F.col("properties")[name].isin(list(origins))
-            self._take(good, keys=",".join(part), **ANYWHERE)
+            self._take(good, keys=json.dumps(part), **ANYWHERE)
 
     def _take_located(self, message_ids: Iterable[str]) -> None:
         """The records that have these ids, looked up by physical offset; those that are not archived are passed over."""
