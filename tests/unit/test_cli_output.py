@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tiered.cli.output import Column, Kind, Machine, People, human, moment, printable, size, speaker
+from tiered.clock import time_ms
 from tiered.errors import Corrupt, Refused
 
 COLUMNS = (
@@ -36,7 +38,7 @@ def test_a_table_for_people() -> None:
     text = out.getvalue()
     assert "stored at" in text
     assert "1.5 KiB" in text
-    assert "2023-11-14 22:13:20.123Z" in text
+    assert "2023-11-14T22:13:20.123Z" in text
     assert "\x1b" not in text
     assert "a\\x1b[31mb" in text
 
@@ -156,3 +158,47 @@ def test_values_for_people() -> None:
     assert human(b"\xffa") == "\\xffa"
     assert human(["a", "b"]) == "a, b"
     assert printable("a\tb") == "a\\tb"
+    assert human([[5, 1000, "jumped"], [2000, 2001, ""]], Kind.RANGES) == "[5, 1,000) jumped; [2,000, 2,001)"
+    gap = {"lineage": 1, "start": 0, "end": 4096, "reason": "corrupt: zeros"}
+    assert human([gap], Kind.RANGES) == "[0, 4,096) corrupt: zeros (lineage 1)"
+    assert human({"epoch": 1234, "last_commit_ms": 1_700_000_000_123}) == (
+        "epoch 1,234, last commit ms 2023-11-14T22:13:20.123Z"
+    )
+    assert time_ms(moment(1_700_000_000_123)) == 1_700_000_000_123, "what is shown is what flags take"
+
+
+def test_numbers_of_a_record_are_written_alike() -> None:
+    speaks, out, _ = people()
+    values = {
+        "end_offset": 1_410_000,
+        "hold_bytes": 2048,
+        "wait_ms": 1500,
+        "on": True,
+        "inner": {"seq": 12_345},
+        "gaps": [],
+    }
+    speaks.record(values)
+    rows = [line.rsplit(None, 1) for line in out.getvalue().splitlines()]
+    assert [row[-1].strip() for row in rows] == [
+        "1,410,000",
+        "KiB",
+        "1,500",
+        "yes",
+        "inner",
+        "12,345",
+        "none",
+    ]
+
+
+def test_notes_and_errors_break_between_words() -> None:
+    """On a terminal; whatever else reads them gets one line."""
+    words = "dispatch offsets are kept in the daemon's state directory; name it with --state or --store"
+    for terminal in (True, False):
+        speaks, _, err = people(terminal=terminal, width=40)
+        speaks.note(words)
+        speaks.error(Refused(words, hint=words))
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", err.getvalue()).splitlines()
+        assert (len(shown) == 3) is not terminal
+        if terminal:
+            assert all(len(line) <= 40 for line in shown)
+            assert set(" ".join(shown).split()) == {*words.split(), "error:", "→"}

@@ -69,7 +69,7 @@ def test_queues_at_200_columns_shows_everything() -> None:
     speaks.table(queues.COLUMNS, [ORDERS])
     header, row = lines(out.getvalue())
     assert all((c.heading or c.name) in header for c in queues.COLUMNS)
-    assert "2025-11-21 02:25:39.761Z" in row
+    assert "2025-11-21T02:25:39.761Z" in row
     assert err.getvalue() == ""
 
 
@@ -78,7 +78,7 @@ def test_topics_and_messages_at_80_columns() -> None:
     speaks.table(topics.COLUMNS, [("OrderEvents", 4, 6753, 9_000_000, TIME_MS, TIME_MS, 0)])
     header, row = lines(out.getvalue())
     assert "newest" in header
-    assert "2025-11-21 02:25:39Z" in row, "times lose their milliseconds before columns go"
+    assert "2025-11-21T02:25:39Z" in row, "times lose their milliseconds before columns go"
     speaks, out, _ = terminal(80)
     message = (7, TIME_MS, "TagC", "order-2", 777, "FD00000000000000000000000000000", "body " * 40)
     speaks.table(read.COLUMNS, [message])
@@ -119,7 +119,7 @@ def test_wide_characters_count_twice() -> None:
 
 
 def test_times_without_milliseconds() -> None:
-    assert shortened("2025-11-21 02:25:39.761Z") == "2025-11-21 02:25:39Z"
+    assert shortened("2025-11-21T02:25:39.761Z") == "2025-11-21T02:25:39Z"
     assert shortened("-") == "-"
 
 

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain, islice
 from typing import Protocol
@@ -23,6 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tiered.cli.tables import Fit, aligned, fit, shortened
+from tiered.cli.values import Kind as Kind
+from tiered.cli.values import human as human
+from tiered.cli.values import kind_of, said
+from tiered.cli.values import moment as moment
+from tiered.cli.values import printable as printable
+from tiered.cli.values import size as size
 from tiered.errors import TieredError
 from tiered.service import exit_code
 
@@ -30,16 +35,6 @@ _ROWS_PER_TABLE = 1000
 
 Advance = Callable[[int], None]
 """Tells a progress bar how much is done in all."""
-
-
-class Kind(Enum):
-    """What a value is, for people; JSON always gets it plain."""
-
-    PLAIN = "plain"
-    COUNT = "count"  # 1,234,567
-    SIZE = "size"  # bytes → 1.2 MiB
-    TIME = "time"  # ms since 1970 → 2026-01-31 12:00:00.123Z
-    SECONDS = "seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,55 +90,6 @@ class Output(Protocol):
     def progress(self, what: str, total: int) -> contextlib.AbstractContextManager[Advance]:
         """A bar on stderr while the block runs, if stderr is a terminal and people read; ``total`` 0: unknown."""
         ...
-
-
-def human(value: object, kind: Kind = Kind.PLAIN) -> str:
-    """``value`` for people; ``-`` for ``None``."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        if kind is Kind.SIZE:
-            return size(int(value))
-        if kind is Kind.TIME:
-            return moment(int(value))
-        if kind is Kind.SECONDS:
-            return f"{value:,.3f} s"
-        if kind is Kind.COUNT:
-            return f"{value:,}"
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "backslashreplace")
-    if isinstance(value, list | tuple):
-        return ", ".join(human(v) for v in value)
-    return printable(str(value))
-
-
-def size(value: int) -> str:
-    """Bytes with a binary unit: ``1.2 MiB``."""
-    scaled = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(scaled) < 1024 or unit == "TiB":
-            return f"{value} B" if unit == "B" else f"{scaled:.1f} {unit}"
-        scaled /= 1024
-    raise AssertionError("unreachable")
-
-
-def moment(ms: int) -> str:
-    """Milliseconds since 1970 as UTC; the number itself when no calendar holds it."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}Z"
-    except (ValueError, OverflowError, OSError):
-        return str(ms)
-
-
-def printable(text: str) -> str:
-    """``text`` with control characters escaped, so that it cannot steer a terminal."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    )
 
 
 def _column(column: Column | str) -> Column:
@@ -233,7 +179,10 @@ class People:
     ) -> None:
         """Two columns: name and value; nested values indented below their name."""
         rows = [
-            (name.replace("_", " "), human(value, (kinds or {}).get(name.strip(), Kind.PLAIN)))
+            (
+                name.replace("_", " "),
+                said(value, (kinds or {}).get(name.strip()) or kind_of(name.strip(), value)),
+            )
             for name, value in _flat(values)
         ]
         self._print((Column("name", ""), Column("value", "")), rows, title)
@@ -249,17 +198,21 @@ class People:
 
     def note(self, text: str) -> None:
         """A remark on stderr."""
-        self._err.print(Text(printable(text)), soft_wrap=True)
+        self._say(Text(printable(text)))
+
+    def _say(self, text: Text) -> None:
+        """Broken between words on a terminal; one line for whatever else reads it."""
+        self._err.print(text, soft_wrap=not self._err.is_terminal)
 
     def error(self, error: BaseException, *, debug: bool = False) -> None:
         """``error: …`` with its fields, and the remedy on a line of its own."""
         if debug:
             self._err.out("".join(traceback.format_exception(error)), end="", highlight=False)
         body = Text("error: ", style="bold red").append(printable(paragraph(error)), style="not bold default")
-        self._err.print(body, soft_wrap=True)
+        self._say(body)
         hint = remedy(error)
         if hint:
-            self._err.print(Text("  → " + printable(hint)), soft_wrap=True)
+            self._say(Text("  → " + printable(hint)))
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int) -> Iterator[Advance]:

@@ -18,7 +18,7 @@ from tiered.store import MessageStore
 
 COLUMNS = (
     Column("topic", less=1),
-    Column("queue_id", "queue"),
+    Column("queue_id", "queue", Kind.COUNT),
     Column("queue_offset", "offset", Kind.COUNT),
     Column("store_timestamp", "stored", Kind.TIME),
     Column("tags", less=3),

@@ -30,7 +30,7 @@ COLUMNS = (
     Column("generation", kind=Kind.COUNT, less=4),
     Column("oldest", kind=Kind.TIME, less=6),
     Column("newest", kind=Kind.TIME, less=5),
-    Column("gaps", flexible=True),
+    Column("gaps", kind=Kind.RANGES, flexible=True),
 )
 
 PAGE_QUEUES = 1000

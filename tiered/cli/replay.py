@@ -34,7 +34,7 @@ COLUMNS = (
     Column("number", less=4),
     Column("group"),
     Column("topic"),
-    Column("queue_id", "queue"),
+    Column("queue_id", "queue", Kind.COUNT),
     Column("start", kind=Kind.COUNT),
     Column("end", kind=Kind.COUNT),
     Column("state"),
@@ -42,7 +42,7 @@ COLUMNS = (
     Column("sent", kind=Kind.COUNT, less=1),
     Column("filtered", kind=Kind.COUNT, less=3),
     Column("holes", kind=Kind.COUNT, less=2),
-    Column("hole_ranges", "in no archive", less=5),
+    Column("hole_ranges", "in no archive", Kind.RANGES, less=5),
     Column("refused", kind=Kind.COUNT, less=3),
     Column("reason", less=3),
     Column("noticed_ms", "noticed", Kind.TIME, less=2),
@@ -105,7 +105,8 @@ def command(
     out.record(
         {
             "request": request.name, "group": group, "topic": topic, "messages": request.messages,
-            "queues": len(ranges), "ranges": [[r.queue_id, r.start, r.end] for r in ranges],
+            "queues": len(ranges), "ranges": [[r.queue_id, r.start, r.end] for r in ranges] if json
+            else "; ".join(f"queue {r.queue_id} [{r.start:,}, {r.end:,})" for r in ranges),
         },
         kinds={"messages": Kind.COUNT},
     )  # fmt: skip

@@ -54,7 +54,7 @@ def command(
         told["daemon"] = daemon if daemon is not None else "not running here"
         if daemon is None and settings.source.store_dir:
             told["lag"] = _local_lag(settings, view)
-        out.record(told, kinds={"bytes": Kind.SIZE, "messages": Kind.COUNT, "proven_offset": Kind.COUNT})
+        out.record(told, kinds={"physical_gaps": Kind.RANGES})
 
 
 def proven_offset(view: ArchiveState) -> int | None:
