@@ -17,6 +17,7 @@ from tiered.cli import main as cli
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.version import __version__
 
+TIERED = [sys.executable, "-m", "tiered.cli.entry"]
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -51,6 +52,53 @@ def test_help_names_every_exit_code(run: Run) -> None:
     assert "gen" in text
     kinds = (TieredError, Invalid, Refused, Unavailable, NotFound, Conflict, Fenced, Corrupt)
     assert {kind.exit_code for kind in kinds} <= set(cli.EXIT_CODES)
+
+
+@pytest.mark.parametrize("words", [(), ("config",), ("replay",)])
+def test_a_line_that_ends_before_a_verb_is_answered_with_help(run: Run, words: tuple[str, ...]) -> None:
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert out == run(*words, "--help")[1]
+    assert "Commands:" in out
+
+
+@pytest.mark.parametrize("verb", [*cli.VERBS, "config print", "replay status"])
+def test_the_help_of_every_verb_names_debug(run: Run, verb: str) -> None:
+    if verb == "spark":  # a job has its own flags
+        return
+    code, out, _ = run(*verb.split(), "--help")
+    assert code == 0
+    assert "--debug" in out
+
+
+def completed(line: str) -> list[str]:
+    """What bash would offer for the last word of ``line``."""
+    words = line.split(" ")
+    environment = {
+        **os.environ, "_TIERED_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)
+    }  # fmt: skip
+    done = subprocess.run(TIERED, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_shell_completes_verbs_and_flags() -> None:
+    assert completed("tiered que") == ["queues", "query"]
+    assert completed("tiered read --ar") == ["--archive"]
+    assert completed("tiered config p") == ["print"]
+    script = subprocess.run(
+        [*TIERED, "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    shown = subprocess.run(
+        ["bash", "-c", f"{script}\ncomplete -p tiered"], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.split()[-3:] == ["-F", "_tiered_completion", "tiered"]
+
+
+def test_help_imports_no_verb() -> None:
+    code = "import sys; from tiered.cli.main import main; main(['--help']); sys.exit('tiered.cli.read' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    )
 
 
 def test_version(run: Run) -> None:
@@ -155,9 +203,6 @@ def test_config_default_is_the_file_in_the_repository(run: Run) -> None:
     assert code == 0
     assert out == (Path(__file__).resolve().parents[2] / "config" / "tiered.toml").read_text(encoding="utf-8")
     assert json.loads(run("config", "default", "--json")[1])["toml"] == out
-
-
-TIERED = [sys.executable, "-m", "tiered.cli.entry"]
 
 
 @pytest.mark.parametrize("words", [("config", "default"), ("config", "print", "--json"), ("--help",)])

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from copy import copy
+from typing import Annotated, Any
 
 import typer
 
+from tiered.cli.completion import VARIABLE, answer, words_so_far
 from tiered.cli.entry import EXIT_INTERRUPTED
 from tiered.cli.output import speaker
 from tiered.cli.stdout import drop_stdout, unwritten
+from tiered.daemon.config import environment
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.service import EXIT_UNEXPECTED, exit_code
 from tiered.version import __version__
@@ -38,6 +40,7 @@ VERBS: Mapping[str, str] = {
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with the fix for what is missing.",
     "gen": "Write a broker-format store for demos and tests.",
+    "completion": "A script for the shell that completes verbs and flags.",
 }
 
 EXIT_NO_READER = 128 + signal.SIGPIPE
@@ -64,11 +67,12 @@ def _epilog() -> str:
 
 
 def build(args: Sequence[str]) -> typer.Typer:
-    """The application with the verb named in ``args`` registered, or every verb that exists when none is named."""
+    """The application with the verb named in ``args``; the others, or all when none is named, are only names with a word on
+    each: their modules are not imported.
+    """
     app = typer.Typer(
         name="tiered",
         add_completion=False,
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         epilog=_epilog(),
@@ -76,10 +80,39 @@ def build(args: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_root)
     asked = next((word for word in args if not word.startswith("-")), None)
-    for verb in [asked] if asked in VERBS else VERBS:
-        if importlib.util.find_spec(f"tiered.cli.{verb}") is not None:
-            _register(app, str(verb))
+    for verb in VERBS:
+        if verb == asked:
+            _register(app, verb)
+        else:
+            app.command(verb, short_help=VERBS[verb])(_not_asked)
     return app
+
+
+def _not_asked() -> None:
+    """In the place of a verb that the line does not name."""
+    raise AssertionError("unreachable: the verb on the line is registered")
+
+
+def _command(words: Sequence[str]) -> Any:
+    """The verb on the line, and the others by name; each says in its help that ``--debug`` is understood."""
+    group: Any = typer.main.get_command(build(words))
+    debug = copy(next(parameter for parameter in group.params if parameter.name == "debug"))
+    debug.expose_value = False
+    pending = list(group.commands.values())
+    while pending:
+        command = pending.pop()
+        command.params.append(debug)
+        pending += getattr(command, "commands", {}).values()
+    return group
+
+
+def _or_help(group: Any, words: Sequence[str]) -> list[str]:
+    """The words, or, where they end before a verb, a question for help."""
+    at = group
+    for word in words:
+        at = getattr(at, "commands", {}).get(word)
+    wants_more = at is group or getattr(at, "no_args_is_help", False)
+    return [*words, "--help"] if wants_more else [*words]
 
 
 def _register(app: typer.Typer, verb: str) -> None:
@@ -113,10 +146,14 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
     debug, as_json = "--debug" in words[:end], "--json" in words[:end]
     words = [word for number, word in enumerate(words) if word != "--debug" or number >= end]
     try:
-        command = typer.main.get_command(build(words))
+        env = environment()
+        completing = env.get(VARIABLE)
+        group = _command(words if completing is None else words_so_far(env))
         imported()
-        with command.make_context("tiered", words) as context:
-            result = command.invoke(context)
+        if completing is not None:
+            return answer(group, completing)
+        with group.make_context("tiered", _or_help(group, words)) as context:
+            result = group.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except typer.Exit as stop:
