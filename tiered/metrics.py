@@ -315,6 +315,15 @@ class Metrics:
             "Requests, or brokers' answers, whose fields make no sense, by request code",
             "code",
         )
+        self.gateway_broker_checks = self._counter(
+            "gateway_broker_checks",
+            "Comparisons of the broker's records with the archive's, by outcome: same, differs, unknown",
+            "outcome",
+        )
+        self.gateway_broker_differs = self._gauge(
+            "gateway_broker_differs",
+            "1 while the broker is not the one that was archived, so that nothing archived is served to its clients",
+        )
         self.gateway_garbage = self._counter(
             "gateway_garbage", "Broker answers that held no such record (view by id) and were not passed on"
         )

@@ -29,9 +29,13 @@ OLD = 17
 """An offset that the broker has deleted."""
 
 READER = Account("reader-01", "reader-secret", {TOPIC: "SUB"})
+QUIET = Account("reader-02", "reader-secret-2", {TOPIC: "SUB"})
+"""May read the topic, too, and has not shown it yet."""
 STRANGER = Account("stranger-01", "stranger-secret")
+GATEKEEPER = Account("gatekeeper-01", "gatekeeper-secret")
+"""Whose key the gateway uses for its own questions: it may do nothing but sign."""
 PRETENDER = Account(READER.key, "a-wrong-secret")
-ACCOUNTS = (READER, STRANGER)
+ACCOUNTS = (READER, QUIET, STRANGER, GATEKEEPER)
 REFUSALS = {cache.ROCKETMQ_4: (1, "Acl"), cache.ROCKETMQ_5: (16, "username|signature|policies")}
 """By broker, what it answers to all of them: code and remark. 1 is a system error, which is also 4.9's word for a message that
 is not there."""
@@ -88,7 +92,8 @@ def refuses(scene: ColdScene, answer: remoting.Answer) -> bool:
 
 @pytest.fixture(scope="module")
 def gateway(guarded: ColdScene) -> Iterator[Gateway]:
-    with guarded.gateway("posix").running() as gateway:
+    keys = {"gateway.access_key": GATEKEEPER.key, "gateway.secret_key": GATEKEEPER.secret}
+    with guarded.gateway("posix", **keys).running() as gateway:
         yield gateway
 
 
@@ -142,6 +147,7 @@ def questions(scene: ColdScene) -> dict[str, tuple[int, dict[str, str]]]:
     times = {"topic": TOPIC, "group": "g_acl", "timestamp": "1000", "isForce": "true"}
     return {
         "pull": (RequestCode.PULL_MESSAGE, pull),
+        "lite pull": (RequestCode.LITE_PULL_MESSAGE, pull),
         "view": (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place}),
         "view, with a topic": (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place, "topic": TOPIC}),
         "key": (RequestCode.QUERY_MESSAGE, {**key, "key": sent["keys"].split()[0]}),
@@ -159,12 +165,12 @@ def questions(scene: ColdScene) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
+MESSAGES = ("pull", "lite pull", "view", "view, with a topic", "key", "unique key")
+"""Whose answers hold messages."""
+UNCHECKED = ("lite pull", "view", "view, with a topic")
+"""Of these, those that brokers do not judge by topic; the first one is unknown to 4.9."""
 QUESTIONS = (
-    "pull",
-    "view",
-    "view, with a topic",
-    "key",
-    "unique key",
+    *MESSAGES,
     "first offset",
     "offset at a time",
     "earliest time",
@@ -193,28 +199,72 @@ def test_no_question_of_a_nobody_is_answered_from_the_archive(
     assert refuses(guarded, through), through
 
 
-@pytest.mark.parametrize("name", ["pull", "key"])
+def is_unknown(scene: ColdScene, name: str) -> bool:
+    """Whether the broker does not know the request at all."""
+    return name == "lite pull" and scene.broker.version == cache.ROCKETMQ_4
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_no_message_goes_to_who_has_no_right_to_the_topic(
     guarded: ColdScene, gateway: Gateway, name: str
 ) -> None:
+    """Where the broker does not check it, the gateway wants evidence; of the rest, numbers, the broker is the judge."""
     code, fields = questions(guarded)[name]
-    refused = asked(gateway.broker(TOPIC), code, STRANGER.signed(fields))
-    assert refuses(guarded, refused), refused
-    served = asked(gateway.broker(TOPIC), code, READER.signed(fields))
+    direct = asked(guarded.broker.address, code, STRANGER.signed(fields))
+    through = asked(gateway.broker(TOPIC), code, STRANGER.signed(fields))
+    if name not in MESSAGES:
+        assert refuses(guarded, through) == refuses(guarded, direct), (direct, through)
+        return
+    assert not through.body
+    if is_unknown(guarded, name):
+        assert (direct.code, through.code) == (3, 3)
+    elif name in UNCHECKED and not refuses(guarded, direct):
+        assert through.code == 16
+        assert "gateway.unproven_reads" in through.remark
+    else:
+        assert refuses(guarded, direct), direct
+        assert refuses(guarded, through), through
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_who_has_the_right_gets_them_all(guarded: ColdScene, gateway: Gateway, name: str) -> None:
+    accepted = asked(gateway.broker(TOPIC), *_signed(READER, questions(guarded)["pull"]))
+    assert accepted.code == 0, accepted.remark
+    served = asked(gateway.broker(TOPIC), *_signed(READER, questions(guarded)[name]))
+    if is_unknown(guarded, name):
+        assert served.code == 3
+        return
     assert served.code == 0, served.remark
     assert len(served.body) > 0
 
 
-def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
+def _signed(account: Account, question: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
+    return question[0], account.signed(question[1])
+
+
+def test_a_heartbeat_that_the_broker_takes_is_evidence_and_one_that_it_refuses_is_not(
     guarded: ColdScene, gateway: Gateway
 ) -> None:
-    """A heartbeat that the broker refuses must not choose what a group of others is given."""
-    group = guarded.group("acl-victim")
+    name = "view" if guarded.broker.version == cache.ROCKETMQ_4 else "lite pull"
+    front, question = gateway.broker(TOPIC), questions(guarded)[name]
+    body = subscribing(guarded.group("acl-quiet"), "*")
+    for account, taken in ((STRANGER, False), (QUIET, True)):
+        refused = asked(front, *_signed(account, question))
+        assert refused.code == 16
+        assert "gateway.unproven_reads" in refused.remark
+        told = remoting.request(front, RequestCode.HEART_BEAT, account.signed({}, body), body)
+        assert (told.code == 0) is taken, told
+        after = asked(front, *_signed(account, question))
+        assert (after.code, bool(after.body)) == ((0, True) if taken else (16, False)), after.remark
+
+
+def subscribing(group: str, tag: str) -> bytes:
+    """A heartbeat that subscribes to the topic."""
     data: dict[str, Any] = {
         "topic": TOPIC,
-        "subString": "nobody-has-this-tag",
-        "tagsSet": ["nobody-has-this-tag"],
-        "codeSet": [1],
+        "subString": tag,
+        "tagsSet": [] if tag == "*" else [tag],
+        "codeSet": [] if tag == "*" else [1],
         "expressionType": "TAG",
         "subVersion": 1 << 61,
     }
@@ -225,7 +275,15 @@ def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "subscriptionDataSet": [data],
     }
-    body = json.dumps({"clientID": "nobody", "consumerDataSet": [consumer], "producerDataSet": []}).encode()
+    return json.dumps({"clientID": group, "consumerDataSet": [consumer], "producerDataSet": []}).encode()
+
+
+def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
+    guarded: ColdScene, gateway: Gateway
+) -> None:
+    """A heartbeat that the broker refuses must not choose what a group of others is given."""
+    group = guarded.group("acl-victim")
+    body = subscribing(group, "nobody-has-this-tag")
     front = gateway.broker(TOPIC)
     refused = remoting.request(front, RequestCode.HEART_BEAT, PRETENDER.signed({}, body), body)
     assert refuses(guarded, refused), refused

@@ -15,6 +15,7 @@ from tiered.clock import ManualClock
 from tiered.codec.remoting import RESPONSE, Command, decode_command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.answers import Answers
+from tiered.gateway.asking import KnowsBroker
 from tiered.gateway.base import PEEK_BYTES, ConnectionInfo, NewBody
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
@@ -40,6 +41,7 @@ class Desk:
         *,
         read_timeout_ms: int = 10_000,
         again_seconds: float = 3600.0,
+        broker: KnowsBroker | None = None,
         **options: object,
     ) -> None:
         self.archive = archive or FakeArchive()
@@ -62,6 +64,7 @@ class Desk:
             self.clock,
             self.pool,
             floor=self,
+            broker=broker,
             memory_bytes=10_000,
             again_seconds=again_seconds,
         )

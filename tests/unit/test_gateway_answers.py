@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -261,10 +264,33 @@ class TestQuery:
         assert desk.ask(self.query(), answer) is answer
 
     def test_an_archive_that_fails(self, desk: Desk) -> None:
+        """The broker's messages alone would look like all there are."""
         desk.archive.error = Unavailable("away")
         assert desk.ask(self.query(), simple(22, "can not find")) == RETRY
         some = simple(0, None, record("T", 0, 160, KEYS="k"))
-        assert desk.ask(self.query(), some) is some
+        assert desk.ask(self.query(), some) == RETRY
+        assert desk.count("query", "retry") == 2
+        assert desk.count("query", "passed") == 0
+
+    @pytest.mark.parametrize(
+        ("call_ms", "limit"), [(100, "gateway.call_timeout_ms"), (60_000, "gateway.read_timeout_ms")]
+    )
+    def test_an_archive_that_is_slow_and_which_setting_bounds_it(self, call_ms: int, limit: str) -> None:
+        desk = Desk(read_timeout_ms=300, call_timeout_ms=call_ms)
+        slow, goes_on = desk.archive.query_message, threading.Event()
+
+        def late(*args: Any, **options: Any) -> Any:
+            goes_on.wait(10)
+            return slow(*args, **options)
+
+        desk.archive.query_message = late
+        some = simple(0, None, record("T", 0, 160, KEYS="k"))
+        with pytest.raises(Unavailable) as caught:
+            asyncio.run(desk.answers.answer(self.query(), some, desk.connection))
+        goes_on.set()
+        assert limit in str(caught.value)
+        assert desk.count("query", "retry") == 1
+        desk.close()
 
     def test_recorded(self, desk: Desk) -> None:
         answer = recorded("query-message-12.answer")

@@ -14,7 +14,7 @@ from tiered.codec.remoting import Command
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import RowFilter
 from tiered.gateway import filters, observe
-from tiered.gateway.archive import Asking
+from tiered.gateway.asking import Asking
 from tiered.gateway.filters import MAX_COMING, MAX_KEPT_CHARACTERS, Filters
 from tiered.gateway.observe import MAX_EXPRESSION, Clients
 from tiered.metrics import Metrics

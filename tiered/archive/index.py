@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy.typing as npt
 from tiered.archive.entities import ObjectState, RunState
 from tiered.archive.flatfile import RunReader
 from tiered.archive.objects import ObjectReader
+from tiered.archive.records import QUEUE_DTYPE, table
 from tiered.archive.state import ArchiveState
+from tiered.archive.statekeys import QUEUE, queue_of
 from tiered.codec.columns import key_hash
 from tiered.codec.message import Message, decode_message
 from tiered.errors import NotFound
@@ -213,6 +215,33 @@ def locate_physical(
         found = None if item is None else _in_object(state, objects, item, list(group), offset)
         if found is not None:
             return found
+    return None
+
+
+def newest_physical(state: ArchiveState, objects: ObjectReader, lineage: int) -> Located | None:
+    """The live record of ``lineage`` that the broker stored last; ``None`` without one. Walks over all queues, as arrays."""
+    pairs, best, end = state.view.iterate(QUEUE), b"", -1
+    while chunk := list(islice(pairs, 8192)):
+        queues = table([value for _, value in chunk], QUEUE_DTYPE)
+        ends = np.where(
+            (queues["lineage"] == lineage) & (queues["runs"] > 0),
+            queues["last_physical_end"].astype(np.int64),
+            -1,
+        )
+        at = int(ends.argmax())
+        if ends[at] > end:
+            best, end = chunk[at][0], int(ends[at])
+    if end < 0:
+        return None
+    mq = queue_of(best[1:])
+    known = state.queue(mq)
+    if known is None or known.generation is None:
+        return None
+    run = max(state.runs(mq, known.generation), key=lambda r: r.end, default=None)
+    if run is None:
+        return None
+    for queue_offset, record in RunReader(state, objects).records(run, np.array([run.end - 1])):
+        return Located(mq, QueueOffset(queue_offset), lineage, record, decode_message(record))
     return None
 
 

@@ -13,6 +13,7 @@ from tiered.cli.absent import absent_topic
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.output import Column, Kind, Output
 from tiered.clock import SystemClock, time_ms
+from tiered.codec.signing import Credentials
 from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
@@ -20,7 +21,7 @@ from tiered.metrics import Metrics
 from tiered.replay import inbox
 from tiered.replay.base import Books
 from tiered.replay.broker import Broker
-from tiered.replay.client import Credentials, RemotingClient
+from tiered.replay.client import RemotingClient
 from tiered.replay.inbox import Asked, AskedFor
 from tiered.replay.ledger import read_books
 from tiered.replay.report import rows, summary

@@ -43,6 +43,7 @@ class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
+    NO_PERMISSION = 16
     PULL_NOT_FOUND = 19
     PULL_RETRY_IMMEDIATELY = 20
     PULL_OFFSET_MOVED = 21

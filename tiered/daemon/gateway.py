@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tiered.allocator import keep_freed_memory
 from tiered.archive.writer import ensure_directory
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting import Command
+from tiered.codec.signing import Credentials, signature
 from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
@@ -34,6 +36,7 @@ from tiered.gateway.floor import Floors
 from tiered.gateway.http import HttpServer
 from tiered.gateway.httpanswers import Pages as ArchivePages
 from tiered.gateway.late import LateArchive
+from tiered.gateway.samebroker import SameBroker
 from tiered.gateway.upstream import split_address
 from tiered.metrics import Metrics
 from tiered.service import Service
@@ -87,6 +90,8 @@ class GatewayProcess:
         self._beaten = clock.monotonic()
         self._app: GatewayApp
         self._pool: ThreadPoolExecutor
+        self._same: SameBroker
+        self._keys = _credentials(settings)
         open_store = partial(_open_store, settings, clock, metrics)
         self._archive = LateArchive(open_store, settings.fetch)
 
@@ -101,8 +106,11 @@ class GatewayProcess:
         self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
         stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(self._archive.close)
-        floors = Floors(self._ask, self._clock)
-        answers = Answers(self._archive.store, settings, self._metrics, self._clock, self._pool, floor=floors)
+        store, floors = self._archive.store, Floors(self._ask, self._clock)
+        self._same = SameBroker(store, floors, self._pool, self._metrics, self._clock)
+        answers = Answers(
+            store, settings, self._metrics, self._clock, self._pool, floor=floors, broker=self._same
+        )
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
         )
@@ -118,11 +126,15 @@ class GatewayProcess:
         pages = await self._http()
         self._app.open()
         self._notifier.ready("serving")
-        watchdog = asyncio.create_task(self._beat())
+        beside = [
+            asyncio.create_task(self._beat()),
+            asyncio.create_task(self._same.watch(self._app.brokers.archived)),
+        ]
         try:
             await self._app.run(self._stop)
         finally:
-            watchdog.cancel()
+            for task in beside:
+                task.cancel()
             if pages is not None:
                 await pages.close()
         log.info("the gateway has stopped")
@@ -168,6 +180,10 @@ class GatewayProcess:
             await asyncio.sleep(1.0)
 
     async def _ask(self, address: str, request: Command, seconds: float) -> Command:
+        if self._keys is not None:
+            request = replace(
+                request, ext={**request.ext, **signature(self._keys, request.ext, request.body)}
+            )
         return await self._app.brokers.ask(address, request, seconds)
 
     def _background(self, stack: ExitStack, name: str, service: Service) -> None:
@@ -200,20 +216,46 @@ class GatewayProcess:
         return True, "live"
 
     def _ready(self) -> tuple[bool, str]:
-        """Ready to pass traffic; the archive may be away: taking the gateway out of service would cut hot traffic too."""
+        """Ready to pass traffic and to answer what is cold: not before the archive was open, nor for another broker's archive.
+
+        An archive that goes away later is only said: taking the gateway out of service would cut hot traffic too.
+        """
         ready, why = self._app.ready()
-        problem = self._archive.problem
-        return ready, why if problem is None else f"{why}; the archive cannot be read: {problem}"
+        problem = self._problem()
+        if problem is None:
+            return ready, why
+        return ready and self._archive.was_open and self._same.problem is None, f"{why}; {problem}"
+
+    def _problem(self) -> str | None:
+        """Why nothing cold is answered, or not for everybody; ``None``: it is."""
+        if self._archive.problem is not None:
+            return f"the archive cannot be read: {self._archive.problem}"
+        if self._same.problem is not None:
+            return f"nothing archived is served: {self._same.problem}"
+        if self._same.unknown is not None:
+            return f"it is not known whether the archive is of this broker: {self._same.unknown}"
+        return None
 
     def _expose(self) -> bytes:
         self._app.publish()
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
-        self._metrics.ready.set(1 if self._app.ready()[0] else 0)
+        self._metrics.ready.set(1 if self._ready()[0] else 0)
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
         ready, why = self._ready()
-        return {"ready": ready, "said": why, "archive": self._archive.problem or "open", **self._app.status()}
+        return {
+            "ready": ready,
+            "said": why,
+            "problem": self._problem(),
+            "archive": self._archive.problem or "open",
+            **self._app.status(),
+        }
+
+
+def _credentials(settings: Settings) -> Credentials | None:
+    keys = settings.gateway
+    return Credentials(keys.access_key, keys.secret_key) if keys.access_key else None
 
 
 def _open_store(settings: Settings, clock: Clock, metrics: Metrics, stack: ExitStack) -> MessageStore:

@@ -18,15 +18,18 @@ from tiered.clock import Clock
 from tiered.codec.protocol import PullStatus, RequestCode, ResponseCode, is_logical
 from tiered.codec.remoting import Command
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered.gateway.archive import AGAIN_SECONDS, Archive, Asking, AsksFloor, Coverage
-from tiered.gateway.base import ConnectionInfo, NewBody
+from tiered.gateway.archive import Archive, AsksFloor, Coverage
+from tiered.gateway.asking import AGAIN_SECONDS, Asking, KnowsBroker
+from tiered.gateway.base import ConnectionInfo, NewBody, clipped
 from tiered.gateway.filters import Filters
+from tiered.gateway.limits import Sparse
 from tiered.gateway.lookup import Lookups
 from tiered.gateway.observe import Clients, Minimums, PopWatch, Positions
 from tiered.gateway.offsets import Offsets
 from tiered.gateway.pull import Pulls
 from tiered.gateway.reply import changed
 from tiered.gateway.resets import RESET_CLIENT_OFFSET, Resets
+from tiered.gateway.rights import Rights
 from tiered.gateway.stats import Stats
 from tiered.gateway.trigger import LOOKED, Triggers
 from tiered.metrics import Metrics
@@ -55,6 +58,10 @@ _TELLING = frozenset(
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 _MAX_OTHERS = 256
+_MAX_NAME = 255
+"""Characters of a broker's name that are compared and kept: a longer one is no broker's."""
+OTHERS_SECONDS = 10.0
+"""Between two lines in the log about brokers that are not archived."""
 _PULL_SHARE = 0.9
 """Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
 
@@ -69,7 +76,8 @@ def machine_memory_bytes() -> int:
 class Answers:
     """What a broker front answers from the archive of one broker, the one named by ``source.broker``.
 
-    ``pool`` runs what blocks (everything but pulls); ``floor`` asks a connection's broker where its commitlog begins, and tells
+    ``pool`` runs what blocks (everything but pulls); ``broker`` knows whether a connection leads to the archived one, and
+    without it every one does; ``floor`` asks a connection's broker where its commitlog begins, and tells
     ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``.
     Everything is called on the event loop.
     """
@@ -86,6 +94,7 @@ class Answers:
         pool: Executor,
         *,
         floor: AsksFloor | None = None,
+        broker: KnowsBroker | None = None,
         memory_bytes: int | None = None,
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
@@ -95,8 +104,17 @@ class Answers:
         self._clock = clock
         self._broker = source.broker
         self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
-        asking = Asking(pool, settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE, again_seconds)
+        self._same = broker
+        self._rights = Rights(clock, believes=settings.gateway.unproven_reads)
+        asking = Asking(
+            pool,
+            settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE,
+            again_seconds,
+            call_seconds=settings.gateway.call_timeout_ms / 1000,
+            broker=broker,
+        )
         self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
+        self._sparse = Sparse(OTHERS_SECONDS)
         self._minimums = Minimums()
         self.clients = Clients(metrics)
         self._positions = Positions(self.clients, clock, archive.observe)
@@ -116,9 +134,10 @@ class Answers:
             metrics,
             clock,
             self._topics.is_excluded,
+            self._rights,
         )
         self._offsets = Offsets(archive, asking, self._minimums, coverage, metrics)
-        self._lookups = Lookups(archive, asking, settings.gateway, metrics)
+        self._lookups = Lookups(archive, asking, settings.gateway, metrics, self._rights, self._is_served)
         self._stats = Stats(archive, asking, self._minimums, metrics)
         self._resets = Resets(self._offsets, asking, metrics, clock)
 
@@ -132,7 +151,7 @@ class Answers:
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
-        return topic is None or self._is_served(topic)
+        return not topic or self._is_served(topic)
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
@@ -150,12 +169,15 @@ class Answers:
     def closed(self, connection: ConnectionInfo) -> None:
         """The connection is gone."""
         self.clients.closed(connection)
+        if self._same is not None:
+            self._same.closed(connection)
 
     # ---- answers
 
     def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         """Subscriptions, who is there and where readers stand, from requests that the broker has accepted."""
         code = request.code
+        self._rights.learn(request, answer)
         try:
             if code in PULLS:
                 ours = self._is_ours(request.ext, connection)
@@ -275,21 +297,21 @@ class Answers:
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
         match request.code:
             case RequestCode.GET_MIN_OFFSET:
-                return await self._offsets.minimum(request, answer)
+                return await self._offsets.minimum(request, answer, connection)
             case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
                 return await self._offsets.search(request, answer, connection)
             case RequestCode.GET_EARLIEST_MSG_STORETIME:
-                return await self._offsets.earliest(request, answer)
+                return await self._offsets.earliest(request, answer, connection)
             case RequestCode.VIEW_MESSAGE_BY_ID:
-                return await self._lookups.view(request, answer)
+                return await self._lookups.view(request, answer, connection)
             case RequestCode.QUERY_MESSAGE:
-                return await self._lookups.query(request, answer)
+                return await self._lookups.query(request, answer, connection)
             case RequestCode.QUERY_CONSUMER_OFFSET:
                 return self._resets.position(request, answer)
             case RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
                 return await self._resets.ordered(request, answer, connection)
             case code if code in _STATS:
-                return await self._stats.fill(request, answer)
+                return await self._stats.fill(request, answer, connection)
         return None
 
     # ---- inside
@@ -310,12 +332,22 @@ class Answers:
         """Whether the archived broker has this name; said once of every other name, for a wrong setting looks like this too."""
         if name == self._broker:
             return True
+        name = name[:_MAX_NAME]
         if name not in self._others:
             self._others[name] = True
-            log.warning(
-                "a broker that is not the archived one: its answers pass as they come",
-                extra={"broker": name, "archived": self._broker, "setting": "source.broker"},
-            )
+            unsaid = self._sparse.due(
+                "other broker", self._clock.monotonic()
+            )  # anybody may name a new one each time
+            if unsaid is not None:
+                log.warning(
+                    "a broker that is not the archived one: its answers pass as they come",
+                    extra={
+                        "broker": clipped(name),
+                        "archived": self._broker,
+                        "setting": "source.broker",
+                        "unsaid": unsaid,
+                    },
+                )
         return False
 
     def _untold(self, code: int, error: TieredError) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tiered.clock import Clock
 from tiered.codec.remoting import Command
 from tiered.errors import Invalid, TieredError
-from tiered.gateway.base import Answering
+from tiered.gateway.base import Answering, ConnectionInfo
 from tiered.gateway.limits import ByteBudget, Slots, Sparse, Traffic
 from tiered.gateway.namesrv import Brokers, Discovery, RouteAnswers
 from tiered.gateway.routes import PortBook, exhausted, port_range
@@ -45,7 +45,9 @@ class BrokerFronts:
         answers: Answering,
         tls: ssl.SSLContext | None,
         clock: Clock,
+        own: str | None,
     ) -> None:
+        self._own = own
         self.fronts: dict[str, Front] = {}
         self._clock = clock
         self._lobby = lobby
@@ -71,6 +73,14 @@ class BrokerFronts:
         upstream = self.fronts[address].upstream
         return await upstream.ask(request, seconds=seconds, max_frame_bytes=self._settings.max_frame_bytes)
 
+    def archived(self) -> list[ConnectionInfo]:
+        """The addresses of the broker whose archive it is, as if somebody were connected; none before its name is known."""
+        return [
+            ConnectionInfo(0, "", address, self._own)
+            for address in self.fronts
+            if self._own is not None and self._names.get(address) == self._own
+        ]
+
     def problem(self, address: str) -> str | None:
         """Why clients of a broker are refused; ``None``: they are not. May be called from any thread."""
         front = self.fronts.get(address)
@@ -89,10 +99,13 @@ class BrokerFronts:
             try:
                 front.listen(self._settings.broker_listen_host, port)
             except OSError as error:
-                log.warning(
-                    "a port for a broker cannot be used",
-                    extra={"broker": address, "port": port, "error": error.strerror},
-                )
+                shared = self._lobby.shared
+                unsaid = shared.sparse.due("port", shared.clock.monotonic())  # each route request may try all
+                if unsaid is not None:
+                    log.warning(
+                        "a port for a broker cannot be used",
+                        extra={"broker": address, "port": port, "error": error.strerror, "unsaid": unsaid},
+                    )
                 continue
             self.fronts[address] = front
             self._lobby.shared.metrics.gateway_brokers.set(len(self.fronts))
@@ -150,7 +163,9 @@ class GatewayApp:
         namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
         self._budget = budget
         self._book = PortBook(port_range(settings.broker_listen_ports), state, clock)
-        self.brokers = BrokerFronts(Lobby(shared, slots, tls), settings, self._book, answers, towards, clock)
+        self.brokers = BrokerFronts(
+            Lobby(shared, slots, tls), settings, self._book, answers, towards, clock, own
+        )
         self._stands_for = Brokers(self.brokers.ensure, own if settings.brokers == "own" else None)
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.

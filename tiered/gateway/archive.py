@@ -1,30 +1,21 @@
-"""How the answers ask the archive: the port to the store, a time limit on questions, whether it has caught up."""
+"""What the answers use of the archive: the port to the store, and whether it has caught up with the broker."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from contextlib import suppress
-from typing import Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Protocol
 
 from cachetools import LRUCache
 
+from tiered.archive.index import Located
 from tiered.clock import Clock
-from tiered.errors import TieredError, Unavailable
+from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId, RowFilter
 from tiered.gateway.base import ConnectionInfo
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, QueueOffset
 from tiered.store import StorageLevel
 from tiered.store.answer import queue_of
 from tiered.store.follower import View
-
-T = TypeVar("T")
-
-CALL_SECONDS = 2.5
-"""Most time for a question other than a pull: clients give up on those after three seconds."""
-
-AGAIN_SECONDS = 0.25
 
 MAX_WAITING = 65_536
 """Queues that wait for proof at once: one that is forgotten before its proof is there waits for ever."""
@@ -104,73 +95,15 @@ class Archive(Protocol):
 
     def view_message(self, physical_offset: int) -> memoryview | None: ...
 
+    def newest(self) -> Located | None: ...
+
+    def locate(self, physical_offset: int) -> Located | None: ...
+
     def follow(self) -> bool: ...
 
     def follow_if_older(self) -> Future[bool]: ...
 
     def storage_level(self, topic: str) -> StorageLevel: ...
-
-
-class Asking:
-    """Questions to the archive from the event loop. One that takes too long is ``Unavailable`` and goes on in the background,
-    so that the next one finds its blocks in the cache."""
-
-    def __init__(self, pool: Executor, pull_seconds: float, again_seconds: float = AGAIN_SECONDS) -> None:
-        self._pool = pool
-        self._again_seconds = again_seconds
-        self.pull_seconds = pull_seconds
-        self.call_seconds = min(pull_seconds, CALL_SECONDS)
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """``function``, which may block, run in the pool; tried again while there is time if the archive is ``Unavailable``.
-
-        Consumers that pull try again by themselves, those who call this for an application do not.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.call_seconds
-        while True:
-            try:
-                return await self.wait(self._pool.submit(function), max(end - loop.time(), 0.0))
-            except Unavailable:
-                if loop.time() + self._again_seconds >= end:
-                    raise
-            await asyncio.sleep(self._again_seconds)
-
-    async def finish(self, function: Callable[[], T]) -> T:
-        """``function`` run in the pool, however long it takes: what it makes is wanted by those who ask later."""
-        return await asyncio.wrap_future(self._pool.submit(function))
-
-    def aside(self, function: Callable[[], object]) -> None:
-        """Run ``function`` for its own sake; nobody waits, and an error of its own is its own."""
-        with suppress(RuntimeError):  # the pool is closed
-            self._pool.submit(_quietly, function)
-
-    async def wait(self, future: Future[T], seconds: float) -> T:
-        """The future's result, or ``Unavailable`` after ``seconds``. A cancelled caller leaves the future alone.
-
-        What the cache had is there at once, and costs no turn of the event loop and no wake-up across threads.
-        """
-        if future.done():
-            return future.result()
-        waiter = asyncio.wrap_future(future)
-        done, _ = await asyncio.wait((waiter,), timeout=seconds)
-        if done:
-            return waiter.result()
-        waiter.add_done_callback(_seen)
-        raise Unavailable(
-            "the archive did not answer in time", seconds=seconds, hint="gateway.read_timeout_ms is the limit"
-        )
-
-
-def _quietly(function: Callable[[], object]) -> None:
-    with suppress(TieredError):
-        function()
-
-
-def _seen(future: asyncio.Future[T]) -> None:
-    """An outcome that nobody waits for any more."""
-    if not future.cancelled():
-        future.exception()
 
 
 class _Waiting:

@@ -21,6 +21,17 @@ SYSTEM_BUSY = 2
 """The answer that makes every client try again later."""
 
 
+KEYS_HINT = "a broker that asks for rights wants gateway.access_key and gateway.secret_key"
+
+MAX_SAID = 200
+"""Characters of a text from the wire that a log line or a remark repeats."""
+
+
+def clipped(text: str) -> str:
+    """``text``, or its begin and how long it is: a header field may have megabytes."""
+    return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}… ({len(text)} characters)"
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionInfo:
     """One client connection: ``number`` is unique in this process, ``client`` its address, ``broker_address`` where it leads.

@@ -16,7 +16,7 @@ from tiered.codec.protocol import SYS_CLASS_FILTER, TAG, PullRequest
 from tiered.errors import Invalid, Refused, Unavailable
 from tiered.fetch.base import RowFilter
 from tiered.fetch.filter import row_filter
-from tiered.gateway.archive import Asking
+from tiered.gateway.asking import Asking
 from tiered.gateway.observe import MAX_EXPRESSION, Clients, Subscription
 
 SQL = "SQL92"

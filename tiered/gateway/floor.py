@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from tiered.clock import Clock
 from tiered.codec.protocol import RequestCode, number
 from tiered.codec.remoting import Command
-from tiered.errors import Unavailable
-from tiered.gateway.base import PHYSICAL_OFFSET, ConnectionInfo
+from tiered.errors import Refused, Unavailable
+from tiered.gateway.base import KEYS_HINT, PHYSICAL_OFFSET, ConnectionInfo, clipped
+from tiered.gateway.stored import is_not_found
 from tiered.model import MessageQueue
 
 RUNTIME_INFO = 28
@@ -67,6 +68,30 @@ class Floors:
             self._views[key] = asyncio.create_task(self._view_soon(*key))
         return await asyncio.shield(self._views[key])
 
+    async def record_at(self, connection: ConnectionInfo, physical_offset: int) -> bytes | None:
+        """What the broker answers to a view of ``physical_offset``: its record, or for 0 the first one that it still has;
+        ``None`` if it has none there. A broker asked for a place where no record begins may answer with anything.
+
+        ``Unavailable`` without an answer, ``Refused`` if the broker does not let the gateway ask.
+        """
+        request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(physical_offset)})
+        answer = await self._asked(connection.broker_address, request)
+        if answer.code == 0:
+            return bytes(answer.body)
+        if is_not_found(answer):
+            return None
+        raise Refused(
+            "the broker does not answer the gateway's own question",
+            code=answer.code,
+            remark=clipped(answer.remark or ""),
+            hint=KEYS_HINT,
+        )
+
+    async def log_end(self, connection: ConnectionInfo) -> int | None:
+        """Where the broker's commitlog ends, asked after this call; ``None`` if it does not say. ``Unavailable``."""
+        answer = await self._asked(connection.broker_address, Command(RUNTIME_INFO))
+        return _of_runtime(answer, "commitLogMaxOffset")
+
     async def _view_soon(self, address: str, physical_offset: int) -> bool:
         now = self._clock.monotonic()
         turn = max(now, self._next_view.get(address, now))
@@ -121,10 +146,15 @@ class Floors:
 
 def commitlog_begin(answer: Command) -> int | None:
     """``commitLogMinOffset`` of an answer to 28; ``None`` if it is not there."""
+    return _of_runtime(answer, "commitLogMinOffset")
+
+
+def _of_runtime(answer: Command, name: str) -> int | None:
+    """A number in the table of an answer to 28; ``None`` if it is not there."""
     if answer.code != 0:
         return None
     try:
-        text = json.loads(bytes(answer.body))["table"]["commitLogMinOffset"]
+        text = json.loads(bytes(answer.body))["table"][name]
         return int(text) if int(text) >= 0 else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

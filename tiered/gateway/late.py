@@ -31,6 +31,8 @@ class LateArchive:
     def __init__(self, open_store: Callable[[ExitStack], MessageStore], settings: Fetch) -> None:
         """``open_store``: ``MessageStore.open`` with everything but the stack."""
         self.problem: str | None = "the archive is being opened"
+        self.was_open = False
+        """Whether it could be read once."""
         self._open_store = open_store
         self._opened: MessageStore | None = None
         self._stack = ExitStack()
@@ -66,6 +68,7 @@ class LateArchive:
                 _ = self._opened.view
             if self.problem is not None:
                 log.info("the archive is open")
+            self.was_open = True
             self.problem, self._wait = None, FIRST_WAIT_SECONDS
             return pause(LOOK_SECONDS)
         except TieredError as error:

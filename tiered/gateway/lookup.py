@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tiered.codec.frame import Frames, Stop, scan, verify
+from tiered.codec.message import decode_message
 from tiered.codec.protocol import QueryRequest, RequestCode, ResponseCode, number
 from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Command
-from tiered.errors import TieredError
-from tiered.gateway.archive import Archive, Asking
+from tiered.gateway.archive import Archive
+from tiered.gateway.asking import Asking
+from tiered.gateway.base import PHYSICAL_OFFSET, ConnectionInfo
 from tiered.gateway.reply import changed, reply
+from tiered.gateway.rights import Rights, unproven
+from tiered.gateway.stored import NOT_FOUND, is_not_found, is_record_at, split
 from tiered.metrics import Metrics
 from tiered.settings import KIB, Gateway
 
@@ -21,75 +24,85 @@ UNIQUE_FOUND = 32
 
 FRAME_ROOM = 64 * KIB
 
-NOT_FOUND = "can not find"
-"""How every broker begins its remark when it has no message at an offset."""
-
-_PHYSICAL_OFFSET = slice(28, 36)
-
 
 class Lookups:
     """Finds in the archive what the broker cannot find any more."""
 
-    def __init__(self, archive: Archive, asking: Asking, settings: Gateway, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        asking: Asking,
+        settings: Gateway,
+        metrics: Metrics,
+        rights: Rights,
+        served: Callable[[str], bool],
+    ) -> None:
+        """``served``: whether messages of a topic may come from the archive at all."""
         self._archive = archive
         self._asking = asking
         self._metrics = metrics
+        self._rights = rights
+        self._served = served
         self._max_bytes = max(min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES) - FRAME_ROOM, KIB)
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether the archive cannot help: only *found* and *not found* are looked at."""
         if request.code == RequestCode.VIEW_MESSAGE_BY_ID:
-            return answer.code != ResponseCode.SUCCESS and not _is_not_found(answer)
+            return answer.code != ResponseCode.SUCCESS and not is_not_found(answer)
         return answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 
-    async def view(self, request: Command, answer: Command) -> Command | None:
+    async def view(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """33: the broker's record if it is one, else the archive's.
 
         A broker asked for an offset where no record begins answers *found* with whatever lies there, so its body is checked:
-        one whole record of that physical offset whose CRC is right.
+        one whole record of that physical offset whose CRC is right. The archive's record must be of the topic asked for, if one
+        is named, and of one that the archive answers for: the places of other topics' messages are easy to guess.
         """
         offset = number(request.ext, "offset")
-        garbage = answer.code == ResponseCode.SUCCESS and not _is_record_at(answer.body, offset)
+        garbage = answer.code == ResponseCode.SUCCESS and not is_record_at(answer.body, offset)
         if answer.code == ResponseCode.SUCCESS and not garbage:
             return self._count("view", "passed", None)
         if garbage:
             self._metrics.gateway_garbage.inc()
         record = None
         if offset >= 0:
-            record = await self._asking.call(lambda: self._archive.view_message(offset))
+            record = await self._asking.call(connection, lambda: self._archive.view_message(offset))
         if record is not None and len(record) <= self._max_bytes:
-            return self._count("view", "archive", changed(answer, ResponseCode.SUCCESS, None, {}, record))
+            topic = decode_message(record).topic
+            if request.ext.get("topic") in (None, "", topic) and self._served(topic):
+                if not self._rights.may_read(request.ext, topic):
+                    return self._count("view", "refused", unproven(answer, topic))
+                return self._count("view", "archive", changed(answer, ResponseCode.SUCCESS, None, {}, record))
         if not garbage:
             return self._count("view", "passed", None)
         remark = f"{NOT_FOUND} message by the offset, {offset}"
         return self._count("view", "refused", reply(answer, ResponseCode.SYSTEM_ERROR, remark))
 
-    async def query(self, request: Command, answer: Command) -> Command | None:
-        """12: the broker's messages, then the archive's that are not among them, up to the number asked for."""
+    async def query(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """12: the broker's messages, then the archive's that are not among them, up to the number asked for.
+
+        While the archive cannot say which it has, the broker's alone would look like all of them: the client tries again.
+        """
         query = QueryRequest.parse(request.ext)
         if query.paged or query.other_index:
             return self._count("query", "passed", None)
         most = max(query.max_count, UNIQUE_FOUND) if query.unique else query.max_count
         most = max(0, min(most, MAX_FOUND))
-        local = _split(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        local = split(answer.body) if answer.code == ResponseCode.SUCCESS else []
         if len(local) >= most or (answer.code == ResponseCode.SUCCESS and not local):
             return self._count("query", "passed", None)
-        try:
-            archived = await self._asking.call(
-                lambda: self._archive.query_message(
-                    query.topic,
-                    query.key,
-                    most,
-                    query.begin_ms,
-                    query.end_ms,
-                    unique=query.unique,
-                    max_bytes=self._max_bytes,
-                )
-            )
-        except TieredError:
-            if not local:
-                raise
-            return self._count("query", "passed", None)
+        archived = await self._asking.call(
+            connection,
+            lambda: self._archive.query_message(
+                query.topic,
+                query.key,
+                most,
+                query.begin_ms,
+                query.end_ms,
+                unique=query.unique,
+                max_bytes=self._max_bytes,
+            ),
+        )
         merged = self._merge(local, archived, most)
         if len(merged) == len(local):
             return self._count("query", "passed", None)
@@ -101,10 +114,10 @@ class Lookups:
     ) -> list[memoryview]:
         """What fits one frame. One message has one physical offset, wherever it is kept. The newest archived ones first."""
         merged = list(local)
-        seen = {bytes(record[_PHYSICAL_OFFSET]) for record in local}
+        seen = {bytes(record[PHYSICAL_OFFSET]) for record in local}
         size = sum(map(len, local))
         for record in reversed(archived):
-            place = bytes(record[_PHYSICAL_OFFSET])
+            place = bytes(record[PHYSICAL_OFFSET])
             if place in seen or size + len(record) > self._max_bytes:
                 continue
             if len(merged) >= most:
@@ -117,27 +130,3 @@ class Lookups:
     def _count(self, what: str, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels(what, outcome).inc()
         return made
-
-
-def _is_not_found(answer: Command) -> bool:
-    """Whether a broker has no message at an offset. It says the same code when it refuses a client that may not ask."""
-    return answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(NOT_FOUND)
-
-
-def _frames(body: bytes | memoryview, base: int | None) -> Frames:
-    return verify(body, scan(body, base=base, max_record_bytes=max(len(body), 1)), base)
-
-
-def _is_record_at(body: bytes | memoryview, offset: int) -> bool:
-    """Whether ``body`` is exactly one sound record that lies at ``offset``."""
-    frames = _frames(body, offset)
-    return len(frames) == 1 and frames.stop is Stop.END and frames.end == len(body)
-
-
-def _split(body: bytes | memoryview) -> list[memoryview]:
-    """The records of a body; none if it is not records from end to end."""
-    frames = _frames(body, None)
-    if frames.stop is not Stop.END or frames.end != len(body):
-        return []
-    view = memoryview(body)
-    return [view[start : start + size] for start, size in zip(frames.starts.tolist(), frames.sizes.tolist())]

@@ -182,6 +182,15 @@ def _heartbeat(body: bytes | memoryview) -> tuple[str, bool, list[tuple[str, boo
     return str(fields.get("clientID") or ""), fields.get("withoutSub") is True, groups
 
 
+def subscribed_topics(body: bytes | memoryview) -> set[str]:
+    """The topics that a heartbeat subscribes to; none if it makes no sense."""
+    try:
+        _, _, groups = _heartbeat(body)
+    except (ValueError, RecursionError):
+        return set()
+    return {topic for _, _, subscriptions in groups for topic in subscriptions}
+
+
 def _list(fields: Any, name: str) -> list[dict[str, Any]]:
     found = fields.get(name) if isinstance(fields, dict) else None
     if found is None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tiered.codec.protocol import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.archive import Archive, Coverage
+from tiered.gateway.asking import Asking
 from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.observe import Minimums
 from tiered.gateway.reply import changed
@@ -45,12 +46,15 @@ class Offsets:
             return True
         return request.code == RequestCode.GET_MIN_OFFSET and number(answer.ext, "offset") <= 0
 
-    async def minimum(self, request: Command, answer: Command) -> Command | None:
+    async def minimum(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """31: the smaller of both minimums."""
         queue, local = QueueRequest.parse(request.ext), number(answer.ext, "offset")
+        await self._asking.require_same(connection, self._asking.call_seconds)
         archived = self._known_minimum(queue)
         if archived is None:
-            archived = await self._asking.call(lambda: self._archive.min_offset(queue.topic, queue.queue_id))
+            archived = await self._asking.call(
+                connection, lambda: self._archive.min_offset(queue.topic, queue.queue_id)
+            )
         if archived is None or not archived < local:
             return self._count("min_offset", None)
         return self._count("min_offset", changed(answer, answer.code, answer.remark, {"offset": archived}))
@@ -63,11 +67,11 @@ class Offsets:
             return None
         return None if known is None else known.min_offset
 
-    async def earliest(self, request: Command, answer: Command) -> Command | None:
+    async def earliest(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """32: the earlier of both times; −1 is a broker that has nothing."""
         queue, local = QueueRequest.parse(request.ext), number(answer.ext, "timestamp")
         archived = await self._asking.call(
-            lambda: self._archive.earliest_message_time(queue.topic, queue.queue_id)
+            connection, lambda: self._archive.earliest_message_time(queue.topic, queue.queue_id)
         )
         if archived is None or 0 <= local <= archived:
             return self._count("earliest_time", None)
@@ -78,7 +82,7 @@ class Offsets:
     async def search(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
         search, local = SearchRequest.parse(request.ext), number(answer.ext, "offset")
-        found = await self._asking.call(lambda: self.find(search, local))
+        found = await self._asking.call(connection, lambda: self.find(search, local))
         await self.sure(connection, search.queue, found)
         if found.offset is None or found.offset == local:
             return self._count("search_offset", None)

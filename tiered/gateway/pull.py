@@ -18,19 +18,22 @@ from tiered.codec.protocol import (
     PullBounds,
     PullRequest,
     PullStatus,
+    RequestCode,
     ResponseCode,
     number,
 )
 from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.base import RowFilter
-from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.archive import Archive, Coverage
+from tiered.gateway.asking import Asking
 from tiered.gateway.base import ConnectionInfo
 from tiered.gateway.enough import Archived, in_reach, is_enough
 from tiered.gateway.filters import Filters
 from tiered.gateway.gaps import before, places
 from tiered.gateway.observe import Clients
 from tiered.gateway.reply import changed, refused, reply
+from tiered.gateway.rights import Rights, unproven
 from tiered.gateway.trigger import Triggers, Why, queue_of_pull
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
@@ -71,7 +74,9 @@ class Pulls:
         metrics: Metrics,
         clock: Clock,
         excluded: Callable[[str], bool],
+        rights: Rights,
     ) -> None:
+        self._rights = rights
         self._archive = archive
         self._asking = asking
         self._clients = clients
@@ -83,7 +88,7 @@ class Pulls:
         self._excluded = excluded
         frame = min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES)
         self._max_bytes = min(settings.max_pull_bytes, max(frame - FRAME_ROOM, KIB))
-        self._told: LRUCache[tuple[MessageQueue, int, int], bool] = LRUCache(_MAX_TOLD)
+        self._told: LRUCache[tuple[MessageQueue, int], bool] = LRUCache(_MAX_TOLD)
 
     # ---- what instead
 
@@ -98,8 +103,14 @@ class Pulls:
             if await self._may_pass(why, connection):
                 raise
             raise Unavailable("a pull cannot be answered", cause=error) from error
+        unchecked = request.code == RequestCode.LITE_PULL_MESSAGE  # by brokers; the other pull is
+        if unchecked and why is not Why.DOUBT and not self._rights.may_read(request.ext, pull.topic):
+            return None if why is Why.PREFER else self._unproven(answer, pull)
         try:
-            return await self._looked_up(why, pull, bounds, answer, connection)
+            made = await self._looked_up(why, pull, bounds, answer, connection)
+            if unchecked and made is not None and not self._rights.may_read(request.ext, pull.topic):
+                return self._unproven(answer, pull)
+            return made
         except Invalid as error:
             if why is Why.SKIP:
                 return self._refused(answer, error)
@@ -136,6 +147,7 @@ class Pulls:
         self, why: Why, pull: PullRequest, bounds: PullBounds, answer: Command, connection: ConnectionInfo
     ) -> Command | None:
         wanted = await self._filters.of(pull)
+        await self._asking.require_same(connection, self._asking.pull_seconds)
         look = self._archive.follow_if_older()
         if why is Why.PREFER and not look.done():  # nothing is missing, so nobody waits
             raise Unavailable("what is known of the archive is old")
@@ -334,8 +346,8 @@ class Pulls:
         return self._moved(answer, bounds, end, remark, "hole")
 
     def _note(self, queue: MessageQueue, start: int, end: int) -> None:
-        """[``start``, ``end``) is lost: counted, and said once."""
-        key = (queue, start, end)
+        """[``start``, ``end``) is lost: counted, and said once, whatever is asked for inside."""
+        key = (queue, end)
         if key not in self._told:
             self._told[key] = True
             log.error(
@@ -351,6 +363,10 @@ class Pulls:
         low = min(following, bounds.min_offset) if bounds.min_offset >= 0 else following
         numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": bounds.max_offset}
         return self._count(outcome, changed(answer, ResponseCode.PULL_OFFSET_MOVED, remark, numbers))
+
+    def _unproven(self, answer: Command, pull: PullRequest) -> Command:
+        """Nothing shows that the client may read the topic."""
+        return refused(self._metrics, "pull", unproven(answer, pull.topic))
 
     def _refused(self, answer: Command, error: Invalid) -> Command:
         return refused(

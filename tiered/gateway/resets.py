@@ -33,7 +33,7 @@ from tiered.codec.protocol import (
 )
 from tiered.codec.remoting import Bytes, Command
 from tiered.errors import Corrupt, Invalid
-from tiered.gateway.archive import Asking
+from tiered.gateway.asking import Asking
 from tiered.gateway.base import ConnectionInfo, NewBody
 from tiered.gateway.offsets import Offsets, Search
 from tiered.gateway.reply import changed
@@ -132,7 +132,7 @@ class Resets:
     ) -> dict[int, int]:
         """By entry of the table: the archived offset, where it is smaller. ``Unavailable`` if one is not sure."""
         found: dict[int, int] = {}
-        searched = await self._asking.call(lambda: self._searched(reset, table))
+        searched = await self._asking.call(connection, lambda: self._searched(reset, table))
         for index, (queue, local, search) in searched.items():
             await self._offsets.sure(connection, queue, search)
             if search.offset is not None and search.offset < local:

@@ -15,7 +15,7 @@ from tiered.gateway.base import Answering, ConnectionInfo
 from tiered.gateway.limits import Slots
 from tiered.gateway.listening import Listener
 from tiered.gateway.outage import Outage
-from tiered.gateway.session import Session, Shared
+from tiered.gateway.session import MAX_REMARK, Session, Shared
 from tiered.gateway.tls import HANDSHAKE
 from tiered.gateway.upstream import Upstream
 
@@ -145,7 +145,7 @@ class Front:
         unsaid = None if said_already else shared.sparse.due(reason, shared.clock.monotonic())
         if unsaid is not None:
             said = {"reason": reason, "client": address, "broker": self.leads_to, "unsaid": unsaid}
-            log.warning("client turned away: %s", why, extra=said)
+            log.warning("client turned away: %s", why[:MAX_REMARK], extra=said)
         if client is not None:
             client.close()
 

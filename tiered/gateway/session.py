@@ -15,7 +15,7 @@ from typing import cast
 from tiered.clock import Clock
 from tiered.codec.remoting import RESPONSE, Bytes, Command, encode_command
 from tiered.errors import TieredError
-from tiered.gateway.base import SYSTEM_BUSY, Answering, ConnectionInfo, NewBody
+from tiered.gateway.base import SYSTEM_BUSY, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.frames import FrameWalk
 from tiered.gateway.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
 from tiered.gateway.pending import AnswerJudge, Held, Pending, RequestJudge
@@ -82,7 +82,10 @@ class Side(asyncio.Protocol):
             session.cut("bad_frame", f"the {self.name} sent what is no frame: {error}")
             return
         except Exception as error:  # what answers raise must not reach the event loop
-            log.exception("a frame could not be judged", extra={"client": session.info.client})
+            if (unsaid := session.unsaid("judging")) is not None:
+                log.exception(
+                    "a frame could not be judged", extra={"client": session.info.client, "unsaid": unsaid}
+                )
             session.cut("failure", f"a frame of the {self.name} could not be judged: {error!r}")
             return
         if pieces:
@@ -188,15 +191,17 @@ class Session:
         """End both sides at once, say why, count it."""
         if self.closed:
             return
-        shared = self.shared
-        shared.metrics.gateway_cut.labels(reason).inc()
-        unsaid = shared.sparse.due(reason, shared.clock.monotonic()) if reason == "bad_frame" else 0
-        if unsaid is not None:
+        self.shared.metrics.gateway_cut.labels(reason).inc()
+        if (unsaid := self.unsaid(reason)) is not None:
             broker = self.info.broker_address
             said = {"reason": reason, "client": self.info.client, "broker": broker, "unsaid": unsaid}
-            log.warning("connection ended: %s", why, extra=said)
+            log.warning("connection ended: %s", why[:MAX_REMARK], extra=said)
         self._close()
         self._end(at_once=True)
+
+    def unsaid(self, kind: str) -> int | None:
+        """``None``: no line of this kind in the log now. Else how many were left out since the last one."""
+        return self.shared.sparse.due(kind, self.shared.clock.monotonic())
 
     def abort(self) -> None:
         """Drop what a closed session has not written yet."""
@@ -330,7 +335,8 @@ class Session:
         except TieredError as error:
             pieces = self._busy(held, str(error))
         except Exception as error:  # the door of what answers; fail closed
-            log.exception("an answer failed", extra={"client": self.info.client})
+            if (unsaid := self.unsaid("answer")) is not None:
+                log.exception("an answer failed", extra={"client": self.info.client, "unsaid": unsaid})
             pieces = self._busy(held, f"the gateway failed: {type(error).__name__}")
         except asyncio.CancelledError:
             budget.give_back(aside)
@@ -350,15 +356,16 @@ class Session:
 
     def _busy(self, held: Held, why: str) -> list[Bytes]:
         """The client shall try again. What it has not asked for it does not get."""
-        shared, request = self.shared, held.request
+        why = why[:MAX_REMARK]
+        what = "what the broker told a client was not passed on" if held.is_notice else "told to try again"
+        if (unsaid := self.unsaid("notice" if held.is_notice else "busy")) is not None:
+            topic = clipped(held.request.ext.get("topic", ""))
+            said = {
+                "client": self.info.client, "code": held.request.code, "topic": topic, "unsaid": unsaid,
+            }  # fmt: skip
+            log.warning("%s: %s", what, why, extra=said)
         if held.is_notice:
-            said = {"client": self.info.client, "code": request.code, "topic": request.ext.get("topic")}
-            log.warning("what the broker told a client was not passed on: %s", why, extra=said)
             return []
-        if (unsaid := shared.sparse.due("busy", shared.clock.monotonic())) is not None:
-            topic = request.ext.get("topic")
-            said = {"client": self.info.client, "code": request.code, "topic": topic, "unsaid": unsaid}
-            log.warning("told to try again: %s", why, extra=said)
         answer = held.answer
         return encode_command(
             Command(

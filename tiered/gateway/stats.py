@@ -14,8 +14,9 @@ from tiered.codec.objectmap import ObjectMap, decode_object_map
 from tiered.codec.protocol import RequestCode, ResponseCode
 from tiered.codec.remoting import Command
 from tiered.errors import Corrupt, TieredError
-from tiered.gateway.archive import Archive, Asking
-from tiered.gateway.base import NewBody
+from tiered.gateway.archive import Archive
+from tiered.gateway.asking import Asking
+from tiered.gateway.base import ConnectionInfo, NewBody
 from tiered.gateway.observe import Minimums
 from tiered.metrics import Metrics
 
@@ -46,13 +47,13 @@ class Stats:
         """Whether there is no table."""
         return answer.code != ResponseCode.SUCCESS
 
-    async def fill(self, request: Command, answer: Command) -> NewBody | None:
+    async def fill(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
         """The table with what the archive knows; ``None``: as it came."""
         what = _NAMES[RequestCode(request.code)]
         outcome, made = "passed", None
         if 0 < len(answer.body) <= MAX_BODY:
             try:
-                made = await self._filled(RequestCode(request.code), answer.body)
+                made = await self._filled(RequestCode(request.code), answer.body, connection)
             except Corrupt as error:
                 self._metrics.gateway_bad_requests.labels(str(request.code)).inc()
                 log.debug(
@@ -67,17 +68,19 @@ class Stats:
         self._metrics.cold_answers.labels(what, outcome).inc()
         return None if made is None else NewBody(made)
 
-    async def _filled(self, code: RequestCode, body: bytes | memoryview) -> bytes | None:
+    async def _filled(
+        self, code: RequestCode, body: bytes | memoryview, connection: ConnectionInfo
+    ) -> bytes | None:
         if code is RequestCode.QUERY_CONSUME_TIME_SPAN:
             spans = _spans(body)
-            return await self._asking.call(lambda: self._time_spans(spans))
+            return await self._asking.call(connection, lambda: self._time_spans(spans))
         table = decode_object_map(body, "offsetTable")
         if code is RequestCode.GET_TOPIC_STATS_INFO:
             for key, value in table.entries:
                 topic, queue_id, low = key.get("topic"), key.get("queueId"), _int(value, "minOffset")
                 if isinstance(topic, str) and isinstance(queue_id, int) and low is not None:
                     self._minimums.learn(topic, queue_id, low)
-        return await self._asking.call(lambda: self._offset_table(code, table))
+        return await self._asking.call(connection, lambda: self._offset_table(code, table))
 
     def _offset_table(self, code: RequestCode, table: ObjectMap) -> bytes | None:
         times = _Times(self._archive)

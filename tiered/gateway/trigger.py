@@ -13,7 +13,8 @@ from tiered.clock import Clock
 from tiered.codec.protocol import PullRequest, PullStatus, ResponseCode, number, text
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError
-from tiered.gateway.archive import Archive, Asking, Coverage
+from tiered.gateway.archive import Archive, Coverage
+from tiered.gateway.asking import Asking
 from tiered.gateway.base import PEEK_BYTES, PHYSICAL_OFFSET, QUEUE_OFFSET
 from tiered.gateway.filters import Filters
 from tiered.gateway.gaps import lacks

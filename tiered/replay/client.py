@@ -7,15 +7,14 @@ Not for several threads. With a key pair, requests are signed as RocketMQ's ACL 
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hmac
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiered.clock import Clock
 from tiered.codec.remoting import JAVA, Command, FrameReader, decode_command, encode_command
+from tiered.codec.signing import Credentials, signature
 from tiered.errors import Corrupt, Invalid, Refused, Unavailable
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -33,14 +32,6 @@ class Request:
     code: int
     ext: Mapping[str, object]
     body: bytes | memoryview = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A key pair of RocketMQ's ACL."""
-
-    access_key: str
-    secret_key: str
 
 
 class RemotingClient:
@@ -182,14 +173,6 @@ def split_address(address: str) -> tuple[str, int]:
             hint='for example replay.broker_address = "127.0.0.1:10911"',
         )
     return host.strip("[]"), int(port)
-
-
-def signature(keys: Credentials, ext: Mapping[str, str], body: bytes | memoryview) -> dict[str, str]:
-    """The fields that RocketMQ's ACL adds: HMAC-SHA1 over all values in the order of their names, and the body."""
-    signed = {**ext, "AccessKey": keys.access_key}
-    content = "".join(signed[name] for name in sorted(signed)).encode() + bytes(body)
-    digest = hmac.digest(keys.secret_key.encode(), content, "sha1")
-    return {"AccessKey": keys.access_key, "Signature": base64.b64encode(digest).decode()}
 
 
 def _text(value: object) -> str:

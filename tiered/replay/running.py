@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tiered.clock import Clock
+from tiered.codec.signing import Credentials
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.broker import Broker, BrokerFacts
-from tiered.replay.client import Credentials, RemotingClient
+from tiered.replay.client import RemotingClient
 from tiered.replay.drain import Drain
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger

@@ -121,11 +121,25 @@ class Gateway(Section):
     read_timeout_ms: int = ms(
         10_000, "time the archive has for one answer; then the consumer is told to retry", 100, 600_000
     )
+    call_timeout_ms: int = ms(
+        2_500,
+        "the same for times, keys, ids and resets, on which clients give up after 3s; read_timeout_ms bounds it",
+        100,
+        600_000,
+    )
     max_pull_bytes: int = size(
         MIB,
         "most bytes of one cold pull answer, when the client's own limit is not smaller",
         4 * KIB,
         12 * MIB,
+    )
+    access_key: str = option(
+        "", "key for the gateway's own questions, where the broker asks for one; empty: unsigned", secret=True
+    )
+    secret_key: str = option("", "its secret key", secret=True)
+    unproven_reads: bool = option(
+        False,
+        "answer signed lite pulls and views by id also where nothing shows that the broker grants the key the topic",
     )
     http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: none")
     http_token: str = option("", "bearer token that HTTP readers must show; empty: none", secret=True)

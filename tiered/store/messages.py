@@ -9,7 +9,7 @@ from itertools import groupby
 
 from tiered.archive.entities import QueueState
 from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.index import Located, locate_physical, query_key
+from tiered.archive.index import Located, locate_physical, newest_physical, query_key
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId, RowFilter
@@ -246,6 +246,11 @@ class MessageStore:
             return None
         found = ask()
         return found if found is not None or not self.follow() else ask()
+
+    def newest(self) -> Located | None:
+        """The record that the broker stored last among those archived in the lineage in force; ``None`` without one."""
+        view = self._follower.ready()
+        return None if view.head is None else newest_physical(view.state, view.objects, view.head.lineage)
 
     # ---- what there is
 

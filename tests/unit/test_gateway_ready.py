@@ -1,0 +1,64 @@
+"""``/readyz`` and ``/status`` of the gateway: 200 when it can do all that it is there for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.kit.daemonproc import wait_for
+from tiered.clock import SystemClock
+from tiered.daemon.config import load
+from tiered.daemon.gateway import GatewayProcess
+from tiered.daemon.notify import Notifier
+from tiered.metrics import Metrics
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[GatewayProcess]:
+    """Opened, not serving; there is no archive yet."""
+    sets = {
+        "archive.url": f"file://{tmp_path}/archive",
+        "state.directory": str(tmp_path / "state"),
+        "gateway.namesrv_upstream": "127.0.0.1:1",
+        "gateway.web_listen": "",
+    }
+    made = GatewayProcess(load(None, {}, sets).settings, SystemClock(), Metrics(), Notifier(None))
+    with ExitStack() as stack:
+        made.open(stack)
+        yield made
+
+
+def test_not_before_the_archive_is_open(process: GatewayProcess) -> None:
+    wait_for(lambda: process._archive.problem != "the archive is being opened", "a first look", 10)
+    for _ in range(2):  # whatever the fronts say
+        ready, why = process._ready()
+        assert not ready
+        assert "the archive cannot be read" in why
+        assert (process._expose(), process._metrics.value("tiered_ready"))[1] == 0
+        process._app._discovery.problem = None
+    assert "the archive cannot be read" in str(process._status()["problem"])
+
+
+def test_an_archive_that_goes_away_later_is_said(process: GatewayProcess) -> None:
+    process._app._discovery.problem = None
+    process._archive.was_open, process._archive.problem = True, "away"
+    assert process._ready() == (True, "ready; the archive cannot be read: away")
+
+
+def test_not_for_another_broker_s_archive(process: GatewayProcess) -> None:
+    process._app._discovery.problem = None
+    process._archive.was_open, process._archive.problem = True, None
+    assert process._ready() == (True, "ready")
+    process._same.unknown = "10.0.0.1:10911: no permission"
+    ready, why = process._ready()
+    assert ready
+    assert "no permission" in why
+    process._same.problem = "10.0.0.1:10911: installed anew"
+    ready, why = process._ready()
+    assert not ready
+    assert "installed anew" in why
+    assert "installed anew" in json.dumps(process._status()["problem"])
