@@ -209,9 +209,8 @@ def test_no_message_goes_to_who_has_no_right_to_the_topic(
     guarded: ColdScene, gateway: Gateway, name: str
 ) -> None:
     """Where the broker does not check it, the gateway wants evidence; of the rest, numbers, the broker is the judge."""
-    code, fields = questions(guarded)[name]
-    direct = asked(guarded.broker.address, code, STRANGER.signed(fields))
-    through = asked(gateway.broker(TOPIC), code, STRANGER.signed(fields))
+    question = _asked_as(guarded, STRANGER, name)
+    direct, through = asked(guarded.broker.address, *question), asked(gateway.broker(TOPIC), *question)
     if name not in MESSAGES:
         assert refuses(guarded, through) == refuses(guarded, direct), (direct, through)
         return
@@ -228,9 +227,9 @@ def test_no_message_goes_to_who_has_no_right_to_the_topic(
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_who_has_the_right_gets_them_all(guarded: ColdScene, gateway: Gateway, name: str) -> None:
-    accepted = asked(gateway.broker(TOPIC), *_signed(READER, questions(guarded)["pull"]))
+    accepted = asked(gateway.broker(TOPIC), *_asked_as(guarded, READER, "pull"))
     assert accepted.code == 0, accepted.remark
-    served = asked(gateway.broker(TOPIC), *_signed(READER, questions(guarded)[name]))
+    served = asked(gateway.broker(TOPIC), *_asked_as(guarded, READER, name))
     if is_unknown(guarded, name):
         assert served.code == 3
         return
@@ -238,23 +237,27 @@ def test_who_has_the_right_gets_them_all(guarded: ColdScene, gateway: Gateway, n
     assert len(served.body) > 0
 
 
-def _signed(account: Account, question: tuple[int, dict[str, str]]) -> tuple[int, dict[str, str]]:
-    return question[0], account.signed(question[1])
+def _asked_as(scene: ColdScene, account: Account, name: str) -> tuple[int, dict[str, str]]:
+    """A signed question. 4.9 leaves one field out of what is signed, for clients as old as the kit."""
+    code, fields = questions(scene)[name]
+    unsigned = ("_UNIQUE_KEY_QUERY",) if scene.broker.version == cache.ROCKETMQ_4 else ()
+    signed = account.signed({key: value for key, value in fields.items() if key not in unsigned})
+    return code, {**fields, **signed}
 
 
 def test_a_heartbeat_that_the_broker_takes_is_evidence_and_one_that_it_refuses_is_not(
     guarded: ColdScene, gateway: Gateway
 ) -> None:
     name = "view" if guarded.broker.version == cache.ROCKETMQ_4 else "lite pull"
-    front, question = gateway.broker(TOPIC), questions(guarded)[name]
+    front = gateway.broker(TOPIC)
     body = subscribing(guarded.group("acl-quiet"), "*")
     for account, taken in ((STRANGER, False), (QUIET, True)):
-        refused = asked(front, *_signed(account, question))
+        refused = asked(front, *_asked_as(guarded, account, name))
         assert refused.code == 16
         assert "gateway.unproven_reads" in refused.remark
         told = remoting.request(front, RequestCode.HEART_BEAT, account.signed({}, body), body)
         assert (told.code == 0) is taken, told
-        after = asked(front, *_signed(account, question))
+        after = asked(front, *_asked_as(guarded, account, name))
         assert (after.code, bool(after.body)) == ((0, True) if taken else (16, False)), after.remark
 
 

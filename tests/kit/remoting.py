@@ -53,7 +53,10 @@ def request(
     """Send one request to ``host:port`` and wait for its answer; OSError when nobody answers."""
     with Connection(address, timeout_seconds=timeout_seconds) as connection:
         connection.send(code, fields, body)
-        return connection.receive()[1]
+        while True:
+            of_its_own, answer = connection.receive()
+            if not of_its_own:  # a broker tells a group's members of a new one before it answers that one
+                return answer
 
 
 class Connection:
