@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tiered_spark.datasource import TieredDataSource, register
 
 if TYPE_CHECKING:
+    from tiered_spark.late import late_frame, view
     from tiered_spark.replay.source import TieredReplay
 
-__all__ = ["TieredDataSource", "TieredReplay", "register"]
+__all__ = ["TieredDataSource", "TieredReplay", "late_frame", "register", "view"]
 
 
 def __getattr__(name: str) -> Any:
-    """``TieredReplay``, imported when it is asked for: the processes that plan a scan do not need it."""
+    """What the processes that plan a scan do not need is imported when it is asked for."""
     if name == "TieredReplay":
         from tiered_spark.replay.source import TieredReplay
 
         return TieredReplay
+    if name in ("late_frame", "view"):
+        from tiered_spark import late
+
+        return getattr(late, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

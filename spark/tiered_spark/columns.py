@@ -73,9 +73,18 @@ COLUMNS: dict[str, Column] = {
 timestamps may be taken as ``long``, in ms since 1970."""
 
 
+RECORD = "record"
+"""Where a message lies in the archive: no column of the table, but one that ``columns`` may name."""
+
+_PLACE = StructType([StructField("commit", _LONG), StructField("object", _INT), StructField("row", _LONG)])
+
+KNOWN: dict[str, Column] = {**COLUMNS, RECORD: Column(_PLACE, Cost.COLUMNS)}
+"""All that can be read."""
+
+
 def message_schema(names: Sequence[str] = tuple(COLUMNS)) -> StructType:
     """The schema of these columns."""
-    return StructType([StructField(name, COLUMNS[name].kind) for name in names])
+    return StructType([StructField(name, KNOWN[name].kind) for name in names])
 
 
 def parse_columns(value: str) -> tuple[str, ...]:
@@ -96,7 +105,7 @@ def check_schema(schema: StructType) -> None:
     """``Invalid`` if a schema that a user chose has a column that is not there or has another type."""
     for field in schema.fields:
         _check_name(field.name)
-        column = COLUMNS[field.name]
+        column = KNOWN[field.name]
         allowed = [kind.simpleString() for kind in (column.kind, *column.also)]
         if field.dataType.simpleString() not in allowed:
             raise Invalid(
@@ -107,7 +116,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name in COLUMNS:
+    if name in KNOWN:
         return
     hint = did_you_mean(name.lower(), COLUMNS, "columns: ")
     raise Invalid("there is no such column in a message", column=name, hint=hint)
@@ -115,4 +124,4 @@ def _check_name(name: str) -> None:
 
 def needs_records(names: Iterable[str]) -> bool:
     """Whether any of these columns is made from the records themselves."""
-    return any(COLUMNS[name].cost is Cost.BLOCK for name in names)
+    return any(KNOWN[name].cost is Cost.BLOCK for name in names)

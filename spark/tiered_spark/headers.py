@@ -45,6 +45,13 @@ def queue_column(
     return pa.array(offsets)
 
 
+def places(item: ObjectState, rows: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Where records lie: the object, by its commit and number, and the row in it."""
+    commit = np.full(len(rows), item.ref.commit_seq, np.int64)
+    number = np.full(len(rows), item.ref.index, np.int32)
+    return pa.StructArray.from_arrays([commit, number, rows.astype(np.int64)], fields=list(kind))
+
+
 def spans(
     objects: ObjectReader, item: ObjectState, pieces: Sequence[Piece]
 ) -> Iterator[list[tuple[Piece, int, int]]]:

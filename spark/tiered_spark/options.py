@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -85,6 +86,16 @@ class Options:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name matches one of some shell patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def exactly(name: str) -> str:
+    """A pattern of the options for one name."""
+    return glob.escape(name).replace(",", "?")
+
+
+def perhaps(topics: Iterable[str]) -> str:
+    """Topics of the options as patterns: those that an archive has not are no error."""
+    return ",".join(name if _PATTERN.intersection(name) else f"[{name[:1]}]{name[1:]}" for name in topics)
 
 
 def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Options:

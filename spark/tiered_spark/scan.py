@@ -25,8 +25,8 @@ from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
-from tiered_spark.columns import COLUMNS, Cost, needs_records
-from tiered_spark.headers import queue_column, queue_offsets, spans, stored_column
+from tiered_spark.columns import KNOWN, RECORD, Cost, needs_records
+from tiered_spark.headers import places, queue_column, queue_offsets, spans, stored_column
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
@@ -149,7 +149,7 @@ class Scan:
     def _span(
         self, place: Place, objects: ObjectReader, item: ObjectState, span: Sequence[tuple[Piece, int, int]]
     ) -> Iterator[pa.RecordBatch]:
-        stored = {s for name in self._schema.names for s in COLUMNS[name].stored} | {"store_timestamp"}
+        stored = {s for name in self._schema.names for s in KNOWN[name].stored} | {"store_timestamp"}
         if self._some_commits(item):
             stored.add(COMMIT)
         if self._wanted.tags is not None:
@@ -169,7 +169,7 @@ class Scan:
             some = {name: column[rows] for name, column in columns.items()}
             return rows, lambda field: stored_column(objects, item, field, some)
 
-        yield from self._batches(place, pieces, piece_of, offsets, map(part, _pages(keep)))
+        yield from self._batches(place, item, span[0][1], pieces, piece_of, offsets, map(part, _pages(keep)))
 
     # ---- from the records
 
@@ -248,8 +248,8 @@ class Scan:
         if batched.any():
             offsets = np.where(batched, records.headers["queue_offset"], offsets)
         commits = None
+        first_row = int(objects.block_table(group.item)["rows"][: group.first_block].sum())
         if self._some_commits(group.item):
-            first_row = int(objects.block_table(group.item)["rows"][: group.first_block].sum())
             commits = objects.columns(group.item, (COMMIT,), first_row, len(records))[COMMIT]
         keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"], commits)
         if self._wanted.keys is not None:
@@ -257,7 +257,8 @@ class Scan:
         if self._wanted.tags is not None:
             keep = keep[records.has_tag(self._wanted.tags)[keep]]
 
-        yield from self._batches(place, group.pieces, piece_of, offsets, self._parts(records, keep))
+        parts = self._parts(records, keep)
+        yield from self._batches(place, group.item, first_row, group.pieces, piece_of, offsets, parts)
 
     def _parts(self, records: RecordBlock, keep: Rows) -> Iterator[Part]:
         """Batches of some records: what compresses well is cut by what it inflates to."""
@@ -273,16 +274,20 @@ class Scan:
     def _batches(
         self,
         place: Place,
+        item: ObjectState,
+        first_row: int,
         pieces: Sequence[Piece],
         piece_of: Ints,
         offsets: Ints,
         parts: Iterable[Part],
     ) -> Iterator[pa.RecordBatch]:
-        """A batch of each part."""
+        """A batch of each part, whose rows count from ``first_row`` of the object."""
         for rows, stored in parts:
             arrays = [
                 queue_column(place, field, pieces, piece_of[rows], offsets[rows])
-                if COLUMNS[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
+                if KNOWN[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
+                else places(item, first_row + rows, field.type)
+                if field.name == RECORD
                 else stored(field)
                 for field in self._schema
             ]

@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit import golden
+from tests.kit.oracle import opened
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
-from tiered_spark import TieredDataSource, register
+from tiered.archive.objects import ObjectReader
+from tiered_spark import TieredDataSource, late_frame, register, view
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -73,6 +75,59 @@ def test_views_and_unions_of_filters_lack_nothing(
         ]  # fmt: skip
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_view_has_every_row_and_column(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    frame = late_frame(spark, archive=url, decodeBody=False)
+    assert frame.columns == spark.read.format("rocketmq_tiered").option("archive", url).load().columns
+    rows, wanted = by_place(rows_of(frame.toArrow())), by_place(sent)
+    assert rows.keys() == wanted.keys()
+    assert all(rows[place] == wanted[place] for place in wanted)
+    shuffled = by_place(
+        rows_of(
+            frame.repartition(3, "unique_key").select("topic", "queue_id", "queue_offset", "body").toArrow()
+        )
+    )
+    assert {place: row["body"] for place, row in shuffled.items()} == {
+        p: row["body"] for p, row in wanted.items()
+    }
+
+
+def test_queries_of_a_view_read_what_they_use(
+    spark: SparkSession, url: str, sent: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Every block of one topic is spoilt: what needs none of them does not notice."""
+    copy = tmp_path / "copy"
+    shutil.copytree(url.removeprefix("file://"), copy)
+    _spoil_blocks(f"file://{copy}", "OrderEvents")
+    view(spark, "spoilt", archive=f"file://{copy}")
+    assert spark.sql("select count(*) from spoilt").collect()[0][0] == len(sent)
+    tags = spark.sql("select topic, tags, max(queue_offset) from spoilt group by all").collect()
+    assert {row.topic for row in tags} == {row["topic"] for row in sent}
+    good = spark.sql(
+        "select unique_key, body from spoilt where topic = 'AuditTrail' and queue_offset < 20"
+    ).collect()
+    assert {row.unique_key for row in good} == {
+        row["unique_key"] for row in sent if row["topic"] == "AuditTrail" and row["queue_offset"] < 20
+    }
+    with pytest.raises(Exception, match="Corrupt"):
+        spark.sql("select max(length(body)) from spoilt").collect()
+
+
+def _spoil_blocks(url: str, topic: str) -> None:
+    """A byte in the middle of each block of a topic becomes another."""
+    found = opened(url)
+    reader: ObjectReader = found.objects
+    for run in found.state.runs_all():
+        item = found.state.object(run.object)
+        assert item is not None
+        path = Path(url.removeprefix("file://")) / reader.key_of(item)
+        content = bytearray(path.read_bytes())
+        for block in reader.block_table(item)[run.first_block : run.first_block + run.block_count]:
+            content[int(block["position"]) + int(block["stored_length"]) // 2] ^= (
+                0xFF if run.queue.topic == topic else 0
+            )
+        path.write_bytes(content)
 
 
 def test_a_table_of_the_catalog(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from tiered.cli.output import Kind, Output, speaker
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
 from tiered_spark.datasource import register
-from tiered_spark.options import parse_options
+from tiered_spark.options import exactly, parse_options, perhaps
 from tiered_spark.snapshot import Snapshot, open_snapshots
 from tiered_spark.tables import METADATA
 
@@ -101,7 +100,8 @@ class Work:
 
     def read_at(self, snapshots: Iterable[Snapshot], columns: str | None = None, **more: object) -> DataFrame:
         """The same of exactly these snapshots, whatever is archived meanwhile, one below the other."""
-        topics = perhaps(str(more.get("topics", self.args.topics)))  # not every archive need have them
+        named = parse_options(self.options(**more)).topics
+        topics = perhaps(named)  # not every archive need have them
         frames = (self.read(columns, **{**more, "topics": topics, **pinned(s)}) for s in snapshots)
         return reduce(lambda above, below: above.unionByName(below), frames)
 
@@ -170,17 +170,6 @@ class Work:
 def submitted() -> bool:
     """Whether spark-submit runs this program."""
     return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - the only sign of it
-
-
-def exactly(name: str) -> str:
-    """A pattern of the options for one name."""
-    return glob.escape(name).replace(",", "?")
-
-
-def perhaps(topics: str) -> str:
-    """Topics of the options as patterns: those that an archive has not are no error."""
-    names = (name.strip() for name in topics.split(","))
-    return ",".join(name if set("*?[") & set(name) else f"[{name[:1]}]{name[1:]}" for name in names if name)
 
 
 def pinned(snapshot: Snapshot) -> dict[str, object]:

@@ -11,7 +11,8 @@ from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered_jobs.trace.steps import OP_TOPIC, TRACE_TOPIC, Row, open_halves, place
-from tiered_jobs.work import Work, exactly, perhaps
+from tiered_jobs.work import Work
+from tiered_spark.options import exactly, perhaps
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Search:
         last = max(row["store_timestamp"] for row in halves)
         self._work.say(f"the end of {len(halves)} half messages")
         frame = self._work.read(
-            ",".join((*PLAIN, "store_timestamp", "properties", "body")), topics=perhaps(OP_TOPIC), includeSystemTopics="true",
+            ",".join((*PLAIN, "store_timestamp", "properties", "body")), topics=perhaps([OP_TOPIC]), includeSystemTopics="true",
             startingTimestamp=first, endingTimestamp=last + DECIDED_WITHIN_MS,
         )  # fmt: skip
         wanted = F.array(*(F.lit(text) for text in sorted({str(row["queue_offset"]) for row in halves})))
