@@ -91,18 +91,32 @@ def _damage_hint(fields: Mapping[str, object]) -> str:
         )
     if "key" not in fields:
         return (
-            "tiered verify shows how far the damage goes; restore this commit from the bucket's versions or a copy, or, "
-            "if verify finds nothing, delete the metadata directory under state.directory: it is rebuilt from the bucket"
+            f"tiered verify shows how far the damage goes, {_before(fields['commit'])}; restore this commit from the bucket's "
+            "versions or a copy, or, if verify finds nothing, delete the metadata directory under state.directory: it is "
+            "rebuilt from the bucket"
         )
     parts = str(fields["key"]).split("/")
     if "checkpoint" in parts or "shard" in parts:
         return "tiered verify lists every damaged checkpoint; readers take an older one, or the log from its beginning"
-    if "commit" in parts or "archive.json" in parts:
+    if "commit" in parts:
+        return (
+            f"tiered repair mends it where that can be done, or restore this key from the bucket's versions or a copy; "
+            f"{_before(parts[-1])}"
+        )
+    if "archive.json" in parts:
         return "restore this key from the bucket's versions or a copy; tiered verify shows whether more is damaged"
     return (
         "tiered verify --deep lists every damaged object; restore this key from the bucket's versions or a copy, "
         "all other objects stay readable"
     )
+
+
+def _before(commit: object) -> str:
+    """How to read what lies before a commit."""
+    number = str(commit)
+    if not number.isdecimal() or int(number) == 0:
+        return "tiered verify shows whether more is damaged"
+    return f"--as-of {int(number) - 1} reads the archive as it was before"
 
 
 class Invalid(TieredError):

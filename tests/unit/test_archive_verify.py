@@ -10,12 +10,14 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
 from tests.kit.pipeline import PREPARED, Crafted
+from tiered.archive.checkpoint import write_checkpoint
 from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive
+from tiered.archive.open import ReadArchive, open_archive
 from tiered.archive.state import ArchiveState
 from tiered.archive.verify import Report, Verifier
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, NotFound, TieredError
+from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 
 ORDERS = MessageQueue("Orders", 0)
@@ -165,6 +167,74 @@ def test_a_commit_missing_from_the_log(daemon: Assembly, store: Counting) -> Non
     store.delete(KEYS.commit(0))
     report = verify(daemon, store)
     assert [(d.what, d.key) for d in report.damage] == [("a commit is missing from the log", KEYS.commit(0))]
+
+
+def test_the_newest_commit_lost_with_data_objects_left(daemon: Assembly, store: Counting) -> None:
+    """What is left of it are objects that belong to nobody: a hint that the log was longer."""
+    head = daemon.state.head()
+    assert head is not None
+    mine = [o.path for o in daemon.state.objects() if o.ref.commit_seq == head.seq and o.path]
+    store.delete(KEYS.commit(head.seq))
+    again = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    waited: list[float] = []
+    report = Verifier(again, wait=waited.append).run(deep=False)
+    assert [d.key for d in report.damage] == [KEYS.key(path) for path in mine]
+    assert all("younger commit was lost" in d.detail for d in report.damage)
+    assert bool(waited) == bool(mine), "a writer at work is given time"
+
+
+def test_an_orphan_below_the_proven_offset_is_no_damage(daemon: Assembly, store: Counting) -> None:
+    """A writer that ended before its commit leaves one; what it held was archived again."""
+    for key in [k for k in data_keys(daemon, store) if "/data/" in k][:1]:
+        store.put(KEYS.data(1, b"o" * 16), [store.get(key).data])
+    assert verify(daemon, store).sound
+
+
+def test_a_writer_at_work_is_no_damage(daemon: Assembly, store: Counting) -> None:
+    head = daemon.state.head()
+    assert head is not None
+    kept = store.get(KEYS.commit(head.seq)).data
+    store.delete(KEYS.commit(head.seq))
+    again = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+
+    def commit(seconds: float) -> None:
+        overwrite(store, KEYS.commit(head.seq), kept)
+
+    assert Verifier(again, wait=commit).run(deep=False).damage == []
+
+
+def test_a_deleted_checkpoint_leaves_shards_that_are_told(daemon: Assembly, store: Counting) -> None:
+    ids = iter(range(1, 100))
+    shard = lambda: KEYS.shard(1, next(ids).to_bytes(16, "big"))  # noqa: E731
+    manifest = write_checkpoint(store, KEYS, daemon.log.store, None, shard)
+    assert verify(daemon, store, deep=False).notes == []
+    store.delete(manifest.key)
+    report = verify(daemon, store, deep=False)
+    assert [n.key for n in report.notes] == [KEYS.key(s.path) for s in manifest.shards]
+    assert report.sound, "readers lose nothing"
+
+
+def test_the_rest_is_verified_as_it_was_before_a_damaged_commit(daemon: Assembly, store: Counting) -> None:
+    head = daemon.state.head()
+    assert head is not None
+    damaged = head.seq - 1
+    overwrite(store, KEYS.commit(damaged), store.get(KEYS.commit(damaged)).data[:-1])
+    with pytest.raises(Corrupt, match=f"--as-of {damaged - 1} "):
+        open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    before = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20, until=damaged - 1)
+    assert [q.queue for q in before.state.queues()]
+    report = Verifier(before).run(deep=True)
+    assert [d.key for d in report.damage if "/commit/" in d.key] == [KEYS.commit(damaged)]
+    assert report.commits == head.seq + 1, "those behind the damage too"
+
+
+def test_a_commit_lost_in_the_middle_is_not_the_end(daemon: Assembly, store: Counting) -> None:
+    head = daemon.state.head()
+    assert head is not None
+    store.delete(KEYS.commit(head.seq - 1))
+    with pytest.raises(Corrupt, match="missing from the log") as caught:
+        open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    assert caught.value.fields["key"] == KEYS.commit(head.seq - 1)
 
 
 def test_a_commit_replaced_in_the_log(daemon: Assembly, store: Counting) -> None:

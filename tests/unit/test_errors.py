@@ -20,12 +20,12 @@ ROOT = "DefaultCluster/broker-a"
         ({"key": f"{ROOT}/segment/0000000001-x"}, ("tiered verify --deep", "restore this key")),
         (
             {"key": f"{ROOT}/commit/00000000000000/00000000000000000007"},
-            ("restore this key", "tiered verify"),
+            ("tiered repair", "restore this key", "--as-of 6"),
         ),
         ({"key": f"{ROOT}/archive.json"}, ("restore this key", "tiered verify")),
         ({"key": f"{ROOT}/checkpoint/00000000000000000007"}, ("tiered verify", "older")),
         ({"key": f"{ROOT}/shard/0000000001-x"}, ("tiered verify", "older")),
-        ({"rule": "r", "commit": 7}, ("tiered verify", "state.directory")),
+        ({"rule": "r", "commit": 7}, ("tiered verify", "--as-of 6", "state.directory")),
         ({"position": 5}, ("tiered verify --deep", "source.store_dir")),
     ],
 )

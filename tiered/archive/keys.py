@@ -25,6 +25,7 @@ COMMITS_PER_DIRECTORY = 1_000_000
 IDENTITY_PATH = "archive.json"
 COMMIT_PREFIX = "commit/"
 CHECKPOINT_PREFIX = "checkpoint/"
+REPAIR_PREFIX = "repair/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -32,6 +33,7 @@ _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _OBJECT = re.compile(rf"(data|segment|shard|config)/([0-9]{{10}})-({_UUID})")
+_REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _PROBE = re.compile(rf"probe/({_UUID})")
 
 
@@ -73,13 +75,21 @@ class ObjectKey:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairKey:
+    """What stands for commit ``seq``, of this id, where its own key holds no commit any more."""
+
+    seq: int
+    commit_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeKey:
     """The start-up probe's own; 16 random bytes."""
 
     probe_id: bytes
 
 
-Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | ProbeKey
+Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | ProbeKey
 
 
 def build(identity: Identity) -> str:
@@ -96,6 +106,9 @@ def build(identity: Identity) -> str:
         case ObjectKey(area, epoch, object_id):
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"{area.value}/{epoch:010d}-{_uuid(object_id)}"
+        case RepairKey(seq, commit_id):
+            _check_number("commit number", seq, _MAX_SEQ)
+            return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
 
@@ -111,6 +124,9 @@ def parse(path: str) -> Identity | None:
         return CheckpointKey(int(found[1])) if int(found[1]) <= _MAX_SEQ else None
     if found := _OBJECT.fullmatch(path):
         return ObjectKey(Area(found[1]), int(found[2]), UUID(found[3]).bytes)
+    if found := _REPAIR.fullmatch(path):
+        seq = int(found[1])
+        return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
     return None
@@ -123,7 +139,7 @@ def parse_expected(path: str) -> Identity:
         raise Corrupt(
             "the archive names an object by a key that is never built",
             key=path,
-            expected="commit/, data/, segment/, checkpoint/, shard/, config/, probe/ or archive.json",
+            expected="commit/, data/, segment/, checkpoint/, shard/, config/, repair/, probe/ or archive.json",
             found=repr(path[:120]),
         )
     return identity
@@ -213,6 +229,14 @@ class ArchiveKeys:
     def checkpoint(self, seq: int) -> str:
         """Key of the checkpoint at commit ``seq``; keys ascend with it."""
         return self.key(build(CheckpointKey(seq)))
+
+    def repair(self, seq: int, commit_id: bytes) -> str:
+        """Key of what stands for a damaged commit."""
+        return self.key(build(RepairKey(seq, commit_id)))
+
+    def repair_prefix(self, seq: int | None = None) -> str:
+        """Prefix of everything that stands for commit ``seq``, or for any."""
+        return self.key(REPAIR_PREFIX) + ("" if seq is None else f"{seq:020d}-")
 
     def object(self, area: Area, epoch: int, object_id: bytes) -> str:
         """Key of an object of an area."""

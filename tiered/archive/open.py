@@ -45,13 +45,11 @@ def open_archive(
     ``until`` (a commit) or ``until_ms`` (a time of the store): the state as it was then; ``NotFound`` names what is valid.
     """
     identity = find_identity(provider, keys)
-    reader = LogReader(provider, keys, identity)
-    if until is None:
-        head = reader.fold(store, progress)
-        if until_ms is not None and head is not None:
-            until = reader.commit_at(head, until_ms)
-    if until is not None:
-        reader.fold_until(store, until)
+    reader = LogReader(provider, keys, identity, last=until)
+    head = reader.fold(store, progress)
+    if until is None and until_ms is not None and head is not None:
+        reader = LogReader(provider, keys, identity, last=reader.commit_at(head, until_ms))
+        reader.fold(store, progress)
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)
     return ReadArchive(identity, keys, ArchiveState(store), objects, reader)
 

@@ -6,6 +6,7 @@ that shows none above; a commit that does not fit is first answered by starting 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,16 +42,35 @@ class ReadCommit:
 
 
 class LogReader:
-    """A plain reader of one archive's log. Stateless but for its arguments; any number of them may run."""
+    """A plain reader of one archive's log. Any number of them may run.
 
-    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
+    ``last``: the archive is read as it was after this commit, whatever came later or was damaged later.
+    """
+
+    def __init__(
+        self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity, *, last: int | None = None
+    ) -> None:
         self.provider = provider
         self.keys = keys
         self.identity = identity
+        self._last = last
+        self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
 
     def read(self, seq: int) -> ReadCommit | None:
-        """Commit ``seq``, or ``None`` if its key is not there. ``Corrupt``/``Refused`` as the decoder says."""
-        key = self.keys.commit(seq)
+        """Commit ``seq``, or ``None`` if its key is not there. ``Corrupt``/``Refused`` as the decoder says.
+
+        Where the key holds no commit any more, what ``tiered repair`` put beside it stands for it.
+        """
+        try:
+            return self.read_at(self.keys.commit(seq), seq) or self._lost.get(seq)
+        except Corrupt:
+            found = stand_in(self, seq)
+            if found is None:
+                raise
+            return found
+
+    def read_at(self, key: str, seq: int) -> ReadCommit | None:
+        """The commit under a key, which must be number ``seq``; ``None`` if the key is not there."""
         try:
             tail = self.provider.get(key, -TAIL_BYTES)
         except NotFound:
@@ -84,11 +104,21 @@ class LogReader:
         Returns the head, ``None`` for an empty log. ``Refused`` if the bucket ends before the cached fold, ``Corrupt`` if a
         commit does not fit the fold twice.
         """
+        if self._last is not None:
+            return self.fold_until(store, self._last, progress)
         self._check_cache(store)
-        return self.follow(store, progress)
+        while True:
+            head = self.follow(store, progress)
+            reached = -1 if head is None else head.seq
+            if not self._is_there(reached + 2):
+                return head
+            if self.read(reached + 1) is None:  # else both were written meanwhile
+                self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
 
     def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
         """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
+        if self._last is not None:
+            return self.fold_until(store, self._last, progress)
         for again in (False, True):
             try:
                 return self._follow(store, progress)
@@ -120,10 +150,15 @@ class LogReader:
     def _fold_on(
         self, store: MetadataStore, head: Head | None, seq: int, progress: Callable[[int], None] | None
     ) -> Head:
-        reached = self._follow_once(store, -1 if head is None else head.seq, progress, seq)
-        head = ArchiveState(store).head()
-        if head is not None and reached == seq:
-            return head
+        while True:
+            reached = self._follow_once(store, -1 if head is None else head.seq, progress, seq)
+            head = ArchiveState(store).head()
+            if head is not None and reached == seq:
+                return head
+            found = stand_in(self, reached + 1)
+            if found is None:
+                break
+            self._lost[reached + 1] = found
         if self._named_above(reached):
             raise NotFound(
                 "a commit is gone that the state at this one is made from",
@@ -139,6 +174,22 @@ class LogReader:
         after = self.keys.commit(seq + 1)
         listed = self.provider.list(self.keys.commit_prefix, start_after=after, limit=1)
         return self.checkpoint_above(seq) or next(iter(listed), None) is not None
+
+    def _is_there(self, seq: int) -> bool:
+        try:
+            self.provider.head(self.keys.commit(seq))
+        except NotFound:
+            return False
+        return True
+
+    def _stand_in_for_lost(self, seq: int) -> ReadCommit:
+        found = stand_in(self, seq)
+        if found is None:
+            raise Corrupt(
+                "a commit is missing from the log, the one after it is there",
+                key=self.keys.commit(seq), expected="a commit", found="nothing",
+            )  # fmt: skip
+        return found
 
     def _agrees(self, head: Head) -> bool:
         """Whether a fold's head is the bucket's commit of that number."""
@@ -194,6 +245,10 @@ class LogReader:
             if not self.checkpoint_above(reached):
                 return ArchiveState(store).head()
             if self.read(reached + 1) is None:
+                found = stand_in(self, reached + 1)
+                if found is not None:
+                    self._lost[reached + 1] = found
+                    continue
                 if stopped_at is not None and reached <= stopped_at:
                     raise Corrupt(
                         "commits are missing below a checkpoint, and no checkpoint above them can be used",
@@ -224,6 +279,20 @@ class LogReader:
                 pending = []
         store_changes(store, pending)
         return seq
+
+
+def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:
+    """What ``tiered repair`` put beside a damaged or lost commit: of several the one that the next commit names."""
+    found: list[ReadCommit] = []
+    for stored in reader.provider.list(reader.keys.repair_prefix(seq)):
+        with contextlib.suppress(Corrupt):  # counts as absent
+            made = reader.read_at(stored.key, seq)
+            if made is not None and stored.key == reader.keys.repair(seq, made.commit.commit_id):
+                found.append(made)
+    if len(found) > 1:
+        after = reader.read(seq + 1)
+        found = [f for f in found if after is None or f.commit.commit_id == after.commit.previous_id]
+    return found[0] if found else None
 
 
 def store_changes(store: MetadataStore, changes: list[Changes]) -> None:

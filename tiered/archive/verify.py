@@ -11,11 +11,15 @@ import numpy as np
 
 from tiered.archive.checkpoint import read_checkpoint, read_manifest
 from tiered.archive.entities import ObjectState, RunState
+from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.archive.objects import BlockSlice
 from tiered.archive.open import ReadArchive
+from tiered.archive.reader import LogReader, ReadCommit, stand_in
+from tiered.archive.strays import ahead_of_log, strangers
 from tiered.codec.columns import decode_headers, property_columns
+from tiered.codec.edits import EditKind
 from tiered.codec.frame import scan, verify
-from tiered.errors import Corrupt, NotFound
+from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 
 COMPARED = {
@@ -30,6 +34,8 @@ COMPARED = {
 """Columns of an object and the record headers they must equal."""
 
 BLOCKS_AT_ONCE = 32
+LOOKS_AGAIN = 5
+LOOK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,10 @@ class Report:
     bytes: int = 0
     gaps: int = 0
     physical_gaps: int = 0
+    repaired: int = 0
     damage: list[Damage] = field(default_factory=list)
+    notes: list[Damage] = field(default_factory=list)
+    """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names."""
 
     @property
     def sound(self) -> bool:
@@ -62,9 +71,19 @@ class Report:
 
 
 class Verifier:
-    """Walks one archive. ``step`` hears after each object how many were done."""
+    """Walks one archive. ``step`` hears after each object how many were done; ``wait`` lets a writer at work get ahead."""
 
-    def __init__(self, archive: ReadArchive, step: Callable[[int], None] = lambda done: None) -> None:
+    def __init__(
+        self,
+        archive: ReadArchive,
+        step: Callable[[int], None] = lambda done: None,
+        wait: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        self._wait = wait
+        self._named_above: set[str] = (
+            set()
+        )  # data objects of commits above the fold, which may be of an earlier moment
+        self._end = 0
         self._archive = archive
         self._state = archive.state
         self._objects = archive.objects
@@ -74,43 +93,79 @@ class Verifier:
         """Verify; at most ``limit`` damages are listed."""
         report = Report()
         self._log(report, limit)
-        if deep:
-            self._checkpoints(report, limit)
+        self._checkpoints(report, limit, deep=deep)
         self._queues(report, limit)
         by_object = self._runs_by_object(report)
         for number, item in enumerate(self._state.objects()):
             runs = by_object.get(item.ref, [])
             self._object(report, item, runs, deep=deep, limit=limit)
             self._step(number + 1)
+        self._strangers(report, limit)
         return report
 
     def _log(self, report: Report, limit: int) -> None:
-        """Every commit from the floor to the head is there, whole, and named by the one after it."""
+        """Every commit from the floor to the newest that is there, whole, and named by the one after it."""
         head = self._state.head()
-        if head is None:
-            return
-        previous: bytes | None = None
-        for seq in range(head.floor, head.seq + 1):
-            key = self._archive.keys.commit(seq)
-            expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
-            with _caught(report, key, limit):
-                found = self._archive.reader.read(seq)
-                if found is None:
-                    raise Corrupt("a commit is missing from the log", key=key)
-                previous = found.commit.commit_id
-                if expected is not None and found.commit.previous_id != expected:
-                    raise Corrupt(
-                        "a commit does not name the one before it", key=key, expected=expected.hex()
-                    )
+        first = 0 if head is None else head.floor
+        for seq, found, damage in read_log(self._archive.reader, first, -1 if head is None else head.seq):
             report.commits += 1
+            self._end = seq + 1
+            if found is not None and (head is None or seq > head.seq):
+                self._named_above.update(_objects_of(found))
+            key = self._archive.keys.commit(seq)
+            if found is not None and damage is not None:
+                report.repaired += 1
+                _add(report.notes, limit, "a damaged commit is repaired", key, damage.message)
+            elif damage is not None:
+                _add(report.damage, limit, damage.message, key, _fields(damage))
 
-    def _checkpoints(self, report: Report, limit: int) -> None:
-        """Every checkpoint and its shards. A damaged one costs readers time and nothing else, but should be known."""
-        provider = self._archive.reader.provider
-        for stored in provider.list(self._archive.keys.checkpoint_prefix):
+    def _strangers(self, report: Report, limit: int) -> None:
+        """Data objects with records above the proven offset that no commit names: a younger commit may be lost.
+
+        A writer at work puts objects before the commit that names them, so the log is asked again for a while.
+        """
+        state, keys, reader = self._state, self._archive.keys, self._archive.reader
+        found = {
+            str(keys.path(stored.key)): stored.key
+            for stored in strangers(reader.provider, keys, state)
+            if ahead_of_log(reader.provider, keys, state, stored) is not None
+        }
+        for path in self._named_above:
+            found.pop(path, None)
+        for _ in range(LOOKS_AGAIN):
+            if not found:
+                return
+            self._wait(LOOK_AGAIN_SECONDS)
+            while (later := reader.read(self._end)) is not None:
+                self._end += 1
+                for path in _objects_of(later):
+                    found.pop(path, None)
+        for key in found.values():
+            _add(
+                report.damage, limit, "no commit names this data object, and it is newer than the newest commit", key,
+                "a younger commit was lost, or its writer ended before it was put; tiered repair knows what can be done",
+            )  # fmt: skip
+
+    def _checkpoints(self, report: Report, limit: int, *, deep: bool) -> None:
+        """Every checkpoint and its shards. A damaged one costs readers time and nothing else, but should be known.
+
+        Shards that no checkpoint names are told: a checkpoint was deleted, or its writer ended before it was done.
+        """
+        provider, keys = self._archive.reader.provider, self._archive.keys
+        named = {r.path for r in self._state.retired()}
+        for stored in provider.list(keys.checkpoint_prefix):
             with _caught(report, stored.key, limit):
-                for _ in read_checkpoint(provider, read_manifest(provider, stored.key)):
-                    pass
+                manifest = read_manifest(provider, stored.key)
+                named.update(shard.path for shard in manifest.shards)
+                if deep:
+                    for _ in read_checkpoint(provider, manifest):
+                        pass
+        for stored in provider.list(keys.prefix(Area.SHARD)):
+            if keys.path(stored.key) not in named:
+                _add(
+                    report.notes, limit, "no checkpoint names this shard", stored.key,
+                    "a checkpoint was deleted or is damaged, or its writer ended before it was done; nothing is missing for it",
+                )  # fmt: skip
 
     def _queues(self, report: Report, limit: int) -> None:
         """Every queue's current generation is covered by runs and gaps, without overlap."""
@@ -128,7 +183,7 @@ class Verifier:
             ):
                 if start != at:
                     _add(
-                        report,
+                        report.damage,
                         limit,
                         "queue offsets are not contiguous",
                         str(queue.queue),
@@ -137,7 +192,7 @@ class Verifier:
                 at = max(at, end)
             if at != queue.max_offset:
                 _add(
-                    report,
+                    report.damage,
                     limit,
                     "a queue ends elsewhere than its runs",
                     str(queue.queue),
@@ -192,6 +247,37 @@ class Verifier:
                 report.bytes += len(piece.data)
 
 
+def read_log(
+    reader: LogReader, first: int, last: int
+) -> Iterator[tuple[int, ReadCommit | None, Corrupt | None]]:
+    """Each commit from ``first`` to the newest that is there, at least ``last``: its number, the commit or what stands for it,
+    and what is wrong with its own key."""
+    listed = (split_key(s.key) for s in reader.provider.list(reader.keys.commit_prefix))
+    there = [found[2].seq for found in listed if found is not None and isinstance(found[2], CommitKey)]
+    previous: bytes | None = None
+    for seq in range(first, max(last, max(there, default=-1)) + 1):
+        key = reader.keys.commit(seq)
+        expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
+        found, damage = None, None
+        try:
+            found = reader.read_at(key, seq)
+            if found is None:
+                raise Corrupt("a commit is missing from the log", key=key)
+            if expected is not None and found.commit.previous_id != expected:
+                raise Corrupt("a commit does not name the one before it", key=key, expected=expected.hex())
+        except Corrupt as e:
+            found, damage = stand_in(reader, seq), e
+        if found is not None:
+            previous = found.commit.commit_id
+        yield seq, found, damage
+
+
+def _objects_of(found: ReadCommit) -> Iterator[str]:
+    for edit in found.commit.edits:
+        if edit.kind is EditKind.ADD_OBJECT:
+            yield from edit.columns["key"]
+
+
 def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState, key: str) -> None:
     """A block's records are whole and are what the columns and the run say. ``Corrupt`` otherwise."""
     frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
@@ -214,9 +300,13 @@ def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState
         raise Corrupt("a block holds records of another queue", key=key, queue=run.queue, found=batch.topics)
 
 
-def _add(report: Report, limit: int, what: str, key: str, detail: str) -> None:
-    if len(report.damage) < limit:
-        report.damage.append(Damage(what, key, detail))
+def _add(to: list[Damage], limit: int, what: str, key: str, detail: str) -> None:
+    if len(to) < limit:
+        to.append(Damage(what, key, detail))
+
+
+def _fields(error: TieredError) -> str:
+    return ", ".join(f"{k}={v}" for k, v in error.fields.items())
 
 
 class _caught:  # noqa: N801 - reads as a statement
@@ -230,7 +320,6 @@ class _caught:  # noqa: N801 - reads as a statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, Corrupt | NotFound):
-            fields = ", ".join(f"{k}={v}" for k, v in error.fields.items())
-            _add(self._report, self._limit, error.message, self._key, fields)
+            _add(self._report.damage, self._limit, error.message, self._key, _fields(error))
             return True
         return False

@@ -43,6 +43,7 @@ def reading(
     sets: list[str] | None,
     *,
     store: str | None = None,
+    as_of: int | None = None,
 ) -> Iterator[Opened]:
     """Fold the archive that the settings name, in memory, and close it after the block."""
     loaded, settings = _settings(config, archive, sets, store)
@@ -51,7 +52,12 @@ def reading(
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         with _folding(out) as advance:
             opened = open_archive(
-                provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance
+                provider,
+                keys,
+                MemoryStore(),
+                cache_bytes=TABLE_CACHE_BYTES,
+                progress=advance,
+                until=as_of,
             )
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         yield Opened(loaded, provider, opened, policy)
@@ -61,13 +67,20 @@ def reading(
 
 @contextlib.contextmanager
 def messages(
-    out: Output, config: Path | None, archive: str | None, sets: list[str] | None
+    out: Output,
+    config: Path | None,
+    archive: str | None,
+    sets: list[str] | None,
+    *,
+    as_of: int | None = None,
 ) -> Iterator[MessageStore]:
     """The messages of the archive that the settings name, as every reader gets them; closed after the block."""
     _, settings = _settings(config, archive, sets, None)
     with contextlib.ExitStack() as stack:
         with _folding(out) as advance:
-            opened = MessageStore.open(settings, SystemClock(), Metrics(), stack=stack, progress=advance)
+            opened = MessageStore.open(
+                settings, SystemClock(), Metrics(), stack=stack, progress=advance, as_of=as_of
+            )
         yield opened
 
 

@@ -31,6 +31,11 @@ SetValues = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as section.key=value; repeatable."),
 ]
 
+AsOf = Annotated[
+    int | None,
+    typer.Option("--as-of", metavar="COMMIT", min=0, help="The archive as it was after this commit."),
+]
+
 
 def flags(
     store: str | None = None, archive: str | None = None, sets: list[str] | None = None

@@ -10,7 +10,7 @@ from tiered.archive.index import Located
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid, NotFound
@@ -47,6 +47,7 @@ def command(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Messages at most.")] = 64,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
+    as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
@@ -59,7 +60,7 @@ def command(
             hint="for example: tiered query --topic Orders --key order-17",
         )  # fmt: skip
     out = output(json)
-    with messages(out, config, archive, sets) as store:
+    with messages(out, config, archive, sets, as_of=as_of) as store:
         if time is not None:
             out.record(
                 _by_time(store, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME}

@@ -12,7 +12,7 @@ import typer
 from tiered.archive.state import ArchiveState, QueueState
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import Opened, reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.output import Column, Kind
 from tiered.cli.topics import System
 from tiered.errors import TieredError
@@ -46,12 +46,13 @@ def command(
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     system: System = False,
+    as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
     """Queues: readable offsets [min, max), commit offset (proven in the archive), dispatch offset (taken in by the daemon)."""
     out = output(json)
-    with reading(out, config, archive, sets, store=store) as opened:
+    with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
         view = opened.archive.state
         if topic is not None and next(view.queues(topic), None) is None:
             raise absent_topic(topic, (name for name, _ in groupby(view.queues(), lambda q: q.queue.topic)))

@@ -15,7 +15,7 @@ import typer
 from tiered.cli.absent import absent_queue
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message
 from tiered.errors import Invalid, Unavailable
@@ -62,6 +62,7 @@ def command(
     ] = None,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
+    as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
@@ -69,7 +70,7 @@ def command(
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
     out = output(json or format is Format.JSON)
-    with messages(out, config, archive, sets) as store:
+    with messages(out, config, archive, sets, as_of=as_of) as store:
         low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
         if low is None or high is None:
             raise absent_queue(store, topic, queue)

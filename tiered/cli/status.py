@@ -12,7 +12,7 @@ import typer
 
 from tiered.archive.state import ArchiveState
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.output import Kind
 from tiered.clock import SystemClock
 from tiered.daemon.app import WEB_PORT_FILE
@@ -29,12 +29,13 @@ def command(
     state: Annotated[
         str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")
     ] = None,
+    as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
     """Epoch, head, proven offset, lag, counts and gaps of an archive; lag needs the broker's store or a running daemon."""
     out = output(json)
-    with reading(out, config, archive, sets, store=store) as opened:
+    with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
         settings = opened.loaded.settings
         view = opened.archive.state
         head = view.head()

@@ -9,7 +9,7 @@ import typer
 
 from tiered.archive.state import QueueState
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind
 
 COLUMNS = (
@@ -29,12 +29,13 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     system: System = False,
+    as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
     """Archived topics: queues, messages, bytes as stored by the broker, first and last store time, gaps."""
     out = output(json)
-    with reading(out, config, archive, sets) as opened:
+    with reading(out, config, archive, sets, as_of=as_of) as opened:
         state = opened.archive.state
 
         def rows() -> Iterator[tuple[object, ...]]:

@@ -6,13 +6,18 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.keys import CommitKey, split_key
 from tiered.archive.verify import Damage, Report, Verifier
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.cli.output import Column, Kind, Output
+from tiered.clock import SystemClock
 from tiered.errors import Corrupt, TieredError
 
-REMEDY = "restore the keys named above from the bucket's versions or a copy of the archive; all else stays readable"
+REMEDY = (
+    "tiered repair tells what can be mended from what is there, and mends it with --apply; else restore the keys named "
+    "above from the bucket's versions or a copy of the archive"
+)
 
 
 def command(
@@ -26,21 +31,43 @@ def command(
 ) -> int:
     """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are no damage."""
     out = output(json)
-    try:
-        with reading(out, config, archive, sets) as opened:
+    wait = SystemClock().wait
+
+    def verified(as_of: int | None) -> Report:
+        with reading(out, config, archive, sets, as_of=as_of) as opened:
             total = sum(1 for _ in opened.archive.state.objects())
             with out.progress("verifying objects", total) as advance:
-                report = Verifier(opened.archive, advance).run(deep=deep)
-    except Corrupt as error:  # the log itself cannot be folded: nothing behind that can be looked at
-        report = Report()
-        fields = dict(error.fields)
-        where = str(fields.pop("key", "the log"))
-        report.damage.append(Damage(error.message, where, ", ".join(f"{k}={v}" for k, v in fields.items())))
-    _tell(out, report, deep=deep, json=json)
+                return Verifier(opened.archive, advance, wait).run(deep=deep)
+
+    before = None
+    try:
+        report = verified(None)
+    except Corrupt as error:  # the log cannot be folded to its end: what lies before can
+        before = _before(error)
+        report = Report() if before is None else verified(before)
+        _add_damage(report, error)
+    _tell(out, report, deep=deep, json=json, as_of=before)
     return 0 if report.sound else TieredError.exit_code
 
 
-def _tell(out: Output, report: Report, *, deep: bool, json: bool) -> None:
+def _before(error: Corrupt) -> int | None:
+    """The commit before the one that an error names; ``None`` if it names none, or the first."""
+    found = split_key(str(error.fields.get("key", "")))
+    named = (
+        found[2].seq if found is not None and isinstance(found[2], CommitKey) else error.fields.get("commit")
+    )
+    return named - 1 if isinstance(named, int) and named > 0 else None
+
+
+def _add_damage(report: Report, error: Corrupt) -> None:
+    """The damage that ended the fold, unless the walk over all commits found it too."""
+    fields = dict(error.fields)
+    where = str(fields.pop("key", "the log"))
+    if where not in {damage.key for damage in report.damage}:
+        report.damage.append(Damage(error.message, where, ", ".join(f"{k}={v}" for k, v in fields.items())))
+
+
+def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | None) -> None:
     told: dict[str, object] = {
         "verdict": "sound" if report.sound else "DAMAGED",
         "deep": deep,
@@ -52,14 +79,26 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool) -> None:
         "bytes": report.bytes,
         "gaps": report.gaps,
         "physical_gaps": report.physical_gaps,
+        "repaired": report.repaired,
     }
+    if as_of is not None:
+        told["as_of"] = as_of
     if json:
-        told["damage"] = [{"what": d.what, "key": d.key, "detail": d.detail} for d in report.damage]
+        for name, found in (("damage", report.damage), ("notes", report.notes)):
+            told[name] = [{"what": d.what, "key": d.key, "detail": d.detail} for d in found]
     out.record(told, kinds={"bytes": Kind.SIZE, "messages": Kind.COUNT})
-    if report.damage and not json:
-        out.table(
-            (Column("what"), Column("key", "where"), Column("detail")),
-            ((d.what, d.key, d.detail) for d in report.damage),
-            title="damage",
+    if json:
+        return
+    for title, found in (("damage", report.damage), ("worth knowing", report.notes)):
+        if found:
+            out.table(
+                (Column("what"), Column("key", "where"), Column("detail")),
+                ((d.what, d.key, d.detail) for d in found),
+                title=title,
+            )
+    if as_of is not None:
+        out.note(
+            f"the log cannot be read behind commit {as_of}: queues and objects were verified as they were then"
         )
+    if report.damage:
         out.note(REMEDY)

@@ -42,7 +42,7 @@ class Follower:
     """Looks for new commits, at most one look at a time and at most every ``every_seconds``. Thread-safe.
 
     ``store`` is this process's own; readers get frozen views of it, so that a fold under way is never seen. ``pool`` runs the
-    looks of those who do not wait.
+    looks of those who do not wait. ``as_of``: the archive stays as it was after this commit.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Follower:
         pool: Executor,
         metrics: Metrics,
         progress: Callable[[int], None] | None = None,
+        as_of: int | None = None,
     ) -> None:
         self.provider = provider
         self.keys = keys
@@ -67,6 +68,7 @@ class Follower:
         self._pool = pool
         self._metrics = metrics
         self._progress = progress
+        self._as_of = as_of
         self._lock = threading.Lock()
         self._reader: LogReader | None = None
         self._objects: ObjectReader | None = None
@@ -207,7 +209,7 @@ class Follower:
         reader, objects = self._reader, self._objects
         if reader is None or objects is None:
             identity = find_identity(self.provider, self.keys)
-            reader = LogReader(self.provider, self.keys, identity)
+            reader = LogReader(self.provider, self.keys, identity, last=self._as_of)
             objects = ObjectReader(
                 self.provider, self.keys, identity.archive_id, cache_bytes=self._table_cache_bytes
             )

@@ -71,17 +71,19 @@ class MessageStore:
         name: str | None = None,
         wait_for_archive: bool = False,
         progress: Callable[[int], None] | None = None,
+        as_of: int | None = None,
     ) -> MessageStore:
         """Open provider, fold, fetcher and pools; ``stack`` closes them.
 
         ``name`` is that of this reader process ("gateway"): with ``fetch.fold_directory`` set, its fold is kept there between
         runs, else in memory. ``wait_for_archive``: an archive that is away or not there yet is no error now; every read is then
-        ``Unavailable`` until a ``follow`` finds it. ``progress`` hears the number of each commit folded.
+        ``Unavailable`` until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive
+        as it was after this commit.
 
         Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
         names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.
         """
-        parts = open_parts(stack, settings, clock, metrics, name=name, progress=progress)
+        parts = open_parts(stack, settings, clock, metrics, name=name, progress=progress, as_of=as_of)
         made = cls(settings, parts, clock, metrics)
         stack.callback(made.close)
         stack.callback(parts.give_up.set)

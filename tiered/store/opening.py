@@ -44,6 +44,7 @@ def open_parts(
     *,
     name: str | None,
     progress: Callable[[int], None] | None,
+    as_of: int | None = None,
 ) -> Parts:
     """Provider, fold and pools; no request is made. ``Invalid`` when no archive is named or its URL makes no sense."""
     if not settings.archive.url:
@@ -69,6 +70,7 @@ def open_parts(
         pool=looking,
         metrics=metrics,
         progress=progress,
+        as_of=as_of,
     )
     return Parts(provider, follower, pool, give_up)
 
