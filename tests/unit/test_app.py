@@ -272,9 +272,15 @@ class TestPresentEnd:
         yield PresentEnd(source, clock, source.max_offset())
         source.close()
 
-    def test_zeros_are_an_end(self, end: PresentEnd) -> None:
-        assert end.reached(PhysicalOffset(500), "")
-        assert end.reached(PhysicalOffset(500), "records of a former run of the broker lie here; waiting")
+    def test_zeros_are_an_end(self, broker: Crafted, end: PresentEnd) -> None:
+        last = PhysicalOffset(broker.position)
+        assert end.reached(last, "")
+        assert end.reached(last, "records of a former run of the broker lie here; waiting")
+
+    def test_zeros_with_records_behind_them_are_no_end(self, broker: Crafted, end: PresentEnd) -> None:
+        first, last = broker.sent[10][0].physical_offset, broker.sent[-1][0].physical_offset
+        broker.write(first, bytes(last - first))
+        assert not end.reached(PhysicalOffset(first), "")
 
     def test_a_record_that_is_being_written_is_waited_for(self, end: PresentEnd, clock: ManualClock) -> None:
         assert not end.reached(PhysicalOffset(500), "unreadable: half of it")
@@ -314,19 +320,20 @@ class TestPresentEnd:
             file.write(bytes(broker.position))
         end.reached(position, reason)
         clock.advance(TORN_SECONDS)
-        with pytest.raises(Corrupt) as caught:
-            end.reached(position, reason)
-        assert caught.value.fields["position"] == position
-        assert caught.value.fields["found"] == reason.removeprefix("unreadable: ")
+        assert end.reached(position, reason)
+        verdict = end.verdict()
+        assert isinstance(verdict, Corrupt)
+        assert verdict.fields["position"] == position
+        assert verdict.fields["found"] == reason.removeprefix("unreadable: ")
 
     def test_it_is_the_end_of_the_start_and_does_not_run_away(self, broker: Crafted, end: PresentEnd) -> None:
         then = PhysicalOffset(broker.position)
         assert not end.done(PhysicalOffset(then - 1), None)
+        assert end.done(then, "")
         for _ in range(100):
             broker.send()
         assert not end.done(PhysicalOffset(then - 1), "the last record is not confirmed yet")
         assert not end.done(then, None), "what lies there was not looked at"
-        assert end.done(then, "")
         assert end.done(PhysicalOffset(then + 1), None)
 
     def test_a_log_that_was_cut_below_the_end_of_the_start_has_an_end(

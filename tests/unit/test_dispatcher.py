@@ -194,9 +194,9 @@ def test_a_deleted_file_is_a_physical_gap_in_its_place(broker: Crafted, daemon: 
     assert one.dispatcher.buffer
     one.source.release(PhysicalOffset(8192))  # as if the hold had let go
     broker.path(4096).unlink()
-    one.settle()
+    one.settle(seconds=32)
     assert [(g.start, g.end) for g in one.state.phys_gaps()] == [(4096, 8192)]
-    assert one.gaps == [(4096, 8192, "deleted before it could be archived")]
+    assert one.gaps == [(4096, 8192, "corrupt: the commitlog file is missing")]
     lost = [m for m, _ in broker.sent if 4096 <= m.physical_offset < 8192]
     kept = [(m.queue_offset, raw) for m, raw in broker.sent if m.queue_id == 0 and m not in lost]
     assert [(o, raw) for _, o, raw in one.rows()[ORDERS]] == kept

@@ -152,17 +152,69 @@ def test_it_is_looked_for_at_a_bounded_pace(
     assert looks == []
 
 
+def two_disks(tmp_path: Path, moved: slice) -> tuple[BrokerLog, Path, Source]:
+    """A log of ten files, some of them on a second disk."""
+    log = BrokerLog(tmp_path / "store")
+    log.append_many(340)
+    other = tmp_path / "disk2" / "commitlog"
+    other.mkdir(parents=True)
+    for base in log.bases()[moved]:
+        log.path(base).rename(other / log.path(base).name)
+    return log, other, Source(store_dir=str(log.store), commitlog_dirs=f"{log.directory},{other}")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_of_two_disks_that_is_empty_is_away(tmp_path: Path, clock: ManualClock, known: bool) -> None:
+    """A broker spreads its files over both: what is missing between two files went with the disk, also at the first look."""
+    log, other, settings = two_disks(tmp_path, slice(1, None, 2))
+    source = LocalCommitLog(settings, Hold(max_disk_percent=99), clock)
+    if known:
+        look(source, 0)
+    elsewhere = other.rename(tmp_path / "elsewhere")
+    other.mkdir()
+    clock.advance(files.RESCAN_SECONDS)
+    _, position, gaps = drain(source, clock)
+    assert (position, gaps) == (4096, [])
+    clock.advance(3600)
+    assert look(source, 4096).status is ReadStatus.IDLE
+    assert source.away is not None
+    assert source.away.fields["path"] == str(other)
+    with pytest.raises(Unavailable, match="cannot be looked at now"):
+        source.min_offset()
+    other.rmdir()
+    elsewhere.rename(other)
+    clock.advance(files.AWAY_SECONDS)
+    found, position, gaps = drain(source, clock)
+    assert (found, position, gaps) == (log.records, log.position, [])
+    assert source.away is None
+    source.close()
+
+
+def test_a_disk_whose_files_the_broker_deleted_is_not_away(tmp_path: Path, clock: ManualClock) -> None:
+    """Expired, or cut off by a broker that came back: a directory may be empty then."""
+    log, other, settings = two_disks(tmp_path, slice(0, 3))
+    source = LocalCommitLog(settings, Hold(max_disk_percent=99), clock)
+    look(source, 0)
+    for path in other.iterdir():
+        path.unlink()
+    clock.advance(files.RESCAN_SECONDS)
+    assert source.min_offset() == 3 * 4096
+    newest = log.path(log.bases()[-1])
+    moved = newest.rename(other / newest.name)
+    clock.advance(files.RESCAN_SECONDS)
+    look(source, 0)
+    moved.unlink()
+    clock.advance(files.RESCAN_SECONDS)
+    assert source.min_offset() == 3 * 4096
+    assert source.away is None
+    source.close()
+
+
 def test_with_one_of_two_disks_away_the_other_is_still_held_and_read(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    log = BrokerLog(tmp_path / "store")
-    log.append_many(200)
-    other = tmp_path / "disk2" / "commitlog"
-    other.mkdir(parents=True)
-    half = log.bases()[len(log.bases()) // 2 :]
-    for base in half:
-        log.path(base).rename(other / log.path(base).name)
-    settings = Source(store_dir=str(log.store), commitlog_dirs=f"{log.directory},{other}")
+    log, other, settings = two_disks(tmp_path, slice(5, None))
+    half = sorted(int(path.name) for path in other.iterdir())
     source = LocalCommitLog(settings, Hold(max_disk_percent=99), clock)
     look(source, 0)  # nothing is held yet
     away = log.directory.rename(tmp_path / "elsewhere")

@@ -44,6 +44,9 @@ def _alive(source: LocalCommitLog, log: BrokerLog) -> None:
     life = LiveBroker(str(log.store))
     source._life = life
     source._newest._life = life
+    source._reading._life = life
+    source._reading._behind_here._life = life
+    source._newest._behind._life = life
 
 
 def test_leftovers_of_a_former_life_with_equal_sizes_wait_for_the_broker(

@@ -17,6 +17,7 @@ from tiered.errors import Corrupt, NotFound
 from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
 from tiered.source.base import ReadStatus
+from tiered.source.life import BrokerLife
 from tiered.source.local import LocalCommitLog
 
 
@@ -263,7 +264,7 @@ def test_positions_beyond_the_log_wait(log: BrokerLog, source: LocalCommitLog) -
 
 def test_a_longer_file_is_refused_by_name(log: BrokerLog, source: LocalCommitLog) -> None:
     log.append(b"one")
-    (log.directory / f"{8192:020d}").write_bytes(bytes(5000))
+    (log.directory / f"{4096:020d}").write_bytes(bytes(5000))
     with pytest.raises(Corrupt, match="differ in size"):
         look(source, 0)
 
@@ -299,8 +300,9 @@ def test_several_directories_are_one_log(tmp_path: Path, clock: ManualClock) -> 
 
 
 def test_max_offset_follows_appends_rolls_and_restarts(
-    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(BrokerLife, "_running", lambda life: True)
     log.ahead = True
     log.mark_started(log.time_ms)
     for _ in range(8):

@@ -250,6 +250,21 @@ def verified(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, 
     return (frames if base is None else _cut_at_wrong_offset(buffer, frames, base)), headers
 
 
+def lacks_its_end(record: Buffer) -> bool:
+    """Whether a record that passes every check may still be cut: a topic with zero bytes, or properties that end in one.
+
+    Body CRC and lengths do not cover topic and properties, so a writer stopped inside them would leave nothing else to see.
+    A sound record that looks so is confirmed by the one right behind it.
+    """
+    view = memoryview(record).cast("B")
+    headers = read_headers(view, np.zeros(1, np.int64), np.array([len(view)], np.int64))
+    if headers.flaw is not None:
+        return False  # it does not pass: its checks say so
+    at, length = int(headers.topic_positions[0]), int(headers.topic_lengths[0])
+    torn_properties = int(headers.rows["properties_length"][0]) > 0 and view[-1] == 0
+    return torn_properties or 0 in view[at : at + length]
+
+
 _MAX_QUEUE_OFFSET = 1 << 56
 _MAX_TIME_MS = 1 << 48  # the year 10889
 

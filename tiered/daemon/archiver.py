@@ -128,7 +128,6 @@ class Archiver:
             self._objects,
             first_local_ms=self._first_local_ms,
             accept_new_lineage=self._archive.new_lineage,
-            max_record_bytes=self._source_settings.max_record_bytes,
         )
         self._say(
             "compared the broker with its archive",
@@ -150,9 +149,7 @@ class Archiver:
             return False
 
     def _rewritten_gap(self, lineage: int) -> PhysicalOffset | None:
-        return rewritten_gap(
-            self._source, self._log.proven(), lineage, self._source_settings.max_record_bytes
-        )
+        return rewritten_gap(self._source, self._log.proven(), lineage)
 
     def _settle(self, lineage: int, outcome: Outcome) -> Opened:
         """Turn an outcome into a position, with the commits it needs."""

@@ -34,7 +34,8 @@ class PresentEnd:
 
     What lies behind the last archived record is judged: zeros are an end. So are bytes of a former life of the broker: after an
     unclean stop it writes on without erasing them, and nobody can tell them from damage; they are named in a warning. A file
-    that is cut inside a record, and a log without a single record, are no state that a broker leaves: ``Corrupt``.
+    that is cut, and a log without a single record, are no state that a broker leaves: ``Corrupt``. Where reading waits for an
+    operator, or longer than it has reason to, is an end, too, and the verdict says why.
 
     ``gap``, ``done`` and ``reached`` are called by the dispatcher's thread, ``verdict`` when that has ended.
     """
@@ -46,8 +47,11 @@ class PresentEnd:
         self._behind: PhysicalOffset | None = None
         self._lost: list[Lost] = []
         self._gone: NotFound | None = None
+        self._stopped_by: TieredError | None = None
         self._seen: tuple[PhysicalOffset, str] | None = None
         self._since = 0.0
+        self._stood_at: PhysicalOffset | None = None
+        self._stood_since = 0.0
         self._judged: bool | None = None
 
     def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
@@ -73,16 +77,32 @@ class PresentEnd:
         if position > self._target:
             return True
         if waiting_for is None:
+            self._stood_at = None
             return False
+        if self._stands(position, waiting_for):
+            return True
         torn = waiting_for.startswith("unreadable")
         if position < self._target and not torn and position < self._source.max_offset():
             return False
         return self.reached(position, waiting_for)
 
+    def _stands(self, position: PhysicalOffset, reason: str) -> bool:
+        """Whether nothing is going to move here any more unless somebody does something about it."""
+        wait, now = self._source.waiting, self._clock.monotonic()
+        if wait is not None and wait.problem is not None:
+            self._stopped_by = wait.problem
+            return True
+        if self._stood_at != position:
+            self._stood_at, self._stood_since = position, now
+        if now - self._stood_since <= self._source.patience_seconds:
+            return False
+        self._stopped_by = self._ends_in_damage(position, reason)
+        return True
+
     def reached(self, position: PhysicalOffset, reason: str) -> bool:
         """Whether ``position`` is the end; false: look again soon. ``reason`` is why nothing can be read there."""
         if not reason.startswith("unreadable"):
-            return True
+            return not self._source.readable_behind(position)
         rested = self._rested(position, reason)
         if self._judged is not None:
             return self._judged
@@ -91,21 +111,26 @@ class PresentEnd:
         if self._source.readable_behind(position):
             self._judged = False  # it is no end, but is going to be a gap
             return False
-        found = reason.partition(": ")[2] or reason
-        if position == self._source.min_offset() or "bytes are left" in reason:
-            raise Corrupt(
-                "the commitlog ends in damage; everything before it is archived",
-                hint="check source.store_dir and the file's length, or start the broker on it: it repairs its log",
-                position=position,
-                expected="a whole record, or nothing",
-                found=found,
-            )
+        self._judged = True
+        cut = "bytes are left" in reason or self._source.missing_at(position)
+        if cut or position == self._source.min_offset():
+            self._stopped_by = self._ends_in_damage(position, reason)
+            return True
         log.warning(
             "bytes that are no record lie behind the commitlog's end: taken for leftovers of an unclean stop of the broker",
-            extra={"position": position, "found": found},
+            extra={"position": position, "found": reason.partition(": ")[2]},
         )
-        self._judged = True
         return True
+
+    def _ends_in_damage(self, position: PhysicalOffset, reason: str) -> Corrupt:
+        return Corrupt(
+            "the commitlog ends in damage; everything before it is archived",
+            hint="check source.store_dir and the file's length, or start the broker on it: it repairs its log",
+            file=self._file_of(position),
+            position=position,
+            expected="a whole record, or nothing",
+            found=reason.partition(": ")[2] or reason or "nothing",
+        )
 
     def _rested(self, position: PhysicalOffset, reason: str) -> bool:
         """Whether nothing changed for long enough."""
@@ -125,7 +150,7 @@ class PresentEnd:
                 found=self._gone.message,
             )
         if not self._lost:
-            return None
+            return self._stopped_by
         first = self._lost[0]
         return Corrupt(
             "the commitlog is damaged: everything else up to its end is archived, the damage is recorded as a gap",
@@ -137,6 +162,7 @@ class PresentEnd:
             expected="whole records",
             found=first.reason,
             **({"gaps": len(self._lost)} if len(self._lost) > 1 else {}),
+            **({"ends": self._stopped_by.message} if self._stopped_by is not None else {}),
         )
 
     def _file_of(self, start: PhysicalOffset) -> str:

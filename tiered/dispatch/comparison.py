@@ -22,7 +22,6 @@ def compare_with_archive(
     *,
     first_local_ms: Callable[[], int | None],
     accept_new_lineage: bool,
-    max_record_bytes: int,
 ) -> Outcome:
     """What broker and archive share, also when the broker has written over a gap. ``Refused``: it is not the same broker."""
     lineage = head.lineage if head is not None else 0
@@ -38,7 +37,7 @@ def compare_with_archive(
         first_local_ms=first_local_ms,
         accept_new_lineage=accept_new_lineage,
     )
-    healed = rewritten_gap(source, state, lineage, max_record_bytes)
+    healed = rewritten_gap(source, state, lineage)
     known = outcome.relation in (Relation.SAME, Relation.REWIND)
     if healed is None or healed >= outcome.offset or not known:
         return outcome
@@ -48,12 +47,10 @@ def compare_with_archive(
     return Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
 
 
-def rewritten_gap(
-    source: CommitLogSource, state: ArchiveState, lineage: int, max_record_bytes: int
-) -> PhysicalOffset | None:
+def rewritten_gap(source: CommitLogSource, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
     """Where the broker has written over bytes of this lineage that were recorded as a gap."""
     starts = (PhysicalOffset(gap.start) for gap in state.phys_gaps(lineage))
-    return rewritten(source, starts, max_record_bytes)
+    return rewritten(source, starts)
 
 
 def first_local_ms(source: LocalCommitLog) -> int | None:

@@ -11,7 +11,8 @@ from enum import Enum
 from itertools import groupby
 
 from tiered.codec.checksum import crc32c
-from tiered.codec.frame import Stop, scan, verify
+from tiered.codec.frame import Stop, lacks_its_end, scan, verify
+from tiered.codec.header import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT
 from tiered.errors import NotFound, Refused
 from tiered.model import PhysicalOffset, Progress
 from tiered.source.base import CommitLogSource
@@ -98,9 +99,7 @@ def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: Physica
     return value
 
 
-def rewritten(
-    source: CommitLogSource, gaps: Iterable[PhysicalOffset], max_record_bytes: int
-) -> PhysicalOffset | None:
+def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset]) -> PhysicalOffset | None:
     """The first of these starts of recorded gaps where the broker has a whole record now.
 
     A broker that meets damage when it starts cuts its log there and writes on over it: what the archive has from behind the
@@ -111,16 +110,23 @@ def rewritten(
         if local_min is None or start < local_min:
             continue
         try:
-            size = int.from_bytes(source.copy_local(start, PhysicalOffset(start + 4)), "big")
-            if not 0 < size <= max_record_bytes:
+            head = source.copy_local(start, PhysicalOffset(start + MIN_RECORD_BYTES))
+            if not _says_it_lies_at(head, start):
                 continue
-            record = source.copy_local(start, PhysicalOffset(start + size))
+            record = source.copy_local(start, PhysicalOffset(start + int.from_bytes(head[:4], "big")))
         except NotFound:
             continue
-        frames = scan(record, base=start, max_record_bytes=max_record_bytes)
-        if len(verify(record, frames, start)) == 1:
+        frames = scan(record, base=start, max_record_bytes=len(record))
+        if len(verify(record, frames, start)) == 1 and not lacks_its_end(record):
             return start
     return None
+
+
+def _says_it_lies_at(head: bytearray, start: PhysicalOffset) -> bool:
+    """Whether this is the head of a record with its own place in it: only then its size is worth a look."""
+    size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
+    place = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
+    return size >= MIN_RECORD_BYTES and magic in (MAGIC_V1, MAGIC_V2) and place == start
 
 
 def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tiered.errors import TieredError
 from tiered.model import PhysicalOffset
 
 
@@ -31,6 +32,7 @@ class Chunk:
     ``start``/``end``: physical range of the records (blank excluded). ``starts`` are int64 positions relative to ``start``,
     ``sizes`` the record lengths. ``next_offset`` is where to read next: ``end``, or the next file's first byte when the
     file is finished (then ``blank_header`` holds the 8 header bytes of the blank record, empty when there is none).
+    ``reason``: why nothing can be read. ``problem``: the same when reading goes on only after an operator did something.
     """
 
     status: ReadStatus
@@ -41,6 +43,7 @@ class Chunk:
     sizes: npt.NDArray[np.int64]
     blank_header: bytes = b""
     reason: str = ""
+    problem: TieredError | None = None
 
     @property
     def file_finished(self) -> bool:
@@ -51,14 +54,27 @@ class Chunk:
 _NONE = np.empty(0, np.int64)
 
 
-def idle(start: PhysicalOffset, reason: str = "") -> Chunk:
-    """Nothing to read at ``start`` now, and why."""
-    return Chunk(ReadStatus.IDLE, start, start, start, _NONE, _NONE, reason=reason)
+def idle(start: PhysicalOffset, reason: str = "", problem: TieredError | None = None) -> Chunk:
+    """Nothing to read at ``start`` now, and why; no reason at the log's end."""
+    return Chunk(ReadStatus.IDLE, start, start, start, _NONE, _NONE, reason=reason, problem=problem)
 
 
 def gap(start: PhysicalOffset, following: PhysicalOffset, reason: str) -> Chunk:
     """[start, following) can never be read, and why."""
     return Chunk(ReadStatus.GAP, start, start, following, _NONE, _NONE, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What reading waits for: why nothing can be read at ``position``, and since when (``Clock.monotonic`` seconds).
+
+    ``problem``: set when it waits for an operator, who must change what the error names.
+    """
+
+    position: PhysicalOffset
+    reason: str
+    since: float
+    problem: TieredError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,15 @@ class CommitLogSource(Protocol):
         ...
 
     def max_offset(self) -> PhysicalOffset:
-        """End of the last record the broker wrote, confirmed or not, as far as a look at the newest file tells (for lag)."""
+        """End of the last record the broker wrote, confirmed or not, as far as a look at the newest file tells (for lag).
+
+        Bytes that cannot be read do not hide what lies behind them.
+        """
+        ...
+
+    @property
+    def waiting(self) -> Wait | None:
+        """What the last ``read`` waits for; ``None`` if it handed out something, or is at the log's end."""
         ...
 
     def hold(self) -> None:

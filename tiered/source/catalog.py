@@ -9,7 +9,8 @@ import threading
 
 from tiered.errors import NotFound, Unavailable
 from tiered.model import PhysicalOffset
-from tiered.source.files import BrokerFiles, Descriptors, FileTable, LogFile
+from tiered.source.descriptors import Descriptors
+from tiered.source.files import BrokerFiles, FileTable, LogFile
 from tiered.source.hold import HardLinkHold
 
 
@@ -61,6 +62,17 @@ class Catalog:
     def returns(self) -> int:
         """How often directories that were away came back."""
         return self._files.returns
+
+    @property
+    def oldest_own(self) -> LogFile | None:
+        """The broker's oldest file, as of the last look."""
+        files = self._files.table.files
+        return files[0] if files else None
+
+    @property
+    def file_bytes(self) -> int:
+        """How long each of the broker's files is; 0 before one is known."""
+        return self._files.size
 
     @property
     def growing(self) -> tuple[LogFile, ...]:
@@ -116,7 +128,7 @@ class Catalog:
         present = {f.base for f in (*own.files, *growing)}
         newest = max(present, default=None)
         chosen: dict[int, LogFile] = {}
-        links = self._links.files()
+        links = tuple(file.as_long_as(self._files.size) for file in self._links.files())
         self._disowned &= {file.identity for file in links}  # an inode that was let go may be used again
         for file in links:
             if file.base in present or (newest is not None and file.end > newest):
@@ -143,7 +155,7 @@ class Catalog:
         own = self._files.table
         present = {file.base for file in own.files}
         held = [f for f in self._links.files() if f.identity in self._readable and f.base not in present]
-        return FileTable((*own.files, *held))
+        return FileTable((*own.files, *(file.as_long_as(self._files.size) for file in held)))
 
     def _rank(self, file: LogFile) -> tuple[bool, int]:
         """Of several held files of one base: the one the broker had last, else the one written last."""

@@ -1,4 +1,4 @@
-"""Commitlog files on disk: names, the cached directory scan, lookup by offset, and bounded cached descriptors.
+"""Commitlog files on disk: names, the cached directory scan, lookup by offset, and what is missing.
 
 A commitlog file is named by its base physical offset in 20 decimal digits and is allocated at full size before anything is
 written (RocketMQ ``MappedFileQueue``); what was never written reads as zeros. Several directories may share one log.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import gcd
 
 from tiered.clock import Clock
 from tiered.errors import Corrupt, NotFound, Unavailable
@@ -28,23 +28,39 @@ AWAY_SECONDS = 1.0
 """How often a directory that went away is looked for."""
 
 
+_Stamp = tuple[tuple[int, int], int]
+"""Of a directory: (device, inode), and the time of its last change."""
+
 _AWAY_HINT = "check source.store_dir and source.commitlog_dirs, and that the disk is mounted"
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One commitlog file: [base, end) of the physical offsets, ``length`` bytes; ``identity`` is (device, inode)."""
+    """One commitlog file: [base, end) of the physical offsets, ``length`` bytes; ``identity`` is (device, inode).
+
+    ``missing``: how many of them the file has lost at its end: all files of a broker have one length. They read as nothing.
+    """
 
     base: PhysicalOffset
     length: int
     identity: tuple[int, int]
     path: str
     changed_ns: int = field(default=0, compare=False)
+    missing: int = 0
 
     @property
     def end(self) -> PhysicalOffset:
         """First physical offset behind the file."""
         return PhysicalOffset(self.base + self.length)
+
+    @property
+    def stored(self) -> int:
+        """Bytes that the file has."""
+        return self.length - self.missing
+
+    def as_long_as(self, length: int) -> LogFile:
+        """The same file known to have been ``length`` bytes long; itself if it is not shorter."""
+        return self if self.length >= length else replace(self, length=length, missing=length - self.stored)
 
 
 def base_of(name: str) -> PhysicalOffset | None:
@@ -114,19 +130,21 @@ class FileTable:
 
 
 class BrokerFiles:
-    """The broker's own files. A scan is reused while no directory changed; files of the wrong length are not there yet.
+    """The broker's own files. A scan is reused while no directory changed.
 
     ``away`` says what is missing while a directory that was there is gone, or has lost every file (a disk that is not mounted
-    leaves an empty directory; a broker never deletes its newest file). ``table`` then has what the other directories hold.
-    ``returns`` counts how often everything was back.
+    leaves an empty directory). ``table`` then has what the other directories hold. ``returns`` counts how often everything
+    was back. ``size``: how long each file of this broker is, 0 before one is known.
     """
 
     def __init__(self, directories: Sequence[str], clock: Clock) -> None:
         self.directories = tuple(directories)
         self._clock = clock
-        self._stamps: tuple[tuple[int, int], ...] | None = None
+        self._stamps: tuple[_Stamp, ...] | None = None
+        self._seen: dict[str, _Seen] = {}
         self._changed_at = 0.0
         self._scanned_at = 0.0
+        self.size = 0
         self.table = FileTable(())
         self.growing: tuple[LogFile, ...] = ()
         self.away: NotFound | None = None
@@ -143,6 +161,8 @@ class BrokerFiles:
             return False
         try:
             changed = self._look(now, force=force or self.away is not None)
+        except _Lost as error:
+            return self._miss(now, error)
         except NotFound as error:
             if self._stamps is None:
                 raise
@@ -158,7 +178,7 @@ class BrokerFiles:
         for directory in self.directories:
             with suppress(NotFound):
                 found += scan_directory(directory)
-        whole, growing = _sort_out(found)
+        whole, growing = self._sort_out(found)
         changed = self.away is None or whole != self.table.files
         self.away, self._missed_at = error, now
         self.table, self.growing = FileTable(whole), growing
@@ -175,152 +195,113 @@ class BrokerFiles:
             and now - self._scanned_at < RESCAN_SECONDS
         ):
             return False
-        found = [file for directory in self.directories for file in scan_directory(directory)]
-        if not found and (len(self.table) or self.away is not None):
-            raise NotFound(
-                "the commitlog directory has lost its files",
-                path=", ".join(self.directories),
-                hint=_AWAY_HINT,
-            )
+        by_directory = {directory: scan_directory(directory) for directory in self.directories}
+        self._refuse_lost(by_directory)
+        found = [file for files in by_directory.values() for file in files]
+        whole, growing = self._sort_out(found)
         self._stamps, self._scanned_at = stamps, now
-        whole, growing = _sort_out(found)
+        self._seen = {
+            directory: _Seen(stamp[0], frozenset(file.base for file in files))
+            for (directory, files), stamp in zip(by_directory.items(), stamps, strict=True)
+        }
         if whole == self.table.files and growing == self.growing:
             return False
         self.table, self.growing = FileTable(whole), growing
         return True
 
+    def _refuse_lost(self, by_directory: dict[str, list[LogFile]]) -> None:
+        """``_Lost`` if a directory is empty that should not be: its disk is not mounted."""
+        bases = sorted(file.base for files in by_directory.values() for file in files)
+        if not bases:
+            if len(self.table) or self.away is not None:
+                raise _Lost(
+                    "the commitlog directory has lost its files",
+                    path=", ".join(self.directories),
+                    hint=_AWAY_HINT,
+                )
+            return
+        for directory, files in by_directory.items():
+            if files:
+                continue
+            seen = self._seen.get(directory)
+            if seen is None and len(by_directory) > 1 and self._has_hole(by_directory):
+                raise _Lost(
+                    "a commitlog directory is empty, and files of the log are missing",
+                    path=directory,
+                    hint="mount the disk that belongs there, or take the directory out of source.commitlog_dirs",
+                )
+            if seen is not None and not seen.went_by_the_broker(self._stamp(directory)[0], bases):
+                raise _Lost("a commitlog directory has lost its files", path=directory, hint=_AWAY_HINT)
+
+    def _has_hole(self, by_directory: dict[str, list[LogFile]]) -> bool:
+        whole, _ = self._sort_out([file for files in by_directory.values() for file in files])
+        return any(one.end != following.base for one, following in pairwise(whole))
+
     @staticmethod
-    def _stamp(directory: str) -> tuple[int, int]:
+    def _stamp(directory: str) -> _Stamp:
         try:
             found = os.stat(directory)
         except OSError as error:
             raise directory_error(directory, error) from error
-        return found.st_ino, found.st_mtime_ns
+        return (found.st_dev, found.st_ino), found.st_mtime_ns
+
+    def _sort_out(self, found: list[LogFile]) -> tuple[tuple[LogFile, ...], tuple[LogFile, ...]]:
+        """The log's files, all as long as the longest, and those at its end that are being created.
+
+        A shorter one has lost its end. ``Corrupt`` if the lengths contradict the names.
+        """
+        ordered = sorted(found, key=lambda f: (f.base, f.path))
+        self.size = _size_of(ordered, self.size)
+        growing: list[LogFile] = []
+        while ordered and not ordered[-1].length:
+            growing.insert(0, ordered.pop())
+        return tuple(file.as_long_as(self.size) for file in ordered), tuple(growing)
 
 
-def _sort_out(found: list[LogFile]) -> tuple[tuple[LogFile, ...], tuple[LogFile, ...]]:
-    """Whole files and files still being created. All are as long as the first; a longer one is an error."""
-    ordered = sorted(found, key=lambda f: (f.base, f.path))
-    whole: list[LogFile] = []
-    growing: list[LogFile] = []
-    size = next((f.length for f in ordered if f.length > 0), 0)
-    for file in ordered:
-        if whole and file.base == whole[-1].base:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a directory was at the last look at all of them: (device, inode), and the bases of its files."""
+
+    identity: tuple[int, int]
+    bases: frozenset[int]
+
+    def went_by_the_broker(self, identity: tuple[int, int], left: Sequence[int]) -> bool:
+        """Whether the broker may have deleted all that was here; ``left``: bases of what the other directories have, ascending.
+
+        It deletes the oldest files, and, when it cuts its log, the newest; never one between two that it keeps.
+        """
+        older = all(base < left[0] for base in self.bases)
+        newer = all(base > left[-1] for base in self.bases)
+        return older or (newer and identity == self.identity)
+
+
+class _Lost(NotFound):
+    """A directory is there and cannot be the one that it was."""
+
+
+def _size_of(ordered: Sequence[LogFile], known: int) -> int:
+    """How long each file of this broker is: as the longest, or more if it was before, or if only that fits the names."""
+    for one, following in pairwise(ordered):
+        if one.base == following.base:
             raise Corrupt(
                 "two commitlog files have the same name",
-                path=file.path,
-                found=whole[-1].path,
+                path=following.path,
+                found=one.path,
                 hint="source.commitlog_dirs must name each directory of one broker once",
             )
-        if file.length > size or (whole and file.base < whole[-1].end):
-            raise Corrupt(
-                "commitlog files differ in size",
-                path=file.path,
-                expected=size,
-                found=file.length,
-                hint="all files of a broker have one size (mappedFileSizeCommitLog); remove copies and leftovers",
-            )
-        (whole if file.length == size > 0 else growing).append(file)
-    return tuple(whole), tuple(growing)
-
-
-class _Handle:
-    __slots__ = ("descriptor", "stale", "users")
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.users = 0
-        self.stale = False
-
-
-class Descriptors:
-    """Open read-only descriptors by file identity, at most ``capacity`` idle ones. Safe from any thread.
-
-    A descriptor is never closed while somebody reads through it: another file could get its number.
-    """
-
-    def __init__(self, capacity: int = 16) -> None:
-        self._capacity = capacity
-        self._handles: OrderedDict[tuple[int, int], _Handle] = OrderedDict()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def borrow(self, file: LogFile) -> Iterator[int]:
-        """A descriptor of exactly this inode. ``NotFound`` if the path is gone or is another file by now."""
-        handle = self._take(file)
-        try:
-            yield handle.descriptor
-        finally:
-            with self._lock:
-                handle.users -= 1
-                if handle.stale and handle.users == 0:
-                    os.close(handle.descriptor)
-
-    def _take(self, file: LogFile) -> _Handle:
-        with self._lock:
-            handle = self._handles.get(file.identity)
-            if handle is None:
-                handle = _Handle(_open(file))
-                self._handles[file.identity] = handle
-            self._handles.move_to_end(file.identity)
-            handle.users += 1
-            while len(self._handles) > self._capacity:
-                self._drop(next(iter(self._handles)))
-            return handle
-
-    def retain(self, identities: set[tuple[int, int]]) -> None:
-        """Close the descriptors of all other files: an open descriptor would keep a deleted file's disk space."""
-        with self._lock:
-            for identity in [i for i in self._handles if i not in identities]:
-                self._drop(identity)
-
-    def drop(self, identity: tuple[int, int]) -> None:
-        """Close this file's descriptor, at once or when its last reader is done."""
-        with self._lock:
-            if identity in self._handles:
-                self._drop(identity)
-
-    def close(self) -> None:
-        """Close everything; a later ``borrow`` opens again."""
-        self.retain(set())
-
-    def _drop(self, identity: tuple[int, int]) -> None:
-        handle = self._handles.pop(identity)
-        handle.stale = True
-        if handle.users == 0:
-            os.close(handle.descriptor)
-
-
-def _open(file: LogFile) -> int:
-    try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise NotFound("the commitlog file is gone", path=file.path) from error
-    except OSError as error:
-        raise Unavailable(
-            "the commitlog file cannot be opened",
-            path=file.path,
-            found=error.strerror,
-            hint="run the daemon as the broker's user or in its group",
-        ) from error
-    found = os.fstat(descriptor)
-    if (found.st_dev, found.st_ino) != file.identity:
-        os.close(descriptor)
-        raise NotFound("the commitlog file was replaced", path=file.path)
-    return descriptor
-
-
-def read_into(descriptor: int, view: memoryview, position: int, path: str) -> int:
-    """Fill ``view`` from file position ``position``; returns the bytes read, fewer only at the file's end."""
-    done = 0
-    try:
-        while done < len(view):
-            count = os.preadv(descriptor, [view[done:]], position + done)
-            if count == 0:
-                break
-            done += count
-    except OSError as error:
-        raise Unavailable(
-            "the commitlog file cannot be read", path=path, position=position + done, found=error.strerror
-        ) from error
-    return done
+    longest = max(ordered, key=lambda f: f.length, default=None)
+    if longest is None or not longest.length:
+        return known
+    step = gcd(*(file.base - ordered[0].base for file in ordered))
+    for size in (max(longest.length, known), longest.length):
+        if step % size == 0:
+            return size
+    if longest.length > step:
+        raise Corrupt(
+            "commitlog files differ in size",
+            path=longest.path,
+            expected=step,
+            found=longest.length,
+            hint="all files of a broker have one size (mappedFileSizeCommitLog); remove copies and leftovers",
+        )
+    return step  # all of them are short, or files between them are missing

@@ -110,14 +110,14 @@ class HardLinkHold:
             return False
         self._checked_at = now
         alone = self._kept_alone()
-        kept = sum(file.length for file in alone)
+        kept = sum(file.stored for file in alone)
         went = False
         for file in alone:
             if kept <= self._settings.max_bytes and not self._partition_full(file):
                 break
             forget(file)
             self._unlink(file)
-            kept -= file.length
+            kept -= file.stored
             went = True
             if self._on_let_go is not None:
                 self._on_let_go(ByteRange(file.base, file.end))
@@ -126,7 +126,7 @@ class HardLinkHold:
 
     def held_bytes(self) -> int:
         """Bytes that only the hold keeps alive."""
-        self._kept_alive = sum(file.length for file in self._kept_alone())
+        self._kept_alive = sum(file.stored for file in self._kept_alone())
         return self._kept_alive
 
     def _known(self) -> dict[tuple[int, int], LogFile]:
@@ -222,7 +222,7 @@ def _link(file: LogFile, directory: str) -> LogFile | None:
             true_path = _link_path(directory, file.base, found.st_ino)
             os.rename(path, true_path)
             path = true_path
-        return file_at(path, file.base, found)
+        return file_at(path, file.base, found).as_long_as(file.length)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -1,47 +1,27 @@
 """A tail over the commitlog files of a broker that runs beside us: appends, pre-allocates, rolls, truncates and deletes.
 
-Trust, in order: a record must be whole and lie where it says; all but the last are confirmed by the next one's header; the last
-by what follows it or by staying unchanged, and it must pass every check itself. Bodies before the last are checked later, on
-the private copy; ``read`` with ``max_records=1`` at a record that failed there answers with that record's own verdict.
+What may be handed out is decided in ``reading``; this is the port's front, and what is there besides records.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from enum import Enum
-
-import numpy as np
 
 from tiered.clock import Clock
-from tiered.codec.frame import Frames
 from tiered.errors import NotFound
 from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
-from tiered.source.base import BrokerMark, Chunk, ReadStatus, gap, idle
+from tiered.source.base import BrokerMark, Chunk, ReadStatus, Wait, idle
 from tiered.source.catalog import Catalog
-from tiered.source.chain import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
-from tiered.source.files import BrokerFiles, Descriptors, FileTable, LogFile, read_into
+from tiered.source.chain import Chain, Head, store_times
+from tiered.source.descriptors import Descriptors, read_into
+from tiered.source.files import BrokerFiles, FileTable, LogFile
 from tiered.source.hold import DiskUsage, HardLinkHold, LetGo, disk_percent
 from tiered.source.layout import store_layout
 from tiered.source.life import BrokerLife, LeftoverGuard
-from tiered.source.search import next_readable
-from tiered.source.tail import NewestEnd, Patience, Pending, cut_short
-
-_NONE = np.empty(0, np.int64)
-_BLANK_HEADER_BYTES = 8
-
-OLD_BYTES_PATIENCE = 10
-"""A last record must stay unchanged this many times longer when old bytes lie behind it: its own end may then be
-old bytes, too, and a broker stopped in the middle of it would show nothing else."""
-
-
-class _Behind(Enum):
-    """What lies behind a record."""
-
-    CONFIRMS = "confirms"  # can only be there if the record is complete
-    NOTHING = "nothing"
-    OLD_BYTES = "old bytes"
+from tiered.source.reading import Reading
+from tiered.source.tail import LookBehind, NewestEnd, Written
 
 
 class LocalCommitLog:
@@ -62,18 +42,27 @@ class LocalCommitLog:
     ) -> None:
         layout = store_layout(source, hold)
         self.layout = layout
-        self._max_record_bytes = source.max_record_bytes
         self._descriptors = Descriptors()
         links = HardLinkHold(layout.places, layout.broker_directories, hold, clock, on_let_go, disk_usage)
         self._catalog = Catalog(BrokerFiles(layout.commitlog_dirs, clock), links, self._descriptors)
+        self._clock = clock
         self._chain = Chain(self._descriptors, source.max_record_bytes)
-        self._window = RecordWindow(self._descriptors, source.max_record_bytes)
         self._life = BrokerLife(layout.store_dir)
-        self._guard = LeftoverGuard(self._chain)
-        self._newest = NewestEnd(self._chain, self._life, self._guard)
-        self._pending = Pending(clock, source.confirm_reread_ms)
-        self._patience = Patience(clock, source.corrupt_wait_ms)
-        self._last: tuple[tuple[int, int], int, int] | None = None
+        guard, written = LeftoverGuard(self._chain), Written(self._chain)
+        behind = LookBehind(self._chain, self._life, written, clock)
+        self._newest = NewestEnd(self._chain, self._life, guard, written, behind)
+        self._reading = Reading(
+            self._catalog,
+            self._descriptors,
+            self._chain,
+            self._life,
+            guard,
+            written,
+            self._newest.learn,
+            source,
+            clock,
+        )
+        self._waiting: Wait | None = None
         self._end = PhysicalOffset(0)
         self._mark = BrokerMark(None, None)
         self._walking = threading.Lock()
@@ -85,180 +74,53 @@ class LocalCommitLog:
         with self._walking:
             returns = self._catalog.returns
             try:
-                chunk = self._read(self._catalog.table(), start, max_bytes, max_records)
+                chunk = self._reading.read(self._catalog.table(), start, max_bytes, max_records)
             except NotFound:
                 # Deleted or replaced since the scan: the next look knows, and the hold may have it.
                 chunk = self._read_anew(start, max_bytes, max_records)
-        away = self._catalog.away
-        if chunk.status is ReadStatus.RECORDS or (away is None and self._catalog.returns == returns):
-            return chunk
-        return idle(
-            start, away.message if away else "back just now"
-        )  # what is missing may come back: no gap is sure
+            away = self._catalog.away
+            if chunk.status is not ReadStatus.RECORDS and (away or self._catalog.returns != returns):
+                # What is missing may come back: no gap is sure.
+                chunk = idle(start, away.message if away else "back just now")
+            self._note(chunk)
+        return chunk
+
+    def _note(self, chunk: Chunk) -> None:
+        if chunk.status is not ReadStatus.IDLE or not chunk.reason:
+            self._waiting = None
+            return
+        before = self._waiting
+        same = before is not None and before.position == chunk.start
+        since = before.since if before is not None and same else self._clock.monotonic()
+        self._waiting = Wait(chunk.start, chunk.reason, since, chunk.problem)
 
     def _read_anew(self, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         try:
-            return self._read(self._catalog.table(force=True), start, max_bytes, max_records)
+            return self._reading.read(self._catalog.table(force=True), start, max_bytes, max_records)
         except NotFound as gone:
             if self._catalog.away is None:
                 raise
             return idle(start, gone.message)  # the hold went with the directory
 
-    def _read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
-        file = table.at(start)
-        if file is None:
-            return self._outside(start)
-        if self._chain.head(file, start).kind is HeadKind.ZERO and not self._next_written(table, file):
-            return idle(start)
-        view, frames = self._window.records(file, start, max_bytes, max_records)
-        if len(frames) == 0:
-            return self._no_record(table, file, start, frames)
-        ends = frames.starts + frames.sizes
-        count = max(1, min(max_records, int(np.searchsorted(ends, max_bytes, side="right"))))
-        moved_on = self._next_written(table, file)
-        count, followed = self._believable(file, start, view, frames, count, moved_on=moved_on)
-        if count == 0:
-            return idle(start, "records of a former run of the broker lie here; waiting for it to write")
-        if not followed and not self._last_counts(table, file, start, view, frames, count):
-            count -= 1
-        if count == 0:
-            return idle(start, "the last record is not confirmed yet")
-        good = verified(view, frames, count, start)
-        if len(good) == 0:
-            return self._unreadable(table, file, start, good.detail)
-        return self._chunk(file, start, view, good, moved_on=moved_on)
-
-    def _believable(
-        self, file: LogFile, start: int, view: memoryview, frames: Frames, count: int, *, moved_on: bool
-    ) -> tuple[int, bool]:
-        """How many of ``count`` records are not leftovers of a former life, and whether the next one confirms the last."""
-        more = count < len(frames)
-        if moved_on:
-            return count, more
-        life_start_ms = self._life.start_ms()
-        if life_start_ms is None:
-            return count, more
-        times = store_times(view, frames.starts)
-        if self._last is not None and self._last[:2] == (file.identity, start):
-            previous: int | None = self._last[2]
-        else:
-            previous = self._chain.time_before(file, start) if times[0] < life_start_ms else None
-        seam = self._guard.seam(times, previous, life_start_ms)
-        if seam is None or seam > count:
-            return count, more
-        if self._guard.believes(file, start + int(frames.starts[seam])):
-            return count, more
-        return seam, False
-
-    def _last_counts(
-        self, table: FileTable, file: LogFile, start: int, view: memoryview, frames: Frames, count: int
-    ) -> bool:
-        """Whether the last of ``count`` records is confirmed by what lies behind it, or by staying unchanged."""
-        first = int(frames.starts[count - 1])
-        data = view[first : first + int(frames.sizes[count - 1])]
-        last_time = int(store_times(data, np.zeros(1, np.int64))[0])
-        behind = self._behind(table, file, start + first + len(data), last_time)
-        if behind is _Behind.CONFIRMS:
-            return True
-        times = OLD_BYTES_PATIENCE if behind is _Behind.OLD_BYTES else 1
-        return self._pending.unchanged((file.identity, start + first), data, times=times) and not cut_short(
-            data
-        )
-
-    def _behind(self, table: FileTable, file: LogFile, end: int, last_time: int) -> _Behind:
-        """What the bytes at ``end`` say about the record before them, which was stored at ``last_time``."""
-        if end >= file.end:
-            following = table.at(file.end)
-            valid = following is not None and self._chain.head(following, file.end).kind is HeadKind.RECORD
-            return _Behind.CONFIRMS if valid else _Behind.NOTHING
-        head = self._chain.head(file, end)
-        if head.kind is HeadKind.RECORD:
-            life_start_ms = self._life.start_ms()
-            seam = life_start_ms is not None and last_time >= life_start_ms > (head.store_time_ms or 0)
-            old = seam and not self._next_written(table, file)
-            return _Behind.OLD_BYTES if old else _Behind.CONFIRMS
-        if head.kind is HeadKind.BLANK:
-            return _Behind.CONFIRMS
-        return _Behind.NOTHING if head.kind is HeadKind.ZERO else _Behind.OLD_BYTES
-
-    def _chunk(
-        self, file: LogFile, start: PhysicalOffset, view: memoryview, good: Frames, *, moved_on: bool
-    ) -> Chunk:
-        end = PhysicalOffset(start + good.end)
-        last_time = int(store_times(view, good.starts[-1:])[0])
-        self._last = (file.identity, end, last_time)
-        self._newest.learn(file, end, last_time)
-        following, blank = end, b""
-        if moved_on and end < file.end:
-            head = self._chain.head(file, end)
-            if head.kind is HeadKind.BLANK:
-                following, blank = file.end, head.raw[:_BLANK_HEADER_BYTES]
-        return Chunk(ReadStatus.RECORDS, start, end, following, good.starts, good.sizes, blank)
-
-    def _no_record(self, table: FileTable, file: LogFile, start: PhysicalOffset, frames: Frames) -> Chunk:
-        """No whole record begins at ``start``: the tail, the end of the file, or unreadable bytes."""
-        head = self._chain.head(file, start)
-        if head.kind is HeadKind.BLANK:
-            if not self._next_written(table, file):
-                return idle(start, "the file is closed; the next one is not written yet")
-            blank = head.raw[:_BLANK_HEADER_BYTES]
-            return Chunk(ReadStatus.RECORDS, start, start, file.end, _NONE, _NONE, blank)
-        if head.kind is HeadKind.ZERO:
-            if not self._next_written(table, file):
-                return idle(start)
-            return self._unreadable(table, file, start, "never written, but the broker wrote the next file")
-        return self._unreadable(
-            table, file, start, frames.detail or f"no record and no blank that fills the file at {start}"
-        )
-
-    def _unreadable(self, table: FileTable, file: LogFile, start: PhysicalOffset, detail: str) -> Chunk:
-        """Wait, and once that was long enough give up the bytes up to the next place that can be trusted."""
-        moved_on = self._next_written(table, file)
-        head = self._chain.peek(file, start, HEAD_BYTES)
-        if not self._patience.over((file.identity, start), head, cheap=moved_on):
-            return idle(start, f"unreadable: {detail}")
-        if self._chain.whole(file, start):
-            return idle(start, "written completely just now")
-        found = self._next_place(table, file, start)
-        if found is None:
-            return idle(start, f"unreadable: {detail}")
-        return gap(start, found, f"corrupt: {detail}")
-
-    def _next_place(self, table: FileTable, file: LogFile, start: int) -> PhysicalOffset | None:
-        """The next place behind unreadable bytes that can be trusted; ``None`` while there is none."""
-        moved_on = self._next_written(table, file)
-        written_in_ms = None if moved_on else self._life.start_ms()
-        found = next_readable(self._chain, file, start, written_in_ms=written_in_ms, blank_counts=moved_on)
-        if found is None and moved_on:
-            following = table.after(file.base)
-            found = following.base if following is not None else None
-        return found
-
     def readable_behind(self, start: PhysicalOffset) -> bool:
-        """Whether unreadable bytes at ``start`` are going to be given up, once patience is over, for what lies behind them."""
+        """Whether what cannot be read at ``start`` is going to be given up, once patience is over, for what lies behind it."""
         with self._walking:
-            table = self._catalog.table()
-            file = table.at(start)
-            return file is not None and self._next_place(table, file, start) is not None
+            return self._reading.readable_behind(self._catalog.table(), start)
 
-    def _outside(self, start: PhysicalOffset) -> Chunk:
-        """No file holds ``start``: not written yet, or deleted."""
-        table = self._catalog.table(force=True)
-        size = max((f.length for f in table.files), default=0)
-        growing = next((f for f in self._catalog.growing if f.base <= start < f.base + max(size, 1)), None)
-        if table.at(start) is not None or growing is not None:
-            return idle(start, "the file is being created")
-        following = table.after(start)
-        if following is None:
-            return idle(
-                start, "the broker has no file for this position yet" if len(table) else "the store is empty"
-            )
-        return gap(start, following.base, "deleted before it could be archived")
+    def missing_at(self, position: PhysicalOffset) -> int:
+        """How many bytes the file that holds ``position`` lacks at its end: all files of a broker have one length."""
+        file = self._catalog.table().at(position)
+        return 0 if file is None else file.missing
 
-    def _next_written(self, table: FileTable, file: LogFile) -> bool:
-        """Whether the broker went on to a later file. A pre-allocated one is still all zeros."""
-        following = table.after(file.base)
-        return following is not None and self._chain.head(following, following.base).kind is not HeadKind.ZERO
+    @property
+    def waiting(self) -> Wait | None:
+        """What the last ``read`` waits for; see ``CommitLogSource.waiting``."""
+        return self._waiting
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that ``read`` waits at one place before it goes on, or has no more to give."""
+        return self._reading.patience_seconds
 
     # ------------------------------------------------------------------ copies
 

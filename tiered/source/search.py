@@ -19,23 +19,37 @@ def next_readable(
 ) -> PhysicalOffset | None:
     """The first place above ``bad`` in this file where a valid record begins, or (``blank_counts``) the closing blank.
 
-    With ``written_in_ms`` a record counts only if the chain from it on reaches one stored at or after that time: a proof that
-    the running broker itself has gone past the bad bytes, and will not come back to overwrite them.
+    With ``written_in_ms`` a record counts only if one stored at or after that time lies there or behind it: a proof that the
+    running broker itself has gone past the bad bytes, and will not come back to overwrite them.
     """
+    first: PhysicalOffset | None = None
+    passed = bad
     for place in _candidates(chain, file, bad + 1):
+        if place < passed:
+            continue
         head = chain.head(file, place)
         if head.kind is HeadKind.BLANK and blank_counts:
-            return PhysicalOffset(place)
-        if head.kind is HeadKind.RECORD and chain.whole(file, place):
-            if written_in_ms is None or _reaches(chain, file, place, written_in_ms):
-                return PhysicalOffset(place)
-            return None
+            return first if first is not None else PhysicalOffset(place)
+        if head.kind is not HeadKind.RECORD or not chain.whole(file, place):
+            continue
+        first = PhysicalOffset(place) if first is None else first
+        if written_in_ms is None:
+            return first
+        passed = place
+        for start, view, frames in chain.walk(file, place):
+            if bool((store_times(view, frames.starts) >= written_in_ms).any()):
+                return first
+            passed = start + frames.end
     return None
 
 
 def _candidates(chain: Chain, file: LogFile, position: int) -> Iterator[int]:
     """Physical offsets from ``position`` on, ascending, four bytes behind which a magic code stands."""
     while position < file.end:
+        stored = chain.next_stored(file, position + _MAGIC_AT)
+        if stored is None:
+            return
+        position = max(position, stored - _MAGIC_AT - 3)
         data = chain.peek(file, position, _WINDOW_BYTES + _MAGIC_AT + 3)
         found = set()
         for magic in _MAGICS:
@@ -45,10 +59,3 @@ def _candidates(chain: Chain, file: LogFile, position: int) -> Iterator[int]:
                 at = data.find(magic, at + 1)
         yield from sorted(place for place in found if place < position + _WINDOW_BYTES)
         position += _WINDOW_BYTES
-
-
-def _reaches(chain: Chain, file: LogFile, place: int, time_ms: int) -> bool:
-    return any(
-        bool((store_times(view, frames.starts) >= time_ms).any())
-        for _, view, frames in chain.walk(file, place)
-    )

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiered.clock import Clock
-from tiered.codec.header import read_headers
+from tiered.codec.checksum import crc32c
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark
 from tiered.source.chain import Chain, HeadKind, store_times
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
+from tiered.source.search import next_readable
 
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""
 
-
-def cut_short(data: memoryview) -> bool:
-    """Whether a whole-looking record may still lack its end: a topic with zero bytes, or properties that end in one.
-
-    Body CRC and lengths do not cover topic and properties, so a writer stopped inside them would leave nothing else to see.
-    A real record that looks so is confirmed by the next one.
-    """
-    headers = read_headers(data, np.zeros(1, np.int64), np.array([len(data)], np.int64))
-    if headers.flaw is not None:
-        return False  # not whole-looking at all: its checks say so
-    at, length = int(headers.topic_positions[0]), int(headers.topic_lengths[0])
-    torn_properties = int(headers.rows["properties_length"][0]) > 0 and data[-1] == 0
-    return torn_properties or 0 in data[at : at + length]
+LOOK_SECONDS = 1.0
+"""The first pause between two looks behind a place where nothing can be read."""
+LONGEST_LOOK_SECONDS = 30.0
 
 
 class Pending:
@@ -37,18 +26,18 @@ class Pending:
         self._clock = clock
         self._wait_seconds = wait_ms / 1000
         self._place: Place | None = None
-        self._bytes = b""
+        self._seen = (0, 0)
         self._since = 0.0
 
     def unchanged(self, place: Place, data: memoryview, *, times: int = 1) -> bool:
         """Whether these bytes were seen here before, ``times`` the wait ago or longer, and are the same now."""
         now = self._clock.monotonic()
-        if place == self._place and len(data) == len(self._bytes):
+        if place == self._place and len(data) == self._seen[0]:
             if now - self._since < times * self._wait_seconds:
                 return False
-            if data == self._bytes:
+            if crc32c(data) == self._seen[1]:
                 return True
-        self._place, self._bytes, self._since = place, bytes(data), now
+        self._place, self._seen, self._since = place, (len(data), crc32c(data)), now
         return False
 
 
@@ -75,27 +64,116 @@ class Patience:
         return True
 
 
-class NewestEnd:
-    """End of the last record the broker wrote. Remembers it and hops on from there; forgets it when the broker restarts."""
+class Written:
+    """Which files the broker has begun to write: one that is allocated ahead is all zeros.
 
-    def __init__(self, chain: Chain, life: BrokerLife, guard: LeftoverGuard) -> None:
+    A file whose first bytes were lost counts once something was found in it (``found_in``).
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._found: dict[Place, PhysicalOffset] = {}
+
+    def newest(self, table: FileTable) -> LogFile | None:
+        """The newest file that is written; ``None`` if there is none."""
+        for file in reversed(table.files):
+            if self._chain.head(file, file.base).kind is not HeadKind.ZERO or self._deeper(file):
+                return file
+        return None
+
+    def beyond(self, table: FileTable, file: LogFile) -> bool:
+        """Whether the broker went on to a file behind this one."""
+        newest = self.newest(table)
+        return newest is not None and newest.base > file.base
+
+    def found_in(self, file: LogFile, place: PhysicalOffset) -> None:
+        """A record was found at ``place`` although the file begins with zeros."""
+        self._found = {(file.identity, file.base): place}  # the newest will do: those before it lie below it
+
+    def _deeper(self, file: LogFile) -> bool:
+        place = self._found.get((file.identity, file.base))
+        return place is not None and self._chain.head(file, place).kind is HeadKind.RECORD
+
+
+class LookBehind:
+    """What lies behind a place where nothing can be read: the next place in the log that can be trusted.
+
+    A look may read the file to its end, so that it is taken at most once a ``pause``, which doubles while there is nothing.
+    """
+
+    def __init__(self, chain: Chain, life: BrokerLife, written: Written, clock: Clock) -> None:
+        self._chain = chain
+        self._life = life
+        self._written = written
+        self._clock = clock
+        self._place: Place | None = None
+        self._look_at = 0.0
+        self._pause = 0.0
+        self._found: PhysicalOffset | None = None
+
+    def look(self, table: FileTable, file: LogFile, position: int, *, settle: bool) -> PhysicalOffset | None:
+        """Where a record that counts begins behind ``position``, in this file or a later one; ``None`` while none is known.
+
+        ``settle``: the place must have been the same for a moment first, as where a busy broker writes it is not.
+        """
+        now = self._clock.monotonic()
+        if self._place != (file.identity, position):
+            self._place, self._found, self._pause = (file.identity, position), None, LOOK_SECONDS
+            self._look_at = now + LOOK_SECONDS if settle else now
+        if self._found is None and now >= self._look_at:
+            self._found = self.find(table, file, position)
+            self._look_at, self._pause = now + self._pause, min(2 * self._pause, LONGEST_LOOK_SECONDS)
+        return self._found
+
+    def find(self, table: FileTable, file: LogFile, position: int) -> PhysicalOffset | None:
+        """The same, looked up now."""
+        found = self.in_file(file, position, moved_on=self._written.beyond(table, file))
+        following = table.after(file.base)
+        while found is None and following is not None:
+            found = self.in_file(following, following.base - 1, moved_on=False)
+            if found is not None:
+                self._written.found_in(following, found)
+            following = table.after(following.base)
+        return found
+
+    def in_file(self, file: LogFile, position: int, *, moved_on: bool) -> PhysicalOffset | None:
+        """The next place in this file alone; its closing blank counts when the broker has ``moved_on`` to a later one."""
+        written_in_ms = None if moved_on else self._life.start_ms()
+        return next_readable(self._chain, file, position, written_in_ms=written_in_ms, blank_counts=moved_on)
+
+
+class NewestEnd:
+    """End of the last record the broker wrote, behind bytes that cannot be read, too, where a record that counts lies there.
+
+    Remembers it and hops on from there; forgets it when the broker restarts.
+    """
+
+    def __init__(
+        self, chain: Chain, life: BrokerLife, guard: LeftoverGuard, written: Written, behind: LookBehind
+    ) -> None:
         self._chain = chain
         self._life = life
         self._guard = guard
+        self._written = written
+        self._behind = behind
         self._place: Place | None = None
         self._restart: BrokerMark | None = None
         self._last_time: int | None = None
 
     def find(self, table: FileTable) -> PhysicalOffset:
         """Physical offset behind the newest record; the log's first byte if there is none, 0 without files."""
-        file = self._newest_written(table)
+        file = self._written.newest(table)
         if file is None:
-            return table.files[0].base if len(table) else PhysicalOffset(0)
+            if not len(table):
+                return PhysicalOffset(0)
+            file = table.files[0]
         restart = self._life.mark()
+        settle = True
         if self._place is None or self._place[0] != file.identity or restart != self._restart:
             self._place, self._last_time = (file.identity, file.base), None
+            settle = False
         self._restart = restart
-        return self._hop_on(file, self._place[1])
+        return self._go_on(table, file, self._place[1], settle=settle)
 
     def learn(self, file: LogFile, position: int, store_time_ms: int) -> None:
         """A record that ends at ``position`` was just read: no need to hop there again."""
@@ -105,24 +183,38 @@ class NewestEnd:
             return
         self._place, self._last_time = (file.identity, position), store_time_ms
 
-    def _newest_written(self, table: FileTable) -> LogFile | None:
-        for file in reversed(table.files):
-            if self._chain.head(file, file.base).kind is not HeadKind.ZERO:
-                return file
-        return None
+    def _go_on(self, table: FileTable, file: LogFile, position: int, *, settle: bool) -> PhysicalOffset:
+        end, suspicious = self._hop_on(file, position)
+        while not suspicious:
+            kind = self._chain.head(file, end).kind
+            if kind is HeadKind.BLANK:
+                break
+            found = self._behind.look(table, file, end, settle=settle and kind is HeadKind.ZERO)
+            if found is None:
+                cut = file.missing and kind is not HeadKind.ZERO
+                return PhysicalOffset(file.base + file.stored) if cut else end
+            file = table.at(found) or file
+            self._place = (file.identity, found)
+            position = end
+            end, suspicious = self._hop_on(file, found)
+            if end <= position:
+                break
+        return end
 
-    def _hop_on(self, file: LogFile, position: int) -> PhysicalOffset:
+    def _hop_on(self, file: LogFile, position: int) -> tuple[PhysicalOffset, bool]:
+        """Where the chain of records from ``position`` on ends, and whether only because those behind may be leftovers."""
         if self._chain.head(file, position).kind is not HeadKind.RECORD:
-            return PhysicalOffset(position)
+            return PhysicalOffset(position), False
         life_start_ms = self._life.start_ms()
+        suspicious = False
         for start, view, frames in self._chain.walk(file, position):
             times = store_times(view, frames.starts)
             seam = self._guard.seam(times, self._last_time, life_start_ms)
             if seam is not None and not self._guard.believes(file, start + int(frames.starts[seam])):
                 if seam:
                     self._last_time = int(times[seam - 1])
-                position = start + int(frames.starts[seam])
+                position, suspicious = start + int(frames.starts[seam]), True
                 break
             self._last_time, position = int(times[-1]), start + frames.end
         self._place = (file.identity, position)
-        return PhysicalOffset(position)
+        return PhysicalOffset(position), suspicious
