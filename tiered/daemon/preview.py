@@ -63,7 +63,6 @@ def compared(source: LocalCommitLog, archive: ReadArchive | None, settings: Sett
         archive.objects,
         first_local_ms=lambda: first_local_ms(source),
         accept_new_lineage=settings.archive.new_lineage,
-        max_record_bytes=settings.source.max_record_bytes,
     )
 
 
