@@ -16,6 +16,7 @@ from tiered.errors import Conflict, Invalid, NotFound
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
+from tiered.provider.resolve import create_root
 from tiered.provider.wrap import Rooted
 from tiered.settings import MIB, Store
 
@@ -79,6 +80,7 @@ def provider(
             server.store(multipart_bytes=5 * MIB, engine=engine),
             CLOCK,
         )
+    create_root(opened)
     yield opened
     opened.close()
 

@@ -23,6 +23,7 @@ STORES = {
     "rocksdb": "from tiered.metadata.rocksdb import RocksDbStore\nstore = RocksDbStore(root / 'db', 1 << 20, 's')",
     "json": "from tiered.metadata.jsonfile import JsonFileStore\nstore = JsonFileStore(root / 'db', 's')",
 }
+CREATED = "provider.create_root()"
 DIE = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 
 
@@ -121,7 +122,7 @@ def test_an_object_that_put_returned_for_survives(tmp_path: Path) -> None:
         power,
         "from tiered.clock import SystemClock\nfrom tiered.provider.posix import PosixProvider",
         "provider = PosixProvider(str(root / 'archive'), SystemClock())",
-        *_made_root(),
+        CREATED,
         *(put.format(i) for i in range(3)),
     )
     power.cut()
@@ -129,16 +130,12 @@ def test_an_object_that_put_returned_for_survives(tmp_path: Path) -> None:
     assert [bytes(provider.get(f"a/b/{i}").data) for i in range(3)] == [b"%d" % i * 1000 for i in range(3)]
 
 
-def _made_root() -> list[str]:
-    return ["getattr(provider, 'create_root', lambda: None)()"]
-
-
 def test_a_head_that_another_process_linked_and_did_not_sync_is_made_durable(tmp_path: Path) -> None:
     power = disk(tmp_path)
     lines = [
         "from tiered.clock import SystemClock\nfrom tiered.provider.posix import PosixProvider",
         "provider = PosixProvider(str(root / 'archive'), SystemClock())",
-        *_made_root(),
+        CREATED,
     ]
     killed(power, *lines, "provider.put('commit/0', [b'first'])")
     power.run(

@@ -91,7 +91,8 @@ def _lie() -> None:
 
     def lying_open(path: Any, flags: int, *rest: Any, **more: Any) -> int:
         if flags & os.O_CREAT and isinstance(path, str):
-            check(path)
+            within = more.get("dir_fd")
+            check(path if within is None else os.path.join(name(within), path))
         return open_file(path, flags, *rest, **more)
 
     def lying_write(descriptor: int, data: Any) -> int:

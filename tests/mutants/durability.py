@@ -58,14 +58,14 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/provider/posix.py",
-        'its ``link`` and its last ``fsync``."""\n        path = ',
-        'its ``link`` and its last ``fsync``."""\n        return\n        path = ',
+        'its ``link`` and its last ``fsync``."""\n        self',
+        'its ``link`` and its last ``fsync``."""\n        return\n        self',
         f"{_CUT} -k made_durable",
     ),
     Mutant(
         "tiered/provider/posix.py",
-        "            length = _write_all(descriptor, views(parts))\n            os.fsync(descriptor)\n",
-        "            length = _write_all(descriptor, views(parts))\n",
+        "            length = write_all(descriptor, views(parts))\n            os.fsync(descriptor)\n",
+        "            length = write_all(descriptor, views(parts))\n",
         f"{_CUT} -k object_that_put",
     ),
 )

@@ -186,7 +186,7 @@ def test_a_fence_reaches_the_dispatcher(daemon: Assembly, store: Counting, clock
 
 def test_an_unexpected_failure_is_told_as_one(daemon: Assembly, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(daemon, 1)
-    monkeypatch.setattr(daemon.log, "put", lambda planned: 1 / 0)
+    monkeypatch.setattr(daemon.log, "put", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         daemon.committer.step(0)
     with pytest.raises(RuntimeError, match="the committer died"):
@@ -197,7 +197,7 @@ def test_a_waiting_dispatcher_is_woken_by_the_failure(
     daemon: Assembly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(daemon, 2)
-    monkeypatch.setattr(daemon.log, "put", lambda planned: 1 / 0)
+    monkeypatch.setattr(daemon.log, "put", lambda *_: 1 / 0)
     caught: list[BaseException] = []
 
     def wait() -> None:

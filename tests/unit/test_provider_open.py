@@ -139,7 +139,8 @@ def test_a_posix_archive_loads_no_sdk(tmp_path: Path) -> None:
     code = (
         "import sys; from tiered.clock import ManualClock; from tiered.settings import Store\n"
         "from tiered.provider.open import open_provider\n"
-        f"open_provider('file://{tmp_path}/a', Store(), ManualClock()).put('k', [b'x'])\n"
+        f"from tiered.provider.resolve import create_root\n"
+        f"made = open_provider('file://{tmp_path}/a', Store(), ManualClock()); create_root(made); made.put('k', [b'x'])\n"
         "print(sorted({'boto3', 'botocore', 'fsspec', 's3fs'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

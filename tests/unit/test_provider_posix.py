@@ -19,7 +19,9 @@ from tiered.provider.wrap import Rooted
 
 @pytest.fixture
 def store(tmp_path: Path) -> PosixProvider:
-    return PosixProvider(str(tmp_path / "archive"), SystemClock())
+    made = PosixProvider(str(tmp_path / "archive"), SystemClock())
+    made.create_root()
+    return made
 
 
 def files(root: Path) -> list[str]:
@@ -109,16 +111,16 @@ def test_the_order_of_a_put_is_the_one_that_survives_power_cuts(
     store: PosixProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    opened: dict[int, str] = {}
     real_open = os.open
 
     def note_open(path: str, flags: int, *rest: Any, **named: Any) -> int:
-        descriptor = real_open(path, flags, *rest, **named)
-        opened[descriptor] = str(path)
         if flags & os.O_CREAT:
             assert flags & os.O_EXCL
             seen.append("create")
-        return descriptor
+        return real_open(path, flags, *rest, **named)
+
+    def opened(descriptor: int) -> str:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
 
     def shown(path: str) -> str:
         return "temporary" if ".tiered-tmp-" in path else os.path.relpath(path, tmp_path)
@@ -126,10 +128,11 @@ def test_the_order_of_a_put_is_the_one_that_survives_power_cuts(
     def note(name: str) -> None:
         real = getattr(os, name)
 
-        def call(*arguments: Any) -> Any:
-            result = real(*arguments)
-            at = opened[arguments[0]] if isinstance(arguments[0], int) else arguments[-1]
-            seen.append(f"{name} {shown(at)}")
+        def call(*arguments: Any, **named: Any) -> Any:
+            result = real(*arguments, **named)
+            within = named.get("dir_fd", named.get("dst_dir_fd"))
+            at = arguments[-1] if within is None else os.path.join(opened(within), arguments[-1])
+            seen.append(f"{name} {shown(opened(arguments[0]) if isinstance(arguments[0], int) else at)}")
             return result
 
         monkeypatch.setattr(os, name, call)
@@ -192,8 +195,10 @@ def test_a_missing_root_is_empty_and_its_missing_holder_is_an_error(tmp_path: Pa
     assert list(store.list("")) == []
     with pytest.raises(NotFound):
         store.get("k")
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Unavailable, match="gone"):
         store.put("k", [b"x"])
+    with pytest.raises(Invalid) as caught:
+        store.create_root()
     assert "mount the disk" in str(caught.value)
     assert not (tmp_path / "not").exists()
 
@@ -220,11 +225,12 @@ def test_a_key_below_another_is_an_error_in_file_systems_and_in_memory(store: Po
 def test_dates_follow_the_file_servers_clock(tmp_path: Path) -> None:
     host = ManualClock(SystemClock().now_ms() - 3_600_000)
     store = PosixProvider(str(tmp_path / "archive"), host)
+    store.create_root()
     put = store.put("k", [b"x"])
     assert put.date_ms - host.now_ms() == pytest.approx(3_600_000, abs=10_000)
-    assert store.head("k").date_ms == pytest.approx(put.date_ms, abs=5)
+    assert store.head("k").date_ms == pytest.approx(put.date_ms, abs=500)
     host.advance(60)
-    assert store.get("k").date_ms - put.date_ms == pytest.approx(60_000, abs=5)
+    assert store.get("k").date_ms - put.date_ms == pytest.approx(60_000, abs=500)
     assert store.get("k").last_modified_ms == put.date_ms
 
 

@@ -11,6 +11,7 @@ from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
+from tiered.provider.resolve import create_root
 from tiered.version import FORMAT_VERSION
 
 
@@ -87,6 +88,14 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
     return identity
 
 
+def is_identity_of(archive_id: bytes, data: bytes) -> bool:
+    """Whether these are the bytes of the identity of archive ``archive_id``; damaged ones are not."""
+    try:
+        return decode_identity(data, "archive.json").archive_id == archive_id
+    except (Corrupt, Refused):
+        return False
+
+
 def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     """The archive's identity, or ``NotFound``."""
     fetched = provider.get(keys.identity)
@@ -111,6 +120,7 @@ def ensure_identity(
     except NotFound:
         pass
     reach(CrashPoint.BEFORE_IDENTITY)
+    create_root(provider)
     made = ArchiveIdentity(random_bytes(16), keys.cluster, keys.broker, now_ms)
     try:
         provider.put(keys.identity, [made.encode()])

@@ -8,8 +8,9 @@ success counts. A proven commit enters the local fold before anything else happe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tiered.archive.entities import position
 from tiered.archive.reader import LogReader, ReadCommit, store_changes
@@ -21,11 +22,12 @@ from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Buffer
-from tiered.provider.resolve import make_durable
+from tiered.provider.resolve import ask_clock, bind, make_durable
 from tiered.version import FORMAT_VERSION
 
 ZERO_ID = bytes(16)
 RESEND_MAX_SECONDS = 30.0
+_NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ class CommitLog:
         """Milliseconds that a foreign writer's head must still rest before this writer may take over; 0: go on."""
         if head is None or head.writer_id == self.writer_id:
             return 0
+        ask_clock(
+            self.reader.provider, self.reader.keys.identity
+        )  # both times are then of one clock, the store's
         found = self.reader.read(head.seq)
         if found is None:
             return 1
@@ -209,15 +214,17 @@ class CommitLog:
             self._tip = changes.head
         return PlannedCommit(commit, parts, changes)
 
-    def put(self, planned: PlannedCommit) -> int:
+    def put(self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS) -> int:
         """Make a planned commit real and enter it in the local cache. Returns the store's time of it in ms.
 
+        ``objects``: keys that the commit names, and how to put each again: a disk under a POSIX archive may have gone away
+        since, and another have come in its place. The commit is put only where they are, behind the commit before it.
         ``Fenced``: the number belongs to somebody else. ``Unavailable``: told to give up while the outcome was unknown, or
         while the local fold could not be written: nothing more can be planned or put then until ``follow`` folded again.
         """
         self._check_whole()
         reach(CrashPoint.BEFORE_COMMIT)
-        date_ms = self._put_until_known(planned)
+        date_ms = self._put_until_known(planned, objects)
         reach(CrashPoint.AFTER_COMMIT)
         try:
             self.keep(lambda: self._enter(planned))
@@ -268,12 +275,17 @@ class CommitLog:
                 cause=missed,
             ) from missed
 
-    def _put_until_known(self, planned: PlannedCommit) -> int:
-        key = self.reader.keys.commit(planned.commit.seq)
+    def _put_until_known(self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]]) -> int:
+        seq = planned.commit.seq
+        key = self.reader.keys.commit(seq)
+        needs = [*objects, *([self.reader.keys.commit(seq - 1)] if seq else [])]
         pause = self._resend_wait
         unknown: TieredError
         while True:
             try:
+                for lost in bind(self.reader.provider, key, needs):
+                    if lost in objects:
+                        objects[lost]()
                 return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
             except Conflict:
                 try:

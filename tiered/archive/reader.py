@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tiered.archive.ahead import read_numbers
 from tiered.archive.checkpoint import load_newest
-from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.codec.commit import decode_commit, decode_commit_footer
@@ -20,6 +21,7 @@ from tiered.codec.edits import Commit
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Provider
+from tiered.provider.resolve import guard
 
 TAIL_BYTES = 256 * 1024
 """First request for a commit: footer and edits of all but the largest commits, without their inline data."""
@@ -42,7 +44,8 @@ class ReadCommit:
 
 
 class LogReader:
-    """A plain reader of one archive's log. Any number of them may run.
+    """A plain reader of one archive's log. Any number of them may run. From here on the provider answers for this archive alone:
+    where its identity cannot be seen nothing counts as absent.
 
     ``last``: the archive is read as it was after this commit, whatever came later or was damaged later.
     """
@@ -55,6 +58,7 @@ class LogReader:
         self.identity = identity
         self._last = last
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
+        guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
 
     def read(self, seq: int) -> ReadCommit | None:
         """Commit ``seq``, or ``None`` if its key is not there. ``Corrupt``/``Refused`` as the decoder says.
@@ -68,6 +72,10 @@ class LogReader:
             if found is None:
                 raise
             return found
+
+    def has_stand_in(self, seq: int) -> bool:
+        """Whether something else stands for commit ``seq``, whose key is gone."""
+        return seq in self._lost
 
     def read_at(self, key: str, seq: int) -> ReadCommit | None:
         """The commit under a key, which must be number ``seq``; ``None`` if the key is not there."""

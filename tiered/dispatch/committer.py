@@ -201,7 +201,9 @@ class Committer:
             for upload in flush.uploads:
                 upload.result()
             reach(CrashPoint.AFTER_OBJECTS)
-            store_time_ms = self._log.put(flush.planned)
+            objects = (item for item in flush.objects if item.path)
+            again = {self._keys.key(item.path): partial(self._upload, item, 1) for item in objects}
+            store_time_ms = self._log.put(flush.planned, again)
             self._release(flush.next_offset)
             reach(CrashPoint.AFTER_RELEASE)
         except BaseException as e:

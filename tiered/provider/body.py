@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +18,10 @@ READ_BYTES = 256 * 1024
 
 JOIN_BYTES = 12 * 1024 * 1024
 """Bodies up to this size are joined: one copy is cheaper than a stream and its extra round trip (100-continue)."""
+
+
+MAX_BUFFERS = 1024
+"""Buffers a system call takes: IOV_MAX on Linux."""
 
 
 def views(parts: Sequence[Buffer]) -> list[memoryview]:
@@ -148,3 +153,33 @@ def digest(algorithm: str, parts: Sequence[Buffer]) -> str:
             hasher.update(view)
         raw = hasher.digest()
     return base64.b64encode(raw).decode("ascii")
+
+
+def write_all(descriptor: int, left: list[memoryview]) -> int:
+    """Write the views to a file, however often it takes; the bytes written. ``left`` is used up."""
+    total = sum(view.nbytes for view in left)
+    at = 0
+    while at < len(left):
+        written = os.writev(descriptor, left[at : at + MAX_BUFFERS])
+        while at < len(left) and written >= left[at].nbytes:
+            written -= left[at].nbytes
+            at += 1
+        if written:
+            left[at] = left[at][written:]
+    return total
+
+
+def pread(descriptor: int, position: int, length: int) -> bytes:
+    """Read ``length`` bytes; fewer only if the file is shorter by now. One system call where the kernel allows it."""
+    data = os.pread(descriptor, length, position)
+    if len(data) == length or not data:
+        return data
+    pieces = [data]
+    done = len(data)
+    while done < length:
+        piece = os.pread(descriptor, length - done, position + done)
+        if not piece:
+            break
+        pieces.append(piece)
+        done += len(piece)
+    return b"".join(pieces)

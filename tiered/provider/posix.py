@@ -10,17 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
-from tiered.provider.body import views
+from tiered.provider.body import pread, views, write_all
 from tiered.provider.naming import (
     TEMP_PREFIX,
     check_key,
@@ -29,30 +29,34 @@ from tiered.provider.naming import (
     segment_problem,
     slice_range,
 )
+from tiered.provider.posixplace import ABSENT, Anchor, Place, Target, opened_directory
 
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _UNUSABLE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP})
-_MAX_BUFFERS = 1024  # IOV_MAX on Linux
 _SKEW_MS = 1000  # a difference of the two clocks below this is timer granularity, not a second clock
+
+Result = TypeVar("Result")
 
 
 class PosixProvider:
     """Objects as files below ``root`` (an absolute path). Thread-safe, and safe beside other processes.
 
-    ``root`` itself is made by the first put; the directory that holds it must exist, so that an unmounted disk or
-    a mistyped path is an error instead of an archive in the wrong place.
+    ``root`` itself is made by ``create_root`` alone, and the directory that holds it must exist, so that an unmounted disk or
+    a mistyped path is an error instead of an archive in the wrong place. See ``posixplace`` for ``guard``.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
         self._root = root
+        self._place = Place(root, self.url)
         self._clock = clock
-        self._ready: set[str] = set()  # directories known to exist durably
-        self._lock = threading.Lock()
+        self._bound: tuple[str, tuple[str, ...]] = ("", ())
         self._clock_offset_ms = 0
         self._closed = False
+        self.create_root = self._place.create_root
+        self.guard = self._place.guard
+        self.tidy = self._place.tidy
 
     @property
     def url(self) -> str:
@@ -66,42 +70,53 @@ class PosixProvider:
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``. ``Refused`` without hard links, ``Invalid`` if read-only or forbidden."""
-        path = self._path(key)
-        directory = os.path.dirname(path)
-        temporary = os.path.join(directory, f"{TEMP_PREFIX}{uuid.uuid4().hex}")
+        self._check_key(key)
+        doing = "create"
         try:
-            descriptor = self._create(temporary, directory)
+            with self._place.target(key) as target:
+                temporary, descriptor = self._create(target.descriptor)
+                doing = "write"
+                try:
+                    length, modified_ms = self._fill(descriptor, parts)
+                    reach(CrashPoint.POSIX_AFTER_TEMPORARY)
+                    self._check_needs(key, target.anchor)
+                    if create_only:
+                        self._link(temporary, target, key)
+                        reach(CrashPoint.POSIX_AFTER_LINK)
+                    else:
+                        os.replace(
+                            temporary, target.name, src_dir_fd=target.descriptor, dst_dir_fd=target.descriptor
+                        )
+                    self._settle(temporary, target)
+                finally:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=target.descriptor)
         except OSError as error:
-            raise self._error("create", key, error) from error
-        try:
-            length, modified_ms = self._fill(descriptor, key, parts)
-            reach(CrashPoint.POSIX_AFTER_TEMPORARY)
-            if create_only:
-                self._link(temporary, path, key)
-                reach(CrashPoint.POSIX_AFTER_LINK)
-            else:
-                os.replace(temporary, path)
-            self._settle(temporary, directory)
-        except OSError as error:
-            raise self._error("write", key, error) from error
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
-        self._learn_clock(modified_ms)
+            raise self._error(doing, key, error) from error
         return Stored(key, length, modified_ms, modified_ms)
+
+    def bind(self, key: str, needs: Sequence[str]) -> list[str]:
+        """``key``, the next of its kind, is put only into a place where ``needs`` are, which is seen while that place is held
+        open; those that are not there now. One key is bound at a time."""
+        self._bound = (self._check_key(key), tuple(needs))
+        try:
+            with self._place.anchor(key) as anchor:
+                return self._place.missing(anchor, needs)
+        except OSError as error:
+            raise self._error("look at", key, error) from error
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         """See ``Provider.get``."""
-        path = self._path(key)
+        self._check_key(key)
         first, count = check_range(key, start, length)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._seen(key, _open_file)
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     raise NotFound("no such object", key=key, url=self.url)
                 begin, end = slice_range(first, count, status.st_size)
-                data = _pread(descriptor, begin, end - begin)
+                data = pread(descriptor, begin, end - begin)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -110,9 +125,9 @@ class PosixProvider:
 
     def head(self, key: str) -> Stored:
         """See ``Provider.head``."""
-        path = self._path(key)
+        self._check_key(key)
         try:
-            status = os.stat(path)
+            status = self._seen(key, _status)
         except OSError as error:
             raise self._error("look at", key, error) from error
         if not stat.S_ISREG(status.st_mode):
@@ -127,42 +142,47 @@ class PosixProvider:
         above, _, _ = check_prefix(prefix).rpartition("/")
         after = b"" if start_after is None else start_after.encode()
         remaining = limit
-        for key, path in self._walk(above, prefix.encode(), after):
+        for key in self._walk(above, prefix.encode(), after):
             if remaining is not None:
                 if remaining <= 0:
                     return
                 remaining -= 1
             try:
-                status = os.stat(path)
+                status = self._seen(key, _status)
             except OSError as error:
-                if error.errno in _ABSENT:
+                if error.errno in ABSENT:
                     continue
                 raise self._error("look at", key, error) from error
             yield Stored(key, status.st_size, self._now_ms(), status.st_mtime_ns // 1_000_000)
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``; durable. Empty directories stay: another writer may be about to use them."""
-        path = self._path(key)
+        self._check_key(key)
         try:
-            os.unlink(path)
-            _fsync_directory(os.path.dirname(path))
+            self._seen(key, _unlink)
         except OSError as error:
-            if error.errno not in _ABSENT:
+            if error.errno not in ABSENT:
                 raise self._error("delete", key, error) from error
 
     def make_durable(self, key: str) -> None:
         """fsync an existing object and its directory: an opener does so with the head before it builds on it, because the
         process that wrote it may have died between its ``link`` and its last ``fsync``."""
-        path = self._path(key)
+        self._check_key(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            _fsync_directory(os.path.dirname(path))
+            self._seen(key, _fsync_file)
         except OSError as error:
             raise self._error("fsync", key, error) from error
+
+    def ask_clock(self, key: str) -> None:
+        """Learn what time it is where the archive lies: from a temporary file beside ``key``, gone when this returns."""
+        self._check_key(key)
+        try:
+            with self._place.target(key) as target:
+                temporary, descriptor = self._create(target.descriptor)
+                os.close(descriptor)
+                os.unlink(temporary, dir_fd=target.descriptor)
+        except OSError as error:
+            raise self._error("create", key, error) from error
 
     def close(self) -> None:
         """Further verbs are errors."""
@@ -170,57 +190,53 @@ class PosixProvider:
 
     # --- writing
 
-    def _create(self, temporary: str, directory: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._make_directory(directory)
+    def _create(self, directory: int) -> tuple[str, int]:
+        """A new temporary file in an open directory: (name, descriptor). Its time is what the store's clock is known by."""
+        temporary = f"{TEMP_PREFIX}{uuid.uuid4().hex}"
+        began_ms = self._clock.now_ms()
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory
+        )
         try:
-            return os.open(temporary, flags, 0o644)
-        except FileNotFoundError as error:
-            raise Unavailable(
-                "a directory of the archive is gone: unmounted, or deleted under the running daemon",
-                directory=directory,
-                url=self.url,
-                hint="mount it again; nothing is written to a place that only looks like the archive",
-            ) from error
+            made_ms = os.fstat(descriptor).st_mtime_ns // 1_000_000
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Somewhere between the two looks at this host's clock; the nearer one is what is certain.
+        ahead, behind = made_ms - self._clock.now_ms(), made_ms - began_ms
+        offset = ahead if ahead > 0 else min(behind, 0)
+        self._clock_offset_ms = offset if abs(offset) > _SKEW_MS else 0
+        return temporary, descriptor
 
-    def _make_directory(self, directory: str) -> None:
-        """Make ``directory``; fsync every level up to the root's parent, those another process just made included."""
-        with self._lock:
-            if directory in self._ready:
-                return
-        holder = os.path.dirname(self._root)
-        if not os.path.isdir(holder):
-            raise Invalid(
-                "the directory that should hold the archive does not exist",
-                directory=holder,
-                url=self.url,
-                hint="mount the disk, create the directory, or correct archive.url",
-            )
-        os.makedirs(directory, exist_ok=True)
-        at = directory
-        while at != holder:
-            parent = os.path.dirname(at)
-            _fsync_directory(parent)
-            at = parent
-        with self._lock:
-            self._ready.add(directory)
-
-    def _fill(self, descriptor: int, key: str, parts: Sequence[Buffer]) -> tuple[int, int]:
+    def _fill(self, descriptor: int, parts: Sequence[Buffer]) -> tuple[int, int]:
         """Write everything and fsync: (bytes, mtime in ms)."""
         try:
-            length = _write_all(descriptor, views(parts))
+            length = write_all(descriptor, views(parts))
             os.fsync(descriptor)
             return length, os.fstat(descriptor).st_mtime_ns // 1_000_000
         finally:
             os.close(descriptor)
 
-    def _link(self, temporary: str, path: str, key: str) -> None:
+    def _check_needs(self, key: str, anchor: Anchor) -> None:
+        bound, needs = self._bound
+        missing = self._place.missing(anchor, needs) if key == bound else []
+        if missing:
+            raise Unavailable(
+                "nothing was written: what it builds on is not in this place",
+                key=key,
+                url=self.url,
+                missing=missing[0],
+                hint="mount the archive's own disk again: this one has another state of it",
+            )
+
+    def _link(self, temporary: str, target: Target, key: str) -> None:
+        at = target.descriptor
         try:
-            os.link(temporary, path)
+            os.link(temporary, target.name, src_dir_fd=at, dst_dir_fd=at)
         except OSError as error:
             # A network file system may have made the link and lost the reply; the count of links tells.
             with suppress(OSError):
-                if os.stat(temporary).st_nlink == 2:
+                if os.stat(temporary, dir_fd=at).st_nlink == 2:
                     return
             if error.errno == errno.EEXIST:
                 raise Conflict("the key exists", key=key, url=self.url) from None
@@ -234,32 +250,43 @@ class PosixProvider:
                 ) from error
             raise
 
-    def _settle(self, temporary: str, directory: str) -> None:
+    def _settle(self, temporary: str, target: Target) -> None:
         """After the name exists, every error means *unknown*: the name may not survive a power cut."""
         try:
             with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            _fsync_directory(directory)
+                os.unlink(temporary, dir_fd=target.descriptor)
+            os.fsync(target.descriptor)
         except OSError as error:
             raise Unavailable(
                 "the object was linked, but its directory could not be made durable",
-                directory=directory,
+                directory=os.path.join(self._root, target.anchor.above, target.directory),
                 url=self.url,
                 found=_name(error),
             ) from error
+        self._place.settled(target)
 
     # --- reading
 
-    def _walk(self, directory: str, prefix: bytes, after: bytes) -> Iterator[tuple[str, str]]:
-        """(key, path) of files below ``directory`` (a key, ``""`` for the root), ascending by the key's bytes.
+    def _seen(self, key: str, look: Callable[[str, int | None], Result]) -> Result:
+        """``look`` at a path. What is not there is looked for again from a directory that is seen to be the archive's, so that
+        a disk that is away never passes for an object that is not there."""
+        try:
+            return look(os.path.join(self._root, key), None)
+        except OSError as error:
+            if error.errno not in ABSENT or not self._place.covers(key):
+                raise
+        with self._place.anchor(key) as anchor:
+            return look(anchor.rest(key), anchor.descriptor)
+
+    def _walk(self, directory: str, prefix: bytes, after: bytes) -> Iterator[str]:
+        """Keys of files below ``directory`` (a key, ``""`` for the root), ascending by the key's bytes.
 
         A directory sorts as its name with a slash, which is what makes the walk ascend by whole keys ("a-b" before "a/c").
         """
         try:
-            with os.scandir(os.path.join(self._root, directory)) as entries:
-                names = sorted(self._names(entries))
+            names = self._seen(directory, _names)
         except OSError as error:
-            if error.errno in _ABSENT:
+            if error.errno in ABSENT:
                 return
             raise self._error("list", directory, error) from error
         base = f"{directory}/".encode() if directory else b""
@@ -271,27 +298,17 @@ class PosixProvider:
                 ):
                     yield from self._walk(key[:-1].decode(), prefix, after)
             elif key.startswith(prefix) and key > after:
-                yield key.decode(), os.path.join(self._root, key.decode())
-
-    @staticmethod
-    def _names(entries: Iterator[os.DirEntry[str]]) -> Iterator[bytes]:
-        for entry in entries:
-            if segment_problem(entry.name) is None:  # neither temporary nor a name that no key can have
-                yield entry.name.encode() + (b"/" if entry.is_dir() else b"")
+                yield key.decode()
 
     # --- shared
 
-    def _path(self, key: str) -> str:
+    def _check_key(self, key: str) -> str:
         self._check_open()
-        return os.path.join(self._root, check_key(key))
+        return check_key(key)
 
     def _check_open(self) -> None:
         if self._closed:
             raise Invalid("the provider is closed", url=self.url)
-
-    def _learn_clock(self, modified_ms: int) -> None:
-        offset = modified_ms - self._clock.now_ms()
-        self._clock_offset_ms = offset if abs(offset) > _SKEW_MS else 0
 
     def _now_ms(self) -> int:
         """The file server's clock, as far as the newest put told it."""
@@ -299,7 +316,7 @@ class PosixProvider:
 
     def _error(self, doing: str, key: str, error: OSError) -> TieredError:
         where = {"key": key, "url": self.url, "found": _name(error)}
-        if error.errno in _ABSENT and doing not in ("create", "write"):
+        if error.errno in ABSENT and doing not in ("create", "write"):
             return NotFound("no such object", key=key, url=self.url)
         if error.errno in _FULL:
             return Unavailable(
@@ -324,38 +341,35 @@ def _name(error: OSError) -> str:
     return f"{code}: {error.strerror}"
 
 
-def _write_all(descriptor: int, left: list[memoryview]) -> int:
-    total = sum(view.nbytes for view in left)
-    at = 0
-    while at < len(left):
-        written = os.writev(descriptor, left[at : at + _MAX_BUFFERS])
-        while at < len(left) and written >= left[at].nbytes:
-            written -= left[at].nbytes
-            at += 1
-        if written:
-            left[at] = left[at][written:]
-    return total
+def _open_file(path: str, above: int | None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=above)
 
 
-def _pread(descriptor: int, position: int, length: int) -> bytes:
-    """Read ``length`` bytes; fewer only if the file is shorter by now. One system call where the kernel allows it."""
-    data = os.pread(descriptor, length, position)
-    if len(data) == length or not data:
-        return data
-    pieces = [data]
-    done = len(data)
-    while done < length:
-        piece = os.pread(descriptor, length - done, position + done)
-        if not piece:
-            break
-        pieces.append(piece)
-        done += len(piece)
-    return b"".join(pieces)
+def _status(path: str, above: int | None) -> os.stat_result:
+    return os.stat(path, dir_fd=above)
 
 
-def _fsync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _unlink(path: str, above: int | None) -> None:
+    with opened_directory(os.path.dirname(path) or ".", above) as directory:
+        os.unlink(os.path.basename(path), dir_fd=directory)
+        os.fsync(directory)
+
+
+def _fsync_file(path: str, above: int | None) -> None:
+    with opened_directory(os.path.dirname(path) or ".", above) as directory:
+        descriptor = _open_file(os.path.basename(path), directory)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.fsync(directory)
+
+
+def _names(path: str, above: int | None) -> list[bytes]:
+    """What a directory holds, sorted, its directories with a slash; neither temporary names nor those that no key can have."""
+    with opened_directory(path, above) as directory, os.scandir(directory) as entries:
+        return sorted(
+            entry.name.encode() + (b"/" if entry.is_dir() else b"")
+            for entry in entries
+            if segment_problem(entry.name) is None
+        )

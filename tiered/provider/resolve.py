@@ -81,3 +81,45 @@ def make_durable(provider: Provider, key: str) -> None:
     driver = driver_of(provider)
     if isinstance(driver, PosixProvider):
         driver.make_durable(driver_key(provider, key))
+
+
+def create_root(provider: Provider) -> None:
+    """Make the place that archives are made in, where that is more than a name (POSIX: the root directory). Whoever creates an
+    archive does so; a write never does."""
+    driver = driver_of(provider)
+    if isinstance(driver, PosixProvider):
+        driver.create_root()
+
+
+def guard(provider: Provider, key: str, same: Callable[[bytes], bool]) -> None:
+    """Have every access below the directory of ``key`` see first that ``key`` is there and that ``same`` says yes to its bytes,
+    where a place can go away and leave an empty one under its name (POSIX: a mount point)."""
+    driver = driver_of(provider)
+    if isinstance(driver, PosixProvider):
+        driver.guard(driver_key(provider, key), same)
+
+
+def bind(provider: Provider, key: str, needs: Sequence[str]) -> list[str]:
+    """Have ``key`` put only where ``needs`` are, and return those that are not there now. Stores that cannot become another
+    one under the same name need no such thing: they proved each object when they answered its put."""
+    driver = driver_of(provider)
+    if not isinstance(driver, PosixProvider):
+        return []
+    names = {driver_key(provider, need): need for need in needs}
+    return [names[name] for name in driver.bind(driver_key(provider, key), list(names))]
+
+
+def ask_clock(provider: Provider, key: str) -> None:
+    """Have the times that the provider answers with come from the store's clock, where no answer tells it (POSIX: the file
+    server's, which differs from this host's on a network file system). ``key``: a place that the caller may write to."""
+    driver = driver_of(provider)
+    if isinstance(driver, PosixProvider):
+        driver.ask_clock(driver_key(provider, key))
+
+
+def tidy(provider: Provider, prefix: str) -> None:
+    """Remove what objects below ``prefix`` left behind when they were deleted (POSIX: empty directories, and a root that this
+    process made)."""
+    driver = driver_of(provider)
+    if isinstance(driver, PosixProvider):
+        driver.tidy(driver_key(provider, prefix.rstrip("/")))
