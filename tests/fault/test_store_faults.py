@@ -12,7 +12,6 @@ from tests.kit.faultbroker import FaultBroker
 from tests.kit.faultproxy import Action, Rule
 from tests.kit.s3archive import FaultyS3, faulty_s3
 from tests.kit.s3server import S3Server
-from tiered.version import __version__
 
 pytestmark = pytest.mark.s3server
 
@@ -92,9 +91,10 @@ def test_opening_gets_through(tmp_path: Path, s3: FaultyS3, rule: Rule) -> None:
     settings = {"store.attempts": 6, "archive.checkpoint_commits": 3, "dispatch.block_bytes": 4096}
     daemon = s3.daemon(tmp_path, tmp_path / "store", **settings)
     assert daemon.once() == 0, daemon.output()
+    probed = (tmp_path / "daemon-state" / "probed").read_bytes()
     shutil.rmtree(daemon.state)
     (tmp_path / "daemon-state").mkdir()
-    (tmp_path / "daemon-state" / "probed").write_text(f"{s3.url} {__version__}\n")
+    (tmp_path / "daemon-state" / "probed").write_bytes(probed)
     broker.lose_tail(broker.starts()[-100])
     broker.write(200)
     asked = s3.proxy.count()

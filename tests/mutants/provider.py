@@ -44,4 +44,28 @@ MUTANTS = (
         "",
         f"{_MOUNT} -k nothing_is_absent",
     ),
+    Mutant(
+        "tiered/provider/probe.py",
+        "        tidy(self._provider, self._base)\n",
+        "",
+        "tests/unit/test_cli_doctor.py::test_nothing_is_left_behind",
+    ),
+    Mutant(
+        "tiered/source/hold.py",
+        "            for made in missing:\n                os.rmdir(made)\n",
+        "            pass\n",
+        "tests/unit/test_cli_doctor.py::test_nothing_is_left_behind",
+    ),
+    Mutant(
+        "tiered/daemon/probed.py",
+        "not 0 <= now_ms - known.probed_ms < settings.archive.probe_interval_ms",
+        "False",
+        "tests/unit/test_daemon_probed.py -k month",
+    ),
+    Mutant(
+        "tiered/daemon/probed.py",
+        "json.dumps([settings.archive.url, told, __version__], sort_keys=True)",
+        "json.dumps([settings.archive.url, __version__], sort_keys=True)",
+        "tests/unit/test_daemon_probed.py -k endpoint",
+    ),
 )

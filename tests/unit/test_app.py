@@ -81,17 +81,6 @@ def test_once_in_this_process(broker: Crafted) -> None:
     assert (status["ready"], status["problem"], status["messages"]) == (True, None, 20)
 
 
-def test_the_probe_runs_once_per_address(broker: Crafted) -> None:
-    state = Path(f"{broker.store}.tiered")
-    for _ in range(2):
-        with ExitStack() as stack:
-            assert daemon(broker, "memory://app-probe").run(stack) == 0
-    assert (state / "probed").read_text().startswith("memory://app-probe ")
-    with ExitStack() as stack:
-        assert daemon(broker, "memory://app-probe-2").run(stack) == 0
-    assert (state / "probed").read_text().startswith("memory://app-probe-2 ")
-
-
 def test_a_fence_is_recorded_where_a_restart_finds_it(
     broker: Crafted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

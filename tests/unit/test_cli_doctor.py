@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,26 @@ def test_a_sound_broker_with_much_to_archive(scene: Scene) -> None:
     assert rows["same broker"]["found"] == f"archived up to {scene.archived}"
     assert f"[{scene.archived}, {scene.broker.position})" in rows["not archived yet"]["found"]
     assert (digest(scene.broker.store), digest(scene.directory / "archive")) == before
+
+
+def everything(directory: Path) -> set[str]:
+    """Every file and directory below; the broker's lock and abort files are its own."""
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")}
+
+
+def test_nothing_is_left_behind(scene: Scene, tmp_path: Path) -> None:
+    """No link in the hold, no folder of the probe, and where no archive is yet, no root for one either."""
+    before = everything(tmp_path)
+    done, rows = scene.doctor()
+    assert (done.code, everything(tmp_path)) == (0, before)
+    assert rows["hard links"]["result"] == rows["deleting"]["result"] == "good"
+    shutil.rmtree(tmp_path / "archive")
+    shutil.rmtree(tmp_path / "store.tiered")
+    shutil.rmtree(tmp_path / "store.tiered-hold")
+    before = everything(tmp_path)
+    done, rows = scene.doctor()
+    assert (done.code, everything(tmp_path)) == (0, before), rows
+    assert rows["hard links"]["result"] == "good"
 
 
 def zeroed_properties(scene: Scene) -> None:

@@ -275,7 +275,9 @@ class CommitLog:
                 cause=missed,
             ) from missed
 
-    def _put_until_known(self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]]) -> int:
+    def _put_until_known(
+        self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS
+    ) -> int:
         seq = planned.commit.seq
         key = self.reader.keys.commit(seq)
         needs = [*objects, *([self.reader.keys.commit(seq - 1)] if seq else [])]

@@ -21,8 +21,10 @@ from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
+from tiered.provider.resolve import create_root
 from tiered.settings import Settings
-from tiered.source.hold import disk_percent
+from tiered.source.hold import disk_percent, try_link
+from tiered.source.layout import store_layout
 from tiered.source.open import open_source
 
 COLUMNS = (Column("check"), Column("result"), Column("found"), Column("fix"))
@@ -103,7 +105,10 @@ def _restarts(settings: Settings) -> Row:
 def _hard_links(settings: Settings) -> str:
     source = open_source(settings.source, settings.hold, SystemClock())
     try:
-        source.hold()
+        for place in store_layout(settings.source, settings.hold).places:
+            newest = [file for file in source.files() if os.path.dirname(file.path) == place.commitlog][-1:]
+            for file in newest:
+                try_link(file, place.directory)
         return f"possible: {len(source.held_files())} files held in {settings.hold_directory}"
     finally:
         source.close()
@@ -146,6 +151,7 @@ def _writable(directory: str, key: str) -> str:
 def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterator[Row]:
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     try:
+        create_root(provider)
         report = probe(provider, clock, prefix=keys.root)
     except TieredError as error:
         yield _bad("store", error)

@@ -25,21 +25,20 @@ from tiered.archive.writer import (
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import PROBE, Outages, WatchedWrites
+from tiered.daemon.probed import probe_once
 from tiered.errors import Corrupt, NotFound
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.provider.probe import probe, require
+from tiered.provider.resolve import create_root
 from tiered.settings import MIB, Settings
 from tiered.source.local import LocalCommitLog
-from tiered.version import __version__
 
 log = logging.getLogger("tiered.daemon")
 
 TABLE_CACHE_BYTES = 32 * MIB
-PROBED_FILE = "probed"
 SHADOW_CACHE_PART = 8
 """The second fold, used for checkpoints alone, caches this part of ``state.cache_bytes`` on top of it."""
 
@@ -90,10 +89,14 @@ def open_parts(
         each_try=lambda driver: WatchedWrites(driver, outages, clock, give_up),
     )
     stack.callback(provider.close)
-    weak = _probe_once(provider, settings, clock, metrics, state)
-    outages.over(PROBE)  # it makes writes fail on purpose
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-    identity = _identity(provider, keys, clock, state)
+    found = _found_identity(provider, keys, state)
+    if found is None:
+        create_root(provider)
+    weak = probe_once(provider, settings, clock, metrics, state, keys.root)
+    outages.over(PROBE)  # it makes writes fail on purpose
+    identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    record_known_archive(state, known_name(provider, keys.root), identity.archive_id)
     store = open_metadata(
         settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
     )
@@ -136,36 +139,13 @@ def known_name(provider: Provider, root: str) -> str:
     return f"{provider.url} {root}".replace(" ", "%20")
 
 
-def _identity(provider: Provider, keys: ArchiveKeys, clock: Clock, state: Path) -> ArchiveIdentity:
-    """The archive's identity, created if this state directory has never seen one here."""
+def _found_identity(provider: Provider, keys: ArchiveKeys, state: Path) -> ArchiveIdentity | None:
+    """The archive's identity, ``None`` if it is to be made; ``Refused`` if this state directory has seen another one here."""
     name = known_name(provider, keys.root)
     try:
         identity = read_identity(provider, keys)
     except NotFound:
         check_known_archive(state, name, None)
-        identity = ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+        return None
     check_known_archive(state, name, identity.archive_id)
-    record_known_archive(state, name, identity.archive_id)
     return identity
-
-
-def _probe_once(
-    provider: Provider, settings: Settings, clock: Clock, metrics: Metrics, state: Path
-) -> tuple[str, ...]:
-    """Probe the store, once per address and version of the program; the sentences on what is not protected.
-
-    A refuted store raises ``Refused`` unless ``archive.accept_weak_store`` is set, and is probed again at every start.
-    """
-    done, mark = state / PROBED_FILE, f"{provider.url} {__version__}\n"
-    if done.exists() and done.read_text() == mark:
-        return ()
-    root = ArchiveKeys(settings.source.cluster, settings.source.broker).root
-    report = probe(provider, clock, prefix=root)
-    for finding in report.findings:
-        metrics.refuted.labels(finding.capability).set(0 if finding.held else 1)
-    weak = require(report, accept_weak=settings.archive.accept_weak_store)
-    for sentence in weak:
-        log.warning("the store is weaker than the archive needs", extra={"lost": sentence})
-    if not weak:
-        done.write_text(mark)
-    return weak

@@ -54,7 +54,6 @@ class PosixProvider:
         self._bound: tuple[str, tuple[str, ...]] = ("", ())
         self._clock_offset_ms = 0
         self._closed = False
-        self.create_root = self._place.create_root
         self.guard = self._place.guard
         self.tidy = self._place.tidy
 
@@ -67,6 +66,13 @@ class PosixProvider:
     def capabilities(self) -> Capabilities:
         """Everything but multipart uploads; whether the file system has hard links is seen at the first put."""
         return Capabilities(create_only=True, suffix_range=True, ordered_listing=True, multipart=False)
+
+    def create_root(self) -> None:
+        """Make the root, durably, unless it is there. ``Invalid`` where it cannot be made, or what holds it is missing."""
+        try:
+            self._place.create_root()
+        except OSError as error:
+            raise self._error("create", "", error) from error
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``. ``Refused`` without hard links, ``Invalid`` if read-only or forbidden."""

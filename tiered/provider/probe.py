@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
-from tiered.provider.resolve import put_own
+from tiered.provider.resolve import put_own, tidy
 from tiered.provider.wrap import driver_key, driver_of, is_after_unknown
 
 RACERS = 32
@@ -275,6 +275,7 @@ class _Probe:
                 break
             except TieredError:
                 continue
+        tidy(self._provider, self._base)
         self._add("deleting", problem, "the probe's keys are gone", DELETING, essential=False)
 
 

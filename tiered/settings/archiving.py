@@ -175,6 +175,12 @@ class Archive(Section):
         False,
         "go on although the probe refuted a promise of the store; the lost guarantee is logged and shown",
     )
+    probe_interval_ms: int = ms(
+        30 * ONE_DAY_MS,
+        "how long a start relies on what the probe of this store found (about 270 requests); 0: every start probes",
+        0,
+        366 * ONE_DAY_MS,
+    )
     new_lineage: bool = option(
         False, "accept a broker whose log shares nothing with the archive, as a new lineage"
     )

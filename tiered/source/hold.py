@@ -229,6 +229,30 @@ def _link(file: LogFile, directory: str) -> LogFile | None:
         raise _link_error(file.path, directory, error) from error
 
 
+def try_link(file: LogFile, directory: str) -> bool:
+    """Whether a file can be linked into a hold directory: done and undone, a directory made for it too. False if the
+    broker deleted the file first; what ``HardLinkHold.link`` raises if linking is impossible."""
+    missing, at = [], os.path.abspath(directory)
+    while not os.path.isdir(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    path = os.path.join(directory, f".tried-{os.getpid()}-{file.base}")
+    try:
+        durable.make_directory(directory, mode=0o750)
+        os.link(file.path, path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _link_error(file.path, directory, error) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+        with suppress(OSError):
+            for made in missing:
+                os.rmdir(made)
+    return True
+
+
 def _link_path(directory: str, base: int, inode: int) -> str:
     return os.path.join(directory, f"{base:020d}.{inode}")
 
