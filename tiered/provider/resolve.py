@@ -101,12 +101,16 @@ def guard(provider: Provider, key: str, same: Callable[[bytes], bool]) -> None:
 
 def bind(provider: Provider, key: str, needs: Sequence[str]) -> list[str]:
     """Have ``key`` put only where ``needs`` are, and return those that are not there now. Stores that cannot become another
-    one under the same name need no such thing: they proved each object when they answered its put."""
+    one under the same name need no such thing: they proved each object when they answered its put. A place that is away says so
+    at the put."""
     driver = driver_of(provider)
     if not isinstance(driver, PosixProvider):
         return []
     names = {driver_key(provider, need): need for need in needs}
-    return [names[name] for name in driver.bind(driver_key(provider, key), list(names))]
+    try:
+        return [names[name] for name in driver.bind(driver_key(provider, key), list(names))]
+    except Unavailable:
+        return []
 
 
 def ask_clock(provider: Provider, key: str) -> None:
