@@ -280,7 +280,8 @@ class CommitLog:
     ) -> int:
         seq = planned.commit.seq
         key = self.reader.keys.commit(seq)
-        needs = [*objects, *([self.reader.keys.commit(seq - 1)] if seq else [])]
+        builds_on = seq and not self.reader.has_stand_in(seq - 1)
+        needs = [*objects, *([self.reader.keys.commit(seq - 1)] if builds_on else [])]
         pause = self._resend_wait
         unknown: TieredError
         while True:
