@@ -209,6 +209,14 @@ class Metrics:
 
     def _declare_replay(self) -> None:
         self.replay_watched = self._gauge("replay_watched_queues", "Queues of POP groups that are watched")
+        self.replay_unwatched = self._gauge(
+            "replay_unwatched_groups",
+            "POP groups that are not watched: what they are skipped over is lost to them",
+        )
+        self.replay_unwatched_skipped = self._counter(
+            "replay_unwatched_skipped_messages",
+            "Messages that the broker deleted before a POP group read them that is not watched",
+        )
         self.replay_look_age = self._gauge(
             "replay_last_look_timestamp_seconds", "When all POP positions were last looked at; 0: never"
         )

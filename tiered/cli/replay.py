@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
 from tiered.metrics import Metrics
-from tiered.replay import inbox
+from tiered.replay import inbox, roster
 from tiered.replay.base import Books
 from tiered.replay.broker import Broker
 from tiered.replay.client import RemotingClient
@@ -47,6 +48,15 @@ COLUMNS = (
     Column("refused", kind=Kind.COUNT, less=3),
     Column("reason", less=3),
     Column("noticed_ms", "noticed", Kind.TIME, less=2),
+)
+
+GROUP_COLUMNS = (
+    Column("group"),
+    Column("watched"),
+    Column("why", "why not"),
+    Column("topics", kind=Kind.COUNT, less=2),
+    Column("watched_topics", "of them watched", Kind.COUNT, less=2),
+    Column("skipped", "skipped unwatched", Kind.COUNT, less=1),
 )
 
 StateDir = Annotated[str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")]
@@ -125,18 +135,27 @@ def status(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """What is owed, sent and lost, group by group; what groups that want order were skipped over; requests not taken yet."""
+    """Each group of the broker, whether it is watched and why not; what is owed, sent and lost; what groups that want order
+    were skipped over; requests not taken yet.
+    """
     out = output(json)
-    _, directory = _replay_directory(config, archive, store, state, sets)
+    loaded, directory = _replay_directory(config, archive, store, state, sets)
     books = read_books(directory) or Books()
     waiting, wrong = inbox.waiting(directory)
     for error in wrong:
         out.note(str(error))
     debts = rows(books.debts.values())
+    looked_ms, groups = roster.read(directory)
+    if not loaded.settings.replay.enabled:
+        out.note("replay.enabled is not set here: no group is watched unless the daemon's settings say so")
+    if looked_ms is None:
+        out.note("the daemon has not looked at any group yet: nothing is known of which are watched")
     if json:
         out.record(
             {
                 **summary(books),
+                "looked_ms": looked_ms,
+                "watched": [asdict(row) for row in groups],
                 "debts": debts,
                 "groups": [
                     {"group": g, "topic": t, "debts": n.debts, "sent": n.sent, "filtered": n.filtered,
@@ -146,13 +165,15 @@ def status(
             }
         )  # fmt: skip
         return
+    if groups:
+        out.table(GROUP_COLUMNS, [[getattr(row, column.name) for column in GROUP_COLUMNS] for row in groups])
     if debts:
         out.table(COLUMNS, [[row[c.name] for c in COLUMNS] for row in debts])
     told = summary(books)
     fifo = told.pop("fifo_skipped")
-    out.record(
-        {**told, "fifo_ranges": len(fifo) if isinstance(fifo, list) else 0, "requests_waiting": len(waiting)}
-    )
+    told["fifo_ranges"] = len(fifo) if isinstance(fifo, list) else 0
+    told["requests_waiting"] = len(waiting)
+    out.record({"looked": looked_ms, **told}, kinds={"looked": Kind.TIME})
 
 
 def moment_ms(text: str, flag: str) -> int:

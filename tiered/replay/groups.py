@@ -25,6 +25,8 @@ from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 
 LEARN_SECONDS = 15.0
 """A group is asked about again after this long."""
+OTHERS_SECONDS = 60.0
+"""The same for a group that settings do not name."""
 LEARN_AT_ONCE = 20
 """Groups asked about in one go."""
 CLIENTS_ASKED = 2
@@ -41,12 +43,14 @@ _SYSTEM_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What is known of a group now. ``filters``: topic → (expression type, expression), of connected clients only."""
+    """What is known of a group now. ``filters``: topic → (expression type, expression), of connected clients only;
+    ``connected``: the broker knows clients of it, which those of a Proxy need not be."""
 
     pops: frozenset[str] = frozenset()
     pulls: frozenset[str] = frozenset()
     ordered: bool = False
     filters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    connected: bool = False
 
 
 UNKNOWN = GroupFacts()
@@ -84,7 +88,7 @@ class Groups:
 
     def named(self, group: str) -> bool:
         """Whether it may be watched at all: a pattern fits, or there are none, and it is not one of the broker's own."""
-        if any(fnmatchcase(group, pattern) for pattern in _SYSTEM_GROUPS):
+        if is_system(group):
             return False
         return not self._patterns or any(fnmatchcase(group, pattern) for pattern in self._patterns)
 
@@ -98,10 +102,24 @@ class Groups:
         facts = self.facts(group)
         own_retry = f"{RETRY_PREFIX}{group}"
         plain = {t for t in seen if not t.startswith(RETRY_PREFIX)} - facts.pulls
-        retried = {t for t in plain if not {f"{own_retry}_{t}", f"{own_retry}+{t}"}.isdisjoint(seen)}
+        retried = {t for t in plain if has_popped(group, t, seen)}
         popped = plain if self._patterns else plain & (facts.pops | retried | set(watched))
         retries = {f"{own_retry}{divider}{t}" for t in popped for divider in "_+"}
         return popped | {t for t in seen if t in retries}
+
+    def why_not(self, group: str, seen: Collection[str], watched: Collection[str]) -> str | None:
+        """Why none of the topics ``seen`` with the group's offsets is watched; ``None``: one is. See ``topics``."""
+        if is_system(group):
+            return "one of RocketMQ's own"
+        if not self.named(group):
+            return "no pattern of replay.groups fits its name"
+        if self.topics(group, seen, watched):
+            return None
+        if not self.asked(group):
+            return "the broker was not asked about it yet"
+        if self.facts(group).pulls:
+            return "its clients pull, they do not pop"
+        return "nobody is seen to pop for it; clients of a Proxy must be named in replay.groups"
 
     def row_filter(self, group: str, topic: str) -> RowFilter | None:
         """The group's own filter of a topic, while connected clients tell it; ``None``: everything is wanted."""
@@ -115,16 +133,20 @@ class Groups:
         return self._compiled[known]
 
     def due(self, groups: Iterable[str]) -> list[str]:
-        """Which of the groups to ask about next, those never asked about first."""
+        """Which of the groups to ask about next: named ones first, and of these those never asked about. The others are asked
+        about now and then, so that it is said when one of them pops."""
         now = self._clock.monotonic()
         with self._lock:
             asked_at = dict(self._asked_at)
-        wanted = [
-            (asked_at.get(group, -LEARN_SECONDS), group)
-            for group in groups
-            if self.named(group) and now - asked_at.get(group, now - LEARN_SECONDS) >= LEARN_SECONDS
-        ]
-        return [group for _, group in sorted(wanted)[:LEARN_AT_ONCE]]
+        wanted = []
+        for group in groups:
+            if is_system(group):
+                continue
+            named = self.named(group)
+            every = LEARN_SECONDS if named else OTHERS_SECONDS
+            if now - asked_at.get(group, now - every) >= every:
+                wanted.append((not named, asked_at.get(group, -every), group))
+        return [group for _, _, group in sorted(wanted)[:LEARN_AT_ONCE]]
 
     def learn(self, broker: Broker, group: str) -> GroupFacts:
         """Ask the broker, and through it some clients, about a group."""
@@ -153,7 +175,18 @@ def ask(broker: Broker, group: str) -> GroupFacts:
             continue
         if running is not None:
             pops, pulls = pops | running.pops, pulls | running.pulls
-    return GroupFacts(pops, pulls - pops, ordered, consumers.filters)
+    return GroupFacts(pops, pulls - pops, ordered, consumers.filters, connected=True)
+
+
+def is_system(group: str) -> bool:
+    """Whether it is one of RocketMQ's own."""
+    return any(fnmatchcase(group, pattern) for pattern in _SYSTEM_GROUPS)
+
+
+def has_popped(group: str, topic: str, seen: Collection[str]) -> bool:
+    """Whether the group has offsets in a retry topic that popping alone makes. ``seen``: all topics with its offsets."""
+    own_retry = f"{RETRY_PREFIX}{group}"
+    return not {f"{own_retry}_{topic}", f"{own_retry}+{topic}"}.isdisjoint(seen)
 
 
 def ordered_groups(path: Path | None) -> set[str]:

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tiered.clock import Clock
@@ -34,6 +34,8 @@ DIRECTORY = "replay"
 IDLE_SECONDS = 0.5
 FULL_SECONDS = 0.1
 GROUPS_SECONDS = 1.0
+MOST_GROUPS = 1000
+"""Rows of groups on ``/status``; ``tiered replay status`` has all."""
 FETCH_BUDGET_BYTES = 32 * MIB
 FETCH_THREADS = 4
 """The archiver's process is not the gateway: replay reads with little."""
@@ -101,6 +103,7 @@ class Running:
             "broker": self._settings.replay.broker_address,
             "version": facts.version_name if facts is not None else None,
             "last_look_ms": self._watch.looked_ms,
+            "groups": [asdict(row) for row in self._watch.roster[:MOST_GROUPS]],
             "problems": [*self._problems.values(), *self._drain.troubles()],
             **(summary(self._ledger.books()) if self._opened else {}),
         }

@@ -22,7 +22,9 @@ from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
 from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 from tiered.replay.groups import Groups, positions
 from tiered.replay.ledger import Ledger
+from tiered.replay.roster import Row, roster, write
 from tiered.replay.rule import Aging, judge, without
+from tiered.replay.unwatched import Unwatched
 
 log = logging.getLogger("tiered.replay")
 
@@ -31,6 +33,9 @@ DELETING_SECONDS = 10.0
 
 FORGET_SECONDS = 300.0
 """A position that the broker's answers lack for this long is forgotten: its group or topic was deleted."""
+
+ROSTER_MS = 30_000
+"""The list of groups is written again after this long, so that it shows that the daemon still looks."""
 
 Bounds = Mapping[str, Mapping[int, tuple[int, int]]]
 """Topic → queue id → (minimum, maximum)."""
@@ -59,12 +64,16 @@ class Watch:
         self._check = check
         self._facts: BrokerFacts | None = None
         self._connection = 0
+        self._unwatched = Unwatched(groups, clock, metrics)
+        self._written: tuple[list[Row], int] = ([], 0)
         self._absent: dict[GroupQueue, float] = {}
         """Since when the broker's answers lack a position."""
         self._aging: dict[GroupQueue, Aging] = {}
         self._refused: set[str] = set()
         self.seen: tuple[str, ...] = ()
         """Groups that have offsets at the broker."""
+        self.roster: list[Row] = []
+        """Each of them, whether it is watched and why not."""
         self.looked_ms: int | None = None
 
     @property
@@ -102,7 +111,25 @@ class Watch:
         self._metrics.replay_look_age.set(self.looked_ms / 1000)
         self._metrics.replay_watched.set(len(reported))
         self._tell(wanted)
+        self._look_at_others(offsets, facts, reported.keys())
         return debts
+
+    def _look_at_others(self, offsets: AllOffsets, facts: BrokerFacts, watched: Iterable[GroupQueue]) -> None:
+        """What becomes of groups that are not watched, and the list of all."""
+        pairs = {(queue.group, queue.topic) for queue in watched}
+        aged = facts.clean_seconds + DELETING_SECONDS
+        self._unwatched.look(self._broker, offsets, facts, pairs, aged)
+        topics: dict[str, set[str]] = {}
+        for group, topic in (*offsets.committed, *offsets.pulled):
+            topics.setdefault(group, set()).add(topic)
+        mine: dict[str, set[str]] = {}
+        for group, topic in pairs:
+            mine.setdefault(group, set()).add(topic)
+        self.roster = roster(self._groups, topics, mine, self._unwatched.skipped)
+        looked_ms = self.looked_ms or 0
+        if self.roster != self._written[0] or looked_ms - self._written[1] >= ROSTER_MS:
+            write(self._directory, looked_ms, self.roster)
+            self._written = self.roster, looked_ms
 
     def take_requests(self) -> None:
         """Enter what operators asked for, and take it out of the inbox."""
