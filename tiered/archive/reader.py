@@ -44,8 +44,8 @@ class ReadCommit:
 
 
 class LogReader:
-    """A plain reader of one archive's log. Any number of them may run. The provider answers for this archive alone from here on:
-    where its identity cannot be seen nothing counts as absent.
+    """A plain reader of one archive's log. Any number of them may run. From here on the provider answers for this archive
+    alone: where its identity cannot be seen nothing counts as absent.
 
     ``last``: the archive is read as it was after this commit, whatever came later or was damaged later.
     """
