@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit import cache, golden
+from tests.kit import cache, golden, remoting
 from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import read_store
@@ -58,6 +58,13 @@ def test_every_kind_of_message_and_a_kill(tmp_path: Path) -> None:
                 time.sleep(0.1)
             daemon.wait_archived(truth.look())
             truth.prove()
+            for number in range(
+                6
+            ):  # each committed before the next one comes: nothing but the broker's files can tell
+                send_claiming_to_be_a_batch(broker, number)
+                daemon.wait_archived(truth.look())
+            truth.prove()
+            assert list(truth.archive().state.gaps()) == []
             check_columns(truth)
             check_bounds(truth)
             check_raw(truth)
@@ -80,6 +87,18 @@ def test_every_kind_of_message_and_a_kill(tmp_path: Path) -> None:
         assert len(broker.commitlog_files()) >= 2
         state = truth.archive().state
         assert (list(state.closed_parts()), list(state.gaps()), list(state.phys_gaps())) == ([], [], [])
+
+
+def send_claiming_to_be_a_batch(broker: Broker, number: int) -> None:
+    """A message with the sysFlag of an inner batch of eight, which brokers of 4.9 store and do not know."""
+    claims = number in (1, 2, 4)
+    fields = {
+        "producerGroup": "claims", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+        "queueId": "0", "sysFlag": str(0x80 if claims else 0), "bornTimestamp": str(time.time_ns() // 1_000_000),
+        "flag": "0", "properties": "INNER_NUM\x018\x02" if claims else "", "reconsumeTimes": "0",
+    }  # fmt: skip
+    answer = remoting.request(broker.address, remoting.SEND_MESSAGE, fields, b"claim %d" % number)
+    assert answer.code == 0, answer.remark
 
 
 def topics(broker: Broker) -> Counter[str]:

@@ -86,6 +86,8 @@ class Crafted(BrokerLog):
 
     sent: list[tuple[Message, bytes]] = field(default_factory=list)
     following: dict[tuple[str, int], int] = field(default_factory=dict)
+    batch_queues: bool = True
+    """Whether the broker numbers a queue by the messages in inner batches, as those of 4.x do not."""
 
     def send(
         self, topic: str = "Orders", queue_id: int = 0, body: bytes = b"body", **fields: object
@@ -111,7 +113,9 @@ class Crafted(BrokerLog):
         self.position += len(raw)
         if not off:
             inner = int(message.properties.get("INNER_NUM", "1")) if flag & INNER_BATCH else 1
-            self.following[key] = offset + inner
+            if inner > 1 and self.batch_queues:
+                (self.store / "batchconsumequeue" / topic / str(queue_id)).mkdir(parents=True, exist_ok=True)
+            self.following[key] = offset + (inner if self.batch_queues else 1)
         return message
 
     def roll(self) -> None:
@@ -147,6 +151,9 @@ class Bytes:
 
     def file_start(self, offset: int) -> PhysicalOffset:
         return PhysicalOffset(0)
+
+    def counts_inner(self, topic: str, queue_id: int) -> bool:
+        return True
 
     def append(self, raws: list[bytes]) -> Extent:
         """Take records in and return the extent they make."""

@@ -11,6 +11,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
+SEND_MESSAGE = 10
 PULL_MESSAGE = 11
 HEART_BEAT = 34
 QUERY_CONSUMER_OFFSET = 14

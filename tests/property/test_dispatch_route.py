@@ -114,8 +114,13 @@ def test_route_split_cut_agree_with_a_loop(flushes: list, block_bytes: int, obje
             if flag in (4, 12):
                 queue.append(i, queue.end, 1, size)
             else:
-                queue.append(i, int(batch.headers["queue_offset"][i]), owns, size)
-        offsets = renumbered(place(batch, properties, routed), routed, ends)
+                offset = int(batch.headers["queue_offset"][i])
+                same = [n for n in range(i + 1, len(rows)) if rows[n][:2] == (topic, queue_id)]
+                behind = [n for n in same if rows[n][3] not in (4, 12)][:1]
+                refuted = any(int(batch.headers["queue_offset"][n]) == offset + 1 for n in behind)
+                queue.append(i, offset, 1 if refuted else owns, size)
+        placed = place(batch, properties, routed, lambda topic, queue_id: True)
+        offsets = renumbered(placed, routed, ends)
         segments = split(routed, offsets, ends)
         sizes = batch.headers["size"][routed.order].astype(np.int64)
         pieces = cut(sizes, segments, block_bytes=block_bytes, object_bytes=object_bytes)

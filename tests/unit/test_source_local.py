@@ -264,7 +264,7 @@ def test_positions_beyond_the_log_wait(log: BrokerLog, source: LocalCommitLog) -
 
 def test_a_longer_file_is_refused_by_name(log: BrokerLog, source: LocalCommitLog) -> None:
     log.append(b"one")
-    (log.directory / f"{4096:020d}").write_bytes(bytes(5000))
+    (log.directory / f"{8192:020d}").write_bytes(bytes(5000))
     with pytest.raises(Corrupt, match="differ in size"):
         look(source, 0)
 

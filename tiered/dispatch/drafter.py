@@ -16,7 +16,7 @@ from tiered.codec.object import ROW_DTYPE
 from tiered.codec.ragged import copy_ranges
 from tiered.dispatch.cutter import Cut, cut
 from tiered.dispatch.inlining import tables_fit
-from tiered.dispatch.router import Offsets, Routed, place, split, unknown_ends
+from tiered.dispatch.router import CountsInner, Offsets, Routed, place, split, unknown_ends
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,6 +66,7 @@ def draft(
     properties: PropertyColumns,
     routed: Routed,
     settings: PlanSettings,
+    counts_inner: CountsInner,
     memory: memoryview = _NO_MEMORY,
 ) -> Draft:
     """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
@@ -75,7 +76,7 @@ def draft(
     sizes = messages.headers["size"][routed.order].astype(np.int64)
     total = int(sizes.sum())
     inline = total <= settings.inline_bytes
-    offsets = place(messages, properties, routed)
+    offsets = place(messages, properties, routed, counts_inner)
     stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
     object_bytes = 0 if inline else settings.object_bytes
     pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)

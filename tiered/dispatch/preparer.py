@@ -211,7 +211,8 @@ class Preparer:
     def _draft(self, records: MessageBatch, routed: Routed) -> Drafted:
         """What a flush is before the fold is asked, and the start of its compression."""
         memory = self._spare.pop() if self._spare else memoryview(b"")
-        made = draft(records, property_columns(records), routed, self._plan_settings(), memory)
+        columns, settings = property_columns(records), self._plan_settings()
+        made = draft(records, columns, routed, settings, self._source.counts_inner, memory)
         return Drafted(made, self._compression.begin(made.gathered, made.edges))
 
     def _finish(self, drafting: Future[Drafted], ticket: Ticket) -> Plan:

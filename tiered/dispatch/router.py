@@ -18,6 +18,9 @@ from tiered.model import OFF_QUEUE_TOPIC
 
 Ints = npt.NDArray[np.int64]
 
+CountsInner = Callable[[str, int], bool]
+"""Whether the broker numbers a queue (topic, queue id) by the messages that its inner batches hold."""
+
 TRANSACTION_MASK = 0xC
 PREPARED = 0x4
 ROLLBACK = 0xC
@@ -133,15 +136,38 @@ class Offsets:
     owned: Ints
 
 
-def place(batch: MessageBatch, properties: PropertyColumns, routed: Routed) -> Offsets:
-    """Queue offsets in sorted order; the off-queue queue's are numbered from 0 until ``renumbered``."""
+def place(
+    batch: MessageBatch, properties: PropertyColumns, routed: Routed, counts_inner: CountsInner
+) -> Offsets:
+    """Queue offsets in sorted order; the off-queue queue's are numbered from 0 until ``renumbered``.
+
+    ``counts_inner`` is asked of inner batches where the record behind them does not tell.
+    """
     offset = batch.headers["queue_offset"][routed.order].astype(np.int64)
     owned = properties.queue_offsets[routed.order].astype(np.int64)
     if routed.off_queue is not None:
         lo, hi = routed.group_start[routed.off_queue : routed.off_queue + 2].tolist()
         offset[lo:hi] = np.arange(hi - lo)
         owned[lo:hi] = 1
+    _correct_inner(offset, owned, routed, counts_inner)
     return Offsets(offset, np.maximum(owned, 1))
+
+
+def _correct_inner(offset: Ints, owned: Ints, routed: Routed, counts_inner: CountsInner) -> None:
+    """Believe a record that it is an inner batch of many only where the broker numbered its queue so.
+
+    Any producer can set the bit. The next record of the queue tells by its own offset; if it does not, the broker's files must.
+    """
+    rows = np.flatnonzero(owned > 1)
+    if not len(rows):
+        return
+    has_next = rows + 1 < routed.group_start[routed.group[rows] + 1]
+    steps = np.where(has_next, offset[np.minimum(rows + 1, len(offset) - 1)] - offset[rows], 0)
+    unsure = (steps != 1) & (steps != owned[rows])
+    owned[rows[steps == 1]] = 1
+    for group in np.unique(routed.group[rows[unsure]]).tolist():
+        if not counts_inner(routed.topics[group], int(routed.queue_ids[group])):
+            owned[rows[unsure & (routed.group[rows] == group)]] = 1
 
 
 def renumbered(offsets: Offsets, routed: Routed, ends: QueueEnds) -> Offsets:

@@ -147,3 +147,7 @@ class CommitLogSource(Protocol):
     def broker_mark(self) -> BrokerMark:
         """Changes when the broker restarts."""
         ...
+
+    def counts_inner(self, topic: str, queue_id: int) -> bool:
+        """Whether the broker gives an inner batch of this queue as many queue offsets as it holds messages, or one."""
+        ...

@@ -296,11 +296,12 @@ def _size_of(ordered: Sequence[LogFile], known: int) -> int:
     for size in (max(longest.length, known), longest.length):
         if step % size == 0:
             return size
-    if longest.length > step:
+    fits = any(2 * file.length >= step > 0 == step % file.length for file in ordered if file.length)
+    if longest.length > step or fits:
         raise Corrupt(
             "commitlog files differ in size",
             path=longest.path,
-            expected=step,
+            expected=step if longest.length > step else "a length that fits the names, as another file's does",
             found=longest.length,
             hint="all files of a broker have one size (mappedFileSizeCommitLog); remove copies and leftovers",
         )

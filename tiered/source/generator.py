@@ -321,6 +321,7 @@ class StoreGenerator:
             queue = batch.topics[header["topic_index"]], int(header["queue_id"])
             end = int(header["queue_offset"]) + int(columns.queue_offsets[row])
             self.next_offsets[queue] = max(self.next_offsets[queue], end)
+            self.consume_queues.make_batch_queue(*queue)
         rows = np.flatnonzero(columns.queue_offsets == 1)
         headers = batch.headers[rows]
         units = np.empty(len(rows), CQ_DTYPE)

@@ -20,6 +20,7 @@ from tiered.source.files import BrokerFiles, FileTable, LogFile
 from tiered.source.hold import DiskUsage, HardLinkHold, LetGo, disk_percent
 from tiered.source.layout import store_layout
 from tiered.source.life import BrokerLife, LeftoverGuard
+from tiered.source.queues import QueueNumbering
 from tiered.source.reading import Reading
 from tiered.source.tail import LookBehind, NewestEnd, Written
 
@@ -62,6 +63,7 @@ class LocalCommitLog:
             source,
             clock,
         )
+        self._numbering = QueueNumbering(layout.store_dir)
         self._waiting: Wait | None = None
         self._end = PhysicalOffset(0)
         self._mark = BrokerMark(None, None)
@@ -211,6 +213,10 @@ class LocalCommitLog:
         if self._catalog.away is None:
             self._mark = replace(mark, returns=self._catalog.returns)
         return self._mark
+
+    def counts_inner(self, topic: str, queue_id: int) -> bool:
+        """Whether the broker numbers this queue by the messages in a batch; see ``CommitLogSource.counts_inner``."""
+        return self._numbering.counts_inner(topic, queue_id)
 
     @property
     def away(self) -> NotFound | None:

@@ -117,6 +117,11 @@ class ConsumeQueueFiles:
         self.file_bytes = file_units * UNIT_BYTES
         self._root = str(directory)
 
+    def make_batch_queue(self, topic: str, queue_id: int) -> None:
+        """Make the directory of a queue of inner batches beside these: a broker keeps it in another kind of file."""
+        queue = self.directory.with_name("batchconsumequeue") / topic / str(queue_id)
+        queue.mkdir(parents=True, exist_ok=True)
+
     def queues(self) -> Iterator[tuple[str, int, Path]]:
         """(topic, queue id, directory) of every queue there is."""
         if self.directory.is_dir():
