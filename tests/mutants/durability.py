@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant("tiered/source/hold.py", "        durable.sync(directory)\n", "        pass\n", f"{_CUT} -k hold"),
     Mutant(
         "tiered/metadata/rocksdb.py",
-        "        self._call(lambda db: db.flush_wal(True))\n",
+        "            self._call(lambda db: db.flush_wal(True))\n",
         "",
         f"{_CUT} -k put_many",
     ),
@@ -46,8 +46,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/metadata/rocksdb.py",
-        "        self._call(lambda db: db.write(batch, self._unsynced))\n        self._call(lambda db: db.flush_wal",
-        "        self._call(lambda db: [db.put(k, v) for k, v in puts])\n        self._call(lambda db: db.flush_wal",
+        "            self._call(lambda db: db.write(batch, self._unsynced))\n",
+        "            self._call(lambda db: [db.put(k, v) for k, v in puts] and db.put(_APPLIED, applied))\n",
         f"{_CUT} -k whole_or_absent",
     ),
     Mutant(
