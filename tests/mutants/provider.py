@@ -68,4 +68,28 @@ MUTANTS = (
         "json.dumps([settings.archive.url, __version__], sort_keys=True)",
         "tests/unit/test_daemon_probed.py -k endpoint",
     ),
+    Mutant(
+        "tiered/archive/reader.py",
+        "        if total is None and len(data) < TAIL_BYTES:",
+        "        if total is None:",
+        "tests/unit/test_provider_fsspec.py -k ten_thousand",
+    ),
+    Mutant(
+        "tiered/provider/fsspec.py",
+        "        if first < 0 and self._protocol not in SUFFIXES:",
+        "        if False:",
+        "tests/unit/test_provider_fsspec.py -k no_suffix",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "            return max(0, takeover_wait_ms - self._watched_ms(head))",
+        "            return takeover_wait_ms",
+        "tests/unit/test_archive_log.py -k is_watched",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "        ask_clock(provider, keys.identity)",
+        "        pass",
+        "tests/unit/test_archive_log.py -k file_servers_clock",
+    ),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +13,14 @@ from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tests.kit.storefakes import PassThrough
 from tiered.archive.log import RESEND_MAX_SECONDS, Claim, CommitLog
 from tiered.archive.state import Head
-from tiered.clock import ManualClock, time_text
+from tiered.clock import ManualClock, SystemClock, time_text
 from tiered.dispatch.planner import gap_edit, progress_edit
 from tiered.errors import Conflict, Corrupt, Fenced, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Buffer, Stored
+from tiered.provider.fsspec import FsspecProvider
+from tiered.provider.posix import PosixProvider
+from tiered.settings import Store
 
 A, B = b"A" * 16, b"B" * 16
 
@@ -268,6 +273,48 @@ def test_the_store_decides_how_old_a_head_is_not_this_host(clock: ManualClock) -
     head = claimed(theirs)
     ours = open_log(store, host, seed=2)
     assert ours.foreign_wait(head, 60_000) == 60_000
+
+
+def test_a_head_without_a_time_is_watched(clock: ManualClock) -> None:
+    """fsspec tells no time of an object that is of the same clock as its answers: a standby goes by what it sees itself."""
+    theirs = open_log(fsspec_memory("watched", clock), clock, writer=B)
+    head = claimed(theirs)
+    clock.advance(3600)
+    ours = open_log(fsspec_memory("watched", clock), clock, seed=2)
+    assert ours.foreign_wait(head, 60_000) == 60_000
+    clock.advance(45)
+    assert ours.foreign_wait(head, 60_000) == 15_000
+    progress(theirs, 100)  # it lives
+    ours.follow()
+    assert ours.foreign_wait(ours.tip, 60_000) == 60_000
+    clock.advance(59.5)
+    assert ours.foreign_wait(ours.tip, 60_000) == 500
+    clock.advance(0.5)
+    assert ours.foreign_wait(ours.tip, 60_000) == 0
+    ours.claim(Claim(lineage=1, host="standby"), clock.now_ms(), before_try=lambda head: None)
+
+
+@pytest.mark.parametrize("ahead_seconds", [-3600, 3600])
+def test_the_file_servers_clock_decides_for_a_standby_that_never_wrote(
+    tmp_path: Path, ahead_seconds: int
+) -> None:
+    """On NFS a file's time is the server's: a host whose clock is ahead must not take over at once, nor one behind never."""
+    server = SystemClock()
+    host = ManualClock(server.now_ms() + 1000 * ahead_seconds)
+    url = str(tmp_path / "archive")
+    theirs = open_log(PosixProvider(url, server), ManualClock(server.now_ms()), writer=B)
+    head = claimed(theirs)
+    ours = open_log(PosixProvider(url, host), host, seed=2)
+    assert 50_000 < ours.foreign_wait(head, 60_000) <= 60_000
+    os.utime(tmp_path / "archive" / KEYS.commit(0), (server.now_ms() / 1000 - 59,) * 2)
+    assert 0 < ours.foreign_wait(head, 60_000) <= 1_000
+    os.utime(tmp_path / "archive" / KEYS.commit(0), (server.now_ms() / 1000 - 61,) * 2)
+    assert ours.foreign_wait(head, 60_000) == 0
+    assert not list(tmp_path.rglob(".tiered-tmp-*"))
+
+
+def fsspec_memory(name: str, clock: ManualClock) -> FsspecProvider:
+    return FsspecProvider("memory", f"/{name}", {}, Store(), clock)
 
 
 def test_a_new_cache_knows_what_the_bucket_knows(clock: ManualClock) -> None:

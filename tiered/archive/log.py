@@ -96,6 +96,7 @@ class CommitLog:
         self._lock = threading.Lock()
         self._pending: list[Changes] = []
         self._tip: Head | None = None
+        self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what whoever opens behind them has to fold."""
@@ -134,16 +135,21 @@ class CommitLog:
         """Milliseconds that a foreign writer's head must still rest before this writer may take over; 0: go on."""
         if head is None or head.writer_id == self.writer_id:
             return 0
-        ask_clock(
-            self.reader.provider, self.reader.keys.identity
-        )  # both times are then of one clock, the store's
+        provider, keys = self.reader.provider, self.reader.keys
+        ask_clock(provider, keys.identity)  # both times of an answer are then of one clock, the store's
         found = self.reader.read(head.seq)
         if found is None:
             return 1
-        age = found.date_ms - (
-            found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
-        )
-        return max(0, takeover_wait_ms - age)
+        if found.last_modified_ms is None:
+            return max(0, takeover_wait_ms - self._watched_ms(head))
+        return max(0, takeover_wait_ms - (found.date_ms - found.last_modified_ms))
+
+    def _watched_ms(self, head: Head) -> int:
+        """How long this process has seen this head rest: what there is to go by where the store tells no times of objects."""
+        now = self._clock.monotonic()
+        if self._watched is None or self._watched[0] != head.commit_id:
+            self._watched = (head.commit_id, now)
+        return int((now - self._watched[1]) * 1000)
 
     def claim(self, claim: Claim, store_time_ms: int, *, before_try: Callable[[Head | None], None]) -> Head:
         """Put an ``OpenEpoch`` at the end. A commit met there is applied and the claim tried at the next number.

@@ -84,13 +84,17 @@ class LogReader:
         except NotFound:
             return None
         data = tail.data
-        total = tail.object_length if tail.object_length is not None else len(data)
+        total = tail.object_length  # which not every store tells: a full tail may then be a part
+        if total is None and len(data) < TAIL_BYTES:
+            total = len(data)
         footer = decode_commit_footer(data, key=key)
         needed = footer.tail_length
         if needed > len(data):
+            if total is None or needed <= total:
+                data = self.provider.get(key, -needed).data
+                total = len(data)
             if needed > total:
                 raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
-            data = self.provider.get(key, -needed).data
         # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
         commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:

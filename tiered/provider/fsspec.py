@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -39,6 +40,9 @@ CREATES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
 
 OBJECT_STORES = CREATES | frozenset({"memory", "oss", "oci", "r2", "tos", "obs"})
 """Where a write appears at once and no directories need to be made."""
+
+SUFFIXES = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
+"""File systems that give the last bytes of an object when asked so."""
 
 _PACKAGES = {
     "s3": "s3fs",
@@ -95,11 +99,16 @@ class FsspecProvider:
         return Stored(key, len(data), date_ms, date_ms)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``. A suffix range first asks for the length where the file system cannot do better."""
+        """See ``Provider.get``. A suffix range first asks for the length where the file system may not take one.
+
+        ``last_modified_ms`` stays unknown: the file system's clock is not the one that ``date_ms`` is of.
+        """
         path = self._path(key)
         first, count = check_range(key, start, length)
         if count == 0:
             return self._nothing(key)
+        if first < 0 and self._protocol not in SUFFIXES:
+            return self._last(key, -first)
         end = None if count is None else first + count
         try:
             data = self._guard(
@@ -200,9 +209,17 @@ class FsspecProvider:
             if info.get("type") == "file" and key and not any(map(segment_problem, key.split("/"))):
                 yield key, info
 
+    def _last(self, key: str, count: int) -> Fetched:
+        """The last ``count`` bytes, as a plain range: objects never change, so that the length still holds when it is read."""
+        length = self.head(key).length
+        begin = max(0, length - count)
+        if not length:
+            return self._nothing(key)
+        return replace(self.get(key, begin, length - begin), object_length=length)
+
     def _nothing(self, key: str) -> Fetched:
         found = self.head(key)
-        return Fetched(b"", found.length, found.date_ms, found.last_modified_ms)
+        return Fetched(b"", found.length, found.date_ms)
 
     def _nothing_after(self, key: str, first: int) -> Fetched:
         """After a refused read: no bytes, if the range starts behind the end; the refusal was right otherwise."""
@@ -210,7 +227,7 @@ class FsspecProvider:
         begin, end = slice_range(first, None, found.length)
         if begin < end:
             raise Unavailable("the store refused a range inside the object", key=key, url=self.url)
-        return Fetched(b"", found.length, found.date_ms, found.last_modified_ms)
+        return Fetched(b"", found.length, found.date_ms)
 
     # --- shared
 

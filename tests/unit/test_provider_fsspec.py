@@ -1,0 +1,81 @@
+"""What fsspec's file systems do differently: no lengths with ranges, no suffix ranges in some, commits of any size in all."""
+
+from __future__ import annotations
+
+import random
+import string
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests.kit.assemble import KEYS, assemble, open_log
+from tests.kit.pipeline import Crafted
+from tiered.archive.reader import TAIL_BYTES
+from tiered.clock import ManualClock
+from tiered.errors import NotFound
+from tiered.provider.fsspec import FsspecProvider
+from tiered.settings import Store
+
+LETTERS = string.ascii_letters + string.digits
+
+
+def made(protocol: str = "memory", root: str = "") -> FsspecProvider:
+    return FsspecProvider(protocol, root or f"/{uuid.uuid4()}", {}, Store(), ManualClock(1_700_000_060_000))
+
+
+class NoSuffix(MemoryFileSystem):  # type: ignore[misc]
+    """As adlfs: a start is the offset of a request to the store, and a negative one an error; no times with ranges."""
+
+    asked: list[tuple[int | None, int | None]]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        self.asked.append((start, end))
+        if start is not None and start < 0:
+            raise ValueError("Offset must be an integer greater than or equal to 0")
+        found: bytes = super().cat_file(path, start, end, **kwargs)
+        return found
+
+
+@pytest.fixture
+def azure(monkeypatch: pytest.MonkeyPatch) -> FsspecProvider:
+    """A provider of ``abfs`` over a file system that takes no suffix ranges."""
+    provider = made("abfs", "container/root")
+    system = NoSuffix(skip_instance_cache=True)
+    system.store, system.pseudo_dirs, system.asked = {}, [""], []
+    monkeypatch.setattr(provider, "_make", lambda: system)
+    return provider
+
+
+def test_the_last_bytes_where_no_suffix_is_taken(azure: FsspecProvider) -> None:
+    data = bytes(range(256)) * 4
+    azure.put("a/k", [data])
+    azure.put("a/empty", [b""])
+    for count in (1, 100, 1024, 5000):
+        found = azure.get("a/k", -count)
+        assert (found.data, found.object_length) == (data[-count:], 1024)
+    assert azure.get("a/empty", -10).data == b""
+    with pytest.raises(NotFound):
+        azure.get("a/absent", -10)
+
+
+def test_a_flush_of_ten_thousand_topics_with_long_names(tmp_path: Path) -> None:
+    """Its commit is larger than the first request for it, and no answer says how large the object is."""
+    chance = random.Random(7)
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 24)
+    topics = ["".join(chance.choices(LETTERS, k=120)) for _ in range(10_000)]
+    for topic in topics:
+        broker.send(topic=topic, body=b"x")
+    clock = ManualClock(1_700_000_060_000)
+    root = f"/{uuid.uuid4()}"
+    provider = FsspecProvider("memory", root, {}, Store(), clock)
+    daemon = assemble(broker.store, provider, clock, dispatch={"max_edit_bytes": 16 << 20})
+    daemon.settle()
+    daemon.close()
+    lengths = [stored.length for stored in provider.list(f"{KEYS.root}commit/")]
+    assert max(lengths) > 2 * TAIL_BYTES
+    again = open_log(FsspecProvider("memory", root, {}, Store(), clock), clock, seed=2)
+    assert again.tip == daemon.log.tip
+    assert {q.queue.topic for q in again.proven().queues()} == set(topics)
