@@ -15,7 +15,7 @@ from tests.kit.assemble import KEYS, assemble, open_log
 from tests.kit.pipeline import Crafted
 from tiered.archive.reader import TAIL_BYTES
 from tiered.clock import ManualClock
-from tiered.errors import NotFound
+from tiered.errors import Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.fsspec import FsspecProvider
 from tiered.settings import Store
 
@@ -26,17 +26,26 @@ def made(protocol: str = "memory", root: str = "") -> FsspecProvider:
     return FsspecProvider(protocol, root or f"/{uuid.uuid4()}", {}, Store(), ManualClock(1_700_000_060_000))
 
 
-class NoSuffix(MemoryFileSystem):  # type: ignore[misc]
-    """As adlfs: a start is the offset of a request to the store, and a negative one an error; no times with ranges."""
+class RefusedRange(Exception):
+    """As azure.core's ``HttpResponseError``, by which adlfs lets a range behind the end be known."""
 
-    asked: list[tuple[int | None, int | None]]
+    status_code = 416
+
+
+class NoSuffix(MemoryFileSystem):  # type: ignore[misc]
+    """As adlfs 2026.8 was seen to answer over Azurite 3.37: a start is the offset of a request to the store, a negative one
+    an error, as is one at the end or behind it; a listing of nothing is a list."""
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        self.asked.append((start, end))
         if start is not None and start < 0:
             raise ValueError("Offset must be an integer greater than or equal to 0")
+        if start is not None and start >= self.info(path)["size"]:
+            raise RefusedRange
         found: bytes = super().cat_file(path, start, end, **kwargs)
         return found
+
+    def find(self, path: str, *arguments: Any, **named: Any) -> Any:
+        return super().find(path, *arguments, **named) or []
 
 
 @pytest.fixture
@@ -44,7 +53,7 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> FsspecProvider:
     """A provider of ``abfs`` over a file system that takes no suffix ranges."""
     provider = made("abfs", "container/root")
     system = NoSuffix(skip_instance_cache=True)
-    system.store, system.pseudo_dirs, system.asked = {}, [""], []
+    system.store, system.pseudo_dirs = {}, [""]
     monkeypatch.setattr(provider, "_make", lambda: system)
     return provider
 
@@ -59,6 +68,41 @@ def test_the_last_bytes_where_no_suffix_is_taken(azure: FsspecProvider) -> None:
     assert azure.get("a/empty", -10).data == b""
     with pytest.raises(NotFound):
         azure.get("a/absent", -10)
+
+
+def test_a_range_behind_the_end_and_a_listing_of_nothing(azure: FsspecProvider) -> None:
+    assert list(azure.list("a/")) == []
+    azure.put("a/k", [b"data"])
+    assert azure.get("a/k", 4).data == b""
+    assert azure.get("a/k", 9, 5).data == b""
+    assert [stored.key for stored in azure.list("a/")] == ["a/k"]
+
+
+class Answered(Exception):
+    """An error of a library that keeps the status under this name."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(f"{name} {status}")
+        setattr(self, name, status)
+
+
+@pytest.mark.parametrize("name", ["status_code", "status", "code"])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, Invalid), (404, Invalid), (429, Unavailable), (503, Unavailable)]
+)
+def test_a_refusal_is_no_outage(
+    azure: FsspecProvider, monkeypatch: pytest.MonkeyPatch, name: str, status: int, kind: type[TieredError]
+) -> None:
+    """Rights that are missing do not come by asking again in silence."""
+    monkeypatch.setattr(Answered, "__module__", "azure.core.exceptions")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Answered(name, status)
+
+    monkeypatch.setattr(NoSuffix, "pipe_file", refuse)
+    with pytest.raises(TieredError) as caught:
+        azure.put("a/k", [b"x"])
+    assert type(caught.value) is kind
 
 
 def test_a_flush_of_ten_thousand_topics_with_long_names(tmp_path: Path) -> None:

@@ -199,8 +199,8 @@ class FsspecProvider:
     def _find(self, path: str) -> Mapping[str, Mapping[str, Any]]:
         system = self._connected()
         system.invalidate_cache()
-        found: Mapping[str, Mapping[str, Any]] = system.find(path, detail=True)
-        return found
+        found = system.find(path, detail=True)
+        return found if isinstance(found, Mapping) else {}  # adlfs answers an empty list where nothing is
 
     def _keys(self, found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         start = f"{self._root()}/"
@@ -320,7 +320,7 @@ class FsspecProvider:
             return Invalid(
                 f"the store refuses to {verb}", hint="check the file system's credentials", **where
             )
-        refused = response is not None or getattr(error, "errno", None) == errno.EINVAL
+        refused = response is not None or getattr(error, "errno", None) == errno.EINVAL or _is_refusal(error)
         passing = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORKED
         if passing and not refused:
             return Unavailable(f"the store cannot {verb} now", **where)
@@ -375,6 +375,13 @@ def _response_of(error: BaseException | None) -> Mapping[str, Any] | None:
             return response
         error = error.__cause__ or error.__context__
     return None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an HTTP status says that asking again will not help; the libraries keep it under different names."""
+    told = (getattr(error, name, None) for name in ("status_code", "status", "code"))
+    status = next((found for found in told if isinstance(found, int)), 0)
+    return 400 <= status < 500 and status not in (408, 409, 429)
 
 
 def _moment_ms(moment: Any, default: int) -> int:
