@@ -78,6 +78,7 @@ class ColdScene:
             url or archive.url,
             name=name,
             environment=archive.environment,
+            waits=url is None,
             **{"source.broker": self.broker.name, **settings},  # type: ignore[arg-type]
         )
 

@@ -34,8 +34,11 @@ class Gateway(Pages):
         *,
         name: str = "gateway",
         environment: Mapping[str, str] | None = None,
+        waits: bool = False,
         **settings: object,
     ) -> None:
+        """``waits``: it counts as started when its archive is open, too."""
+        self._waits = waits
         self.port = free_block()
         self.archive = archive
         self.log = work / f"{name}.log"
@@ -76,6 +79,8 @@ class Gateway(Pages):
         self.port_file.unlink(missing_ok=True)
         self._child = Child("gateway", command, self.log, self._environment)
         self._child.wait_until(self.answers, START_SECONDS, "its first answer")
+        if self._waits:
+            self._child.wait_until(self.ready, START_SECONDS, "its archive")
         return self
 
     @contextmanager

@@ -16,8 +16,12 @@ import yaml
 
 from tiered.cli.main import VERBS, build
 from tiered.daemon.checks import check
-from tiered.daemon.config import load
+from tiered.daemon.config import load, walk
+from tiered.daemon.gateway import SILENT_SECONDS, state_directory
 from tiered.errors import Fenced, Invalid, Refused
+from tiered.gateway.app import DRAIN_SECONDS
+from tiered.gateway.server import LAST_BYTES_SECONDS
+from tiered.metrics import Metrics
 from tiered.settings import Watchdog
 
 REPO = Path(__file__).resolve().parents[2]
@@ -44,13 +48,19 @@ def assert_command(words: list[str]) -> None:
     assert {word for word in words[1:] if word.startswith("--")} <= shared_flags()
 
 
-def unit() -> configparser.ConfigParser:
+def unit(name: str = "tiered.service") -> configparser.ConfigParser:
     parser = configparser.ConfigParser(
         strict=True, interpolation=None, comment_prefixes=("#",), delimiters=("=",)
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string((DEPLOY / "tiered.service").read_text(encoding="utf-8"))
+    parser.read_string((DEPLOY / name).read_text(encoding="utf-8"))
     return parser
+
+
+def variables(name: str) -> dict[str, str]:
+    """What a unit sets in the environment, as systemd reads it."""
+    words = shlex.split(unit(name)["Service"]["Environment"])
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
 def seconds(text: str) -> int:
@@ -88,6 +98,33 @@ def test_the_unit_is_hardened_and_one_mount_holds_store_hold_and_state() -> None
     settings = load(REPO / "config" / "example-s3.toml").settings
     for path in (settings.source.store_dir, settings.hold_directory, settings.state_directory):
         assert Path(path).parent == Path(writable), "a hard link cannot cross two mounts"
+
+
+def test_the_gateway_s_unit_runs_it_with_a_state_of_its_own() -> None:
+    service = unit("tiered-gateway.service")["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    assert Path(program).name in project()["scripts"]
+    assert_command(words)
+    assert words[0] == "gateway"
+    assert {int(code) for code in service["RestartPreventExitStatus"].split()} == {
+        Refused.exit_code,
+        Invalid.exit_code,
+    }
+    assert seconds(service["TimeoutStopSec"]) > DRAIN_SECONDS + LAST_BYTES_SECONDS
+    assert seconds(service["WatchdogSec"]) > SILENT_SECONDS
+    (state,) = variables("tiered-gateway.service").values()
+    assert state == f"%S/{service['StateDirectory']}"
+    found = load(REPO / "config" / "example-gateway.toml", variables("tiered-gateway.service"))
+    check(found)
+    assert state_directory(found.settings) == Path(state)
+
+
+def test_the_drop_in_for_replay_switches_it_on() -> None:
+    found = load(REPO / "config" / "example-s3.toml", variables("tiered-replay.conf"))
+    check(found)
+    assert found.settings.replay.enabled
+    assert found.settings.replay.groups == ("billing", "mail-*")
+    assert unit("tiered-replay.conf").sections() == ["Service"]
 
 
 INSTRUCTIONS = re.findall(
@@ -172,10 +209,30 @@ def test_compose_shares_the_parent_of_the_store_and_agrees_with_the_broker() -> 
         assert {entry["source"] for entry in service.get("configs", [])} <= set(document["configs"])
 
 
-@pytest.mark.parametrize("path", ["config/example-s3.toml", "deploy/tiered.service"])
-def test_the_guide_names_files_that_exist(path: str) -> None:
-    assert path in (DEPLOY / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("guide", "path"),
+    [
+        ("README.md", "config/example-s3.toml"),
+        ("README.md", "deploy/tiered.service"),
+        ("gateway.md", "config/example-gateway.toml"),
+        ("gateway.md", "deploy/tiered-gateway.service"),
+        ("replay.md", "deploy/tiered-replay.conf"),
+    ],
+)
+def test_the_guide_names_files_that_exist(guide: str, path: str) -> None:
+    assert path in (DEPLOY / guide).read_text(encoding="utf-8")
     assert (REPO / path).is_file()
+
+
+@pytest.mark.parametrize("guide", ["gateway.md", "replay.md"])
+def test_metrics_and_settings_in_a_guide_exist(guide: str) -> None:
+    text = (DEPLOY / guide).read_text(encoding="utf-8")
+    exposed = Metrics().expose().decode()
+    for name in re.findall(r"`(tiered_[a-z_]+)", text):
+        assert name.removesuffix("_") in exposed, name
+    known = {key for key, _, _ in walk(load().settings)}
+    for key in re.findall(r"`((?:gateway|fetch|replay|source)\.[a-z_0-9]+)", text):
+        assert key in known, key
 
 
 def test_the_guide_uses_verbs_and_settings_that_exist() -> None:
