@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -127,6 +128,15 @@ class TestEvidence:
         for refusal in (simple(16, "No permission"), simple(1, "AclException"), simple(2, "busy")):
             desk.ask(pull(offset=150, **KEY), refusal)
             assert code(lite(desk, **KEY)) == 16
+
+    @pytest.mark.parametrize("name", ["broker-b", None])
+    def test_what_another_broker_accepts_is_not(self, desk: Desk, name: str | None) -> None:
+        """It has accounts of its own; and where a connection leads is not for its client to say."""
+        ours = desk.connection
+        desk.connection = replace(ours, broker_name=name)
+        desk.ask(pull(offset=150, **KEY), found("T", 0, range(150, 151), 100, 200))
+        desk.connection = ours
+        assert code(lite(desk, **KEY)) == 16
 
     def test_a_topic_of_a_group_proves_nothing(self, desk: Desk) -> None:
         """Brokers judge it by the group that is named beside it."""

@@ -177,7 +177,8 @@ class Answers:
     def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         """Subscriptions, who is there and where readers stand, from requests that the broker has accepted."""
         code = request.code
-        self._rights.learn(request, answer)
+        if connection.broker_name == self._broker:  # another one has accounts of its own
+            self._rights.learn(request, answer)
         try:
             if code in PULLS:
                 ours = self._is_ours(request.ext, connection)
