@@ -15,6 +15,7 @@ that fixes it. ``str(error)`` is one paragraph fit for an operator. Never put a 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
@@ -129,6 +130,32 @@ class Refused(Invalid):
     """Understood and declined, because going on would lose a guarantee (foreign archive, dishonest store …)."""
 
     exit_code = 3
+
+
+PASSING_ERRNOS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENFILE,
+        errno.EMFILE,
+        errno.ENOMEM,
+    }
+)
+"""What a local disk says while it is full, away or overloaded: it may pass, and no setting is wrong."""
+
+
+def of_local_disk(message: str, error: OSError, *, hint: str, **fields: object) -> Unavailable | Invalid:
+    """An ``OSError`` of a file that the program keeps for itself, as one of the tree: ``Unavailable`` if it may pass by itself
+    (a full disk), else ``Invalid`` with ``hint``. ``fields`` name the setting and the path."""
+    found = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable(f"{message}: the disk is full", hint="free disk space", found=found, **fields)
+    if error.errno in PASSING_ERRNOS:
+        return Unavailable(f"{message} now", hint="look after the disk", found=found, **fields)
+    return Invalid(message, hint=hint, found=found, **fields)
 
 
 def did_you_mean(name: str, known: Collection[str], listed: str) -> str:

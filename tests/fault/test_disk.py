@@ -12,7 +12,7 @@ from tests.kit.fulldisk import MIB, SmallDisk, small_disk
 from tests.kit.oracle import compare, opened
 from tiered.archive.verify import Verifier
 
-INVALID = 2
+INVALID, UNAVAILABLE = 2, 4
 
 
 def make(
@@ -97,6 +97,34 @@ def test_state_disk_full_and_freed(tmp_path: Path, metadata: str) -> None:
         assert "Traceback" not in daemon.output(), daemon.output()
         verdict = compare(daemon.archive, broker.oracle)
         assert verdict.good, verdict
+        broker.close()
+
+
+@pytest.mark.parametrize("metadata", ["json", "rocksdb"])
+def test_state_disk_full_at_the_start(tmp_path: Path, metadata: str) -> None:
+    """Once it is *try again*; the daemon waits, ready for nothing, and archives as soon as there is space."""
+    with small_disk(tmp_path / "disk", 6 * MIB) as disk:
+        broker = FaultBroker.started(tmp_path / "store", 100)
+        settings = {"state.metadata": metadata}
+        daemon = make(tmp_path, disk, tmp_path / "archive", state=disk.path / "state", **settings)
+        assert daemon.once() == 0, daemon.output()
+        broker.write(200)
+        disk.fill()
+        if disk.mounted and metadata == "rocksdb":  # it opens with a write, which the shim does not see
+            assert daemon.once() == UNAVAILABLE, daemon.output()
+            assert daemon.said("No space left"), daemon.output()
+        with daemon.running(ready=False):
+            words = ("trying again", "sending it again", "archiving")
+            daemon.wait_until(lambda: any(map(daemon.said, words)), "it waits")
+            assert daemon.alive
+            disk.free()
+            daemon.wait_until(lambda: daemon.said('"archiving"'), "it goes on by itself")
+            assert daemon.stop() == 0, daemon.output()
+        assert daemon.once() == 0, daemon.output()
+        assert "Traceback" not in daemon.output(), daemon.output()
+        verdict = compare(daemon.archive, broker.oracle)
+        assert verdict.good, verdict
+        assert verdict.readable == 300
         broker.close()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
+import time
 from pathlib import Path
 
-from tests.kit.daemonproc import SMALL_FLUSHES, Daemon, wait_for
+from tests.kit.daemonproc import SMALL_FLUSHES, START_SECONDS, Daemon, wait_for
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.ports import free_block
 
@@ -49,4 +51,28 @@ def test_a_stop_is_heard_while_the_store_is_away(tmp_path: Path) -> None:
         assert lag is None or lag != lag, "no number may look like no lag before anything is known"
         daemon.child.send(signal.SIGTERM)
         assert daemon.wait(10) == 0
+    broker.close()
+
+
+def test_a_stop_is_heard_while_a_request_does_not_come_back(tmp_path: Path) -> None:
+    """The store takes the connection and says nothing for an hour; nothing is archived yet that could be lost."""
+    broker = FaultBroker.started(tmp_path / "store", 100)
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        hole.settimeout(START_SECONDS)
+        port = hole.getsockname()[1]
+        daemon = Daemon(
+            tmp_path,
+            tmp_path / "store",
+            f"s3://bucket/archive?endpoint=http://127.0.0.1:{port}&region=us-east-1",
+            **{"store.access_key_id": "a", "store.secret_access_key": "b", "store.read_timeout_ms": 600_000},
+        )
+        with daemon.running(ready=False):
+            asked, _ = hole.accept()
+            with asked:
+                began = time.monotonic()
+                assert daemon.stop(60) == 0, daemon.output()
+                assert time.monotonic() - began < 30
+            assert daemon.said("stopped before archiving began")
+            assert "Traceback" not in daemon.output()
+            assert not daemon.port_file.exists()
     broker.close()

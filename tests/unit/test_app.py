@@ -28,7 +28,7 @@ from tiered.daemon.config import load
 from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
-from tiered.errors import Corrupt, Fenced, NotFound, TieredError, Unavailable
+from tiered.errors import Corrupt, Fenced, Invalid, NotFound, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
@@ -173,6 +173,28 @@ def test_an_address_that_was_never_right_is_told_at_once(broker: Crafted) -> Non
     with pytest.raises(Unavailable, match="away"):
         opening(daemon(broker, "memory://", clock=clock, once=True), 1)
     assert clock.monotonic() == 0
+
+
+def test_a_store_that_refuses_what_it_allowed_before_is_waited_for(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise Invalid("the store denies access", hint="allow it", found="403 AccessDenied")
+
+    def once() -> int:
+        with ExitStack() as stack:
+            return daemon(broker, "memory://app-denied").run(stack)
+
+    allowed = MemoryProvider.get
+    monkeypatch.setattr(MemoryProvider, "get", denied)
+    with pytest.raises(Invalid, match="the store denies access"):
+        once()
+    monkeypatch.setattr(MemoryProvider, "get", allowed)
+    assert once() == 0
+    monkeypatch.setattr(MemoryProvider, "get", denied)
+    with pytest.raises(Unavailable, match="the store denies access, as it did not before") as caught:
+        once()
+    assert (caught.value.hint, caught.value.exit_code) == ("allow it", 4)
 
 
 def test_a_stop_ends_the_waiting(broker: Crafted) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -10,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.kit.assemble import KEYS, memory
+from tiered import durable
 from tiered.archive.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.open import list_archives, open_archive
-from tiered.archive.writer import check_fence, ensure_directory, forget_fence, load_writer_id, record_fence
+from tiered.archive.writer import (
+    check_fence,
+    ensure_directory,
+    forget_fence,
+    load_writer_id,
+    record_fence,
+    record_known_archive,
+)
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.memory import MemoryProvider
 
@@ -183,6 +192,29 @@ def test_a_directory_that_cannot_be_used_names_its_setting(tmp_path: Path) -> No
             ensure_directory(bad, "state.directory")
         assert "set state.directory" in str(caught.value.hint)
         assert caught.value.fields["path"] == str(bad)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "code"), [(errno.ENOSPC, Unavailable, 4), (errno.EACCES, Invalid, 2)]
+)
+def test_a_state_directory_that_takes_no_files_says_whether_it_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[TieredError], code: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(durable, "replace", fails)
+    monkeypatch.setattr(durable, "make_directory", fails)
+    for write in (
+        lambda: load_writer_id(tmp_path, os.urandom),
+        lambda: record_known_archive(tmp_path, "s3://b", bytes(16)),
+        lambda: record_fence(tmp_path, "why"),
+        lambda: ensure_directory(tmp_path, "state.directory"),
+    ):
+        with pytest.raises(kind) as caught:
+            write()
+        assert (caught.value.exit_code, caught.value.fields["found"]) == (code, os.strerror(number))
+        assert str(tmp_path) in str(caught.value)
 
 
 def test_conflict_without_an_object_is_not_swallowed() -> None:

@@ -248,3 +248,32 @@ def test_ctrl_c_while_modules_are_imported(module: str, tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=30)
     assert (child.returncode, err) == (130, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("verb", "moment"), [("run", "typer"), ("run", "numpy"), ("gateway", "settings")])
+def test_a_service_that_is_told_to_stop_before_it_listens_ends_well(
+    verb: str, moment: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """While the command's modules are imported, its verb's, and while settings are read."""
+    words, environment = [verb], {**os.environ, "PYTHONPATH": str(tmp_path)}
+    if moment == "settings":
+        os.mkfifo(tmp_path / "settings")
+        words += ["--config", str(tmp_path / "settings")]
+    else:
+        (tmp_path / f"{moment}.py").write_text(
+            "import time\nprint('importing', flush=True)\n"
+            "try:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError('swallowed')\n"
+        )
+    with subprocess.Popen(
+        [*TIERED, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        writer = (tmp_path / "settings").open("wb") if moment == "settings" else None
+        if writer is None:
+            assert child.stdout.readline() == "importing\n"
+        child.send_signal(number)
+        _, err = child.communicate(timeout=30)
+        if writer is not None:
+            writer.close()
+    assert (child.returncode, err) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -21,7 +22,7 @@ from tiered.daemon import logs
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.signals import Signals
-from tiered.errors import Invalid, Refused
+from tiered.errors import Invalid, Refused, Unavailable
 from tiered.settings import STARS, Log
 
 SECRET = 'p"a\\ss/wörd+1'
@@ -140,6 +141,20 @@ def test_an_unusable_state_directory_is_a_setting_to_fix(tmp_path: Path) -> None
         with pytest.raises(Invalid) as caught:
             StateLock(directory).acquire()
         assert caught.value.fields["key"] == "state.directory"
+
+
+def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with StateLock(tmp_path) as lock:
+        assert lock.held, "there is no room for the owner's name, and it is locked all the same"
+    (tmp_path / "lock").unlink()
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(Unavailable, match="the disk is full") as caught:
+        StateLock(tmp_path).acquire()
+    assert caught.value.fields["key"] == "state.directory"
 
 
 def test_first_signal_stops_second_exits() -> None:

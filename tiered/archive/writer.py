@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tiered import durable
-from tiered.errors import Fenced, Invalid, Refused
+from tiered.errors import Fenced, Refused, of_local_disk
 
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
@@ -28,13 +28,22 @@ def ensure_directory(directory: Path, key: str) -> None:
                 else PermissionError(errno.EACCES, "not writable")
             )
     except OSError as e:
-        raise Invalid(
+        raise of_local_disk(
             f"cannot use the directory of {key}",
+            e,
             hint=f"set {key} to a writable directory, or let the daemon's user write to this one",
             path=str(directory),
             expected="a directory this user can write to",
-            found=e.strerror or e,
         ) from e
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file of the state directory; ``Unavailable`` if its disk is full, ``Invalid`` if it may not be written."""
+    try:
+        durable.replace(path, data)
+    except OSError as e:
+        hint = "set state.directory to a writable directory"
+        raise of_local_disk("cannot write to the state directory", e, hint=hint, path=str(path)) from e
 
 
 def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> bytes:
@@ -47,7 +56,7 @@ def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> byt
     except (FileNotFoundError, ValueError):
         pass
     made = random_bytes(16)
-    durable.replace(path, made.hex().encode() + b"\n")
+    _keep(path, made.hex().encode() + b"\n")
     return made
 
 
@@ -68,17 +77,25 @@ def check_known_archive(directory: Path, url: str, identity: bytes | None) -> No
         )
 
 
+def has_known_archive(directory: Path, url: str) -> bool:
+    """Whether this state directory has opened an archive at ``url`` before."""
+    try:
+        return (directory / KNOWN_FILE).read_text().strip().rpartition(" ")[0] == url
+    except FileNotFoundError:
+        return False
+
+
 def record_known_archive(directory: Path, url: str, identity: bytes) -> None:
     """Remember which archive lies at ``url``."""
     text = f"{url} {identity.hex()}\n".encode()
     path = directory / KNOWN_FILE
     if not path.exists() or path.read_bytes() != text:
-        durable.replace(path, text)
+        _keep(path, text)
 
 
 def record_distrust(directory: Path) -> None:
     """Remember that the local fold is not the log's: the next start empties it and folds the log anew."""
-    durable.replace(directory / DISTRUST_FILE, b"the local fold was not the fold of the log\n")
+    _keep(directory / DISTRUST_FILE, b"the local fold was not the fold of the log\n")
 
 
 def empty_distrusted(directory: Path, clear: Callable[[], None]) -> bool:
@@ -93,7 +110,7 @@ def empty_distrusted(directory: Path, clear: Callable[[], None]) -> bool:
 
 def record_fence(directory: Path, why: str) -> None:
     """Remember that this writer was fenced: a restart then waits for ``--take-over``, whatever restarts it."""
-    durable.replace(directory / FENCE_FILE, why.encode() + b"\n")
+    _keep(directory / FENCE_FILE, why.encode() + b"\n")
 
 
 def check_fence(directory: Path, *, take_over: bool) -> None:

@@ -1,4 +1,5 @@
-"""Where the ``tiered`` command begins: nothing is imported here that takes time, so that Ctrl-C is quiet from the first moment.
+"""Where the ``tiered`` command begins: nothing is imported here that takes time, so that Ctrl-C is quiet from the first moment,
+and a service that is told to stop ends well from the first moment.
 
 Until the verb's modules are there an interrupt has nothing to undo and ends the process at once. Inside an import it would be a
 traceback, or be swallowed by a library that takes any exception for a missing module.
@@ -11,14 +12,18 @@ import signal
 import sys
 from types import FrameType
 
+from tiered.daemon import early
+
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> int:
     """Import the command, then run it; its exit code."""
+    if next((word for word in sys.argv[1:] if not word.startswith("-")), None) in early.SERVICES:
+        early.install()  # until the service listens itself
     guarded = (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # not with nohup, or in the background
+    )  # not with nohup, in the background, or in a service
     if guarded:
         signal.signal(signal.SIGINT, _leave)
     from tiered.cli import main as command

@@ -140,7 +140,10 @@ class Daemon:
             raise
         except Fenced as error:
             self._metrics.fenced.inc()
-            record_fence(self._state, error.said)
+            try:
+                record_fence(self._state, error.said)
+            except TieredError as unwritten:
+                log.error("the fence cannot be recorded for the next start", extra={"error": str(unwritten)})
             raise
         except TieredError as error:
             self._problem = str(error)
@@ -276,7 +279,10 @@ class Daemon:
         stack.callback(server.close)
         port = server.address[1]
         port_file = self._state / WEB_PORT_FILE
-        port_file.write_text(f"{port}\n")
+        try:
+            port_file.write_text(f"{port}\n")
+        except OSError as error:  # a full disk, say; the log names the port, too
+            log.warning("the port cannot be written", extra={"path": str(port_file), "error": error.strerror})
         stack.callback(lambda: port_file.unlink(missing_ok=True))
         log.info("web pages", extra={"address": f"http://{server.address[0]}:{port}"})
         return (self._run_beside(stack, Service("web", server.step, self._clock, metrics=self._metrics)),)

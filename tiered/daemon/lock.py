@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from types import TracebackType
 
-from tiered.errors import Invalid, Refused
+from tiered.errors import PASSING_ERRNOS, Refused, TieredError, of_local_disk
 
 _HINT = "set another state.directory, or fix the permissions of this one"
 
@@ -31,24 +31,21 @@ class StateLock:
         return self._fd is not None
 
     def acquire(self) -> None:
-        """Take the lock, or raise ``Refused`` naming the process that has it; ``Invalid`` if the directory is unusable."""
+        """Take the lock, or raise ``Refused`` naming the process that has it; ``Invalid`` if the directory is unusable,
+        ``Unavailable`` if its disk is full. The owner's name inside is a courtesy: a disk with no room for it still locks."""
         if self._fd is not None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise Invalid(
-                "the state directory cannot be used",
-                key="state.directory",
-                path=self.path.parent,
-                found=error.strerror,
-                hint=_HINT,
+            message = "the state directory cannot be used"
+            raise of_local_disk(
+                message, error, hint=_HINT, key="state.directory", path=self.path.parent
             ) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            _sign(fd)
         except OSError as error:
             owner = _owner(fd)
             os.close(fd)
@@ -62,7 +59,7 @@ class StateLock:
             os.close(self._fd)
             self._fd = None
 
-    def _refusal(self, error: OSError, owner: str) -> Invalid:
+    def _refusal(self, error: OSError, owner: str) -> TieredError:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return Refused(
                 "another daemon works on this local state",
@@ -70,13 +67,8 @@ class StateLock:
                 owner=owner,
                 hint="stop that process, or give this daemon its own state.directory",
             )
-        return Invalid(
-            "the state directory cannot be locked",
-            key="state.directory",
-            path=self.path,
-            found=error.strerror,
-            hint=_HINT,
-        )
+        message = "the state directory cannot be locked"
+        return of_local_disk(message, error, hint=_HINT, key="state.directory", path=self.path)
 
     def __enter__(self) -> StateLock:
         self.acquire()
@@ -86,6 +78,16 @@ class StateLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _sign(fd: int) -> None:
+    """Write who holds the lock."""
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
+        if error.errno not in PASSING_ERRNOS:
+            raise
 
 
 def _owner(fd: int) -> str:

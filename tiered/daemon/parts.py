@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tiered.archive.state import FOLD_VERSION
 from tiered.archive.writer import (
     check_known_archive,
     empty_distrusted,
+    has_known_archive,
     load_writer_id,
     record_known_archive,
 )
@@ -26,7 +28,7 @@ from tiered.clock import Clock
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import PROBE, Outages, WatchedWrites
 from tiered.daemon.probed import probe_once
-from tiered.errors import Corrupt, NotFound
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
@@ -90,13 +92,16 @@ def open_parts(
     )
     stack.callback(provider.close)
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-    found = _found_identity(provider, keys, state)
-    if found is None:
-        create_root(provider)
-    weak = probe_once(provider, settings, clock, metrics, state, keys.root)
-    outages.over(PROBE)  # it makes writes fail on purpose
-    identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)
-    record_known_archive(state, known_name(provider, keys.root), identity.archive_id)
+    name = known_name(provider, keys.root)
+    known = has_known_archive(state, name)
+    with _worked_before(known):
+        found = _found_identity(provider, keys, state)
+        if found is None:
+            create_root(provider)
+        weak = probe_once(provider, settings, clock, metrics, state, keys.root)
+        outages.over(PROBE)  # it makes writes fail on purpose
+        identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    record_known_archive(state, name, identity.archive_id)
     store = open_metadata(
         settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
     )
@@ -115,12 +120,29 @@ def open_parts(
         give_up=give_up,
         on_unknown=observer.resend,
     )
-    head = commit_log.follow()
+    with _worked_before(known):
+        head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
     return Parts(
         settings, clock, metrics, provider, source, store, shadow, commit_log, objects, give_up, weak
     )
+
+
+@contextmanager
+def _worked_before(known: bool) -> Iterator[None]:
+    """A store that refuses what it allowed to this state directory before: rights and keys come back, so it is waited for as
+    if it did not answer. At the first start the settings are wrong."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Invalid as error:
+        if not known:
+            raise
+        raise Unavailable(
+            f"{error.message}, as it did not before", hint=error.hint, **error.fields
+        ) from error
 
 
 def _open_shadow(settings: Settings, state: Path) -> MetadataStore:

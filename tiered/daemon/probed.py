@@ -93,4 +93,8 @@ def _load(path: Path) -> dict[str, _Known]:
 
 def _save(path: Path, stores: dict[str, _Known]) -> None:
     newest = sorted(stores.items(), key=lambda item: item[1].probed_ms)[-MAX_STORES:]
-    durable.replace(path, json.dumps({mark: asdict(known) for mark, known in newest}).encode())
+    data = json.dumps({mark: asdict(known) for mark, known in newest}).encode()
+    try:
+        durable.replace(path, data)
+    except OSError as error:  # it only saves the next start a probe
+        log.warning("the probe's outcome cannot be kept", extra={"path": str(path), "error": error.strerror})

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from tiered.clock import Clock
+from tiered.daemon import early
 from tiered.service import AGAIN, DONE, Next, Service
 
 EXIT_HARD = 130
@@ -59,7 +60,7 @@ class Signals:
         self._pair = reader, writer
         self._old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         taken = _SIGNALS if self._on_hangup is None else (*_SIGNALS, signal.SIGHUP)
-        self._old = {number: signal.signal(number, _nothing) for number in taken}
+        self._old = {number: early.before(number, signal.signal(number, _nothing)) for number in taken}
         self._service.start()
 
     def rearm(self) -> None:

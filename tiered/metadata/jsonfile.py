@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tiered import durable
-from tiered.errors import Corrupt, Invalid, Unavailable
+from tiered.errors import Corrupt, TieredError, Unavailable, of_local_disk
 from tiered.metadata.memory import MemoryStore
 
 FORMAT = "rocketmq-tiered metadata"
@@ -50,7 +50,7 @@ class JsonFileStore(MemoryStore):
             durable.make_directory(self._path.parent)
             guard = open(self._path.with_name(_LOCK_NAME), "ab")  # noqa: SIM115 - held until close
         except OSError as e:
-            raise _unusable(self._path.parent, e) from e
+            raise unusable(self._path.parent, e) from e
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
@@ -69,7 +69,7 @@ class JsonFileStore(MemoryStore):
         except FileNotFoundError:
             return
         except OSError as e:
-            raise _unusable(self._path, e) from e
+            raise unusable(self._path, e) from e
         try:
             tree: dict[str, Any] = json.loads(text)
             if tree["format"] != FORMAT:
@@ -159,9 +159,7 @@ def held(directory: Path) -> Unavailable:
     )
 
 
-def _unusable(path: Path, error: OSError) -> Invalid:
-    return Invalid(
-        f"cannot use the metadata directory: {error.strerror or error}",
-        hint="set state.directory to a writable directory",
-        path=str(path),
-    )
+def unusable(path: Path, error: OSError) -> TieredError:
+    """A directory or file of the store that cannot be used: ``Unavailable`` if its disk is full, else ``Invalid``."""
+    hint = "set state.directory to a writable directory"
+    return of_local_disk("cannot use the metadata directory", error, hint=hint, path=str(path))

@@ -18,7 +18,7 @@ import rocksdict
 
 from tiered import durable
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
-from tiered.metadata.jsonfile import held
+from tiered.metadata.jsonfile import held, unusable
 from tiered.metadata.prefix import prefix_end
 
 VERSION = 1
@@ -29,6 +29,9 @@ _LAST = b"\xff" * 32
 _OPEN_FILES = 256
 _CHUNK = 512
 _BLOCK_BYTES = 16 * 1024
+_FULL = ("no space", "disk quota")
+_AFTER_A_FAILED_WRITE = "writer has previous error"
+"""What every write says after the one that met a full disk."""
 _PROBE = ".probe"
 _PROBE_BYTES = 256 * 1024
 """Written beside the store before it is opened again: a disk with less room would refuse it at once."""
@@ -60,11 +63,7 @@ class RocksDbStore:
             self._db = rocksdict.Rdict(str(self._directory), options=self._options())
             self._sync_names()
         except OSError as e:
-            raise Invalid(
-                f"cannot use the metadata directory: {e.strerror or e}",
-                hint="set state.directory to a writable directory",
-                path=str(self._directory),
-            ) from e
+            raise unusable(self._directory, e) from e
         except Exception as e:
             raise self._error(e, opening=True) from e
         found = self._call(lambda db: db.get(_STAMP))
@@ -227,7 +226,8 @@ class RocksDbStore:
         text = str(error)
         lowered = text.lower()
         path = str(self._directory)
-        if opening and "lock" in lowered and "block" not in lowered:
+        full = any(word in lowered for word in _FULL)
+        if opening and not full and "lock" in lowered and "block" not in lowered:
             return held(self._directory)
         if (
             "corrupt" in lowered
@@ -240,14 +240,13 @@ class RocksDbStore:
                 path=path,
                 found=text,
             )
-        if opening and "no space" not in lowered:
+        if opening and not full and _AFTER_A_FAILED_WRITE not in lowered:
             return Invalid(
                 "the metadata store cannot be opened",
                 hint="set state.directory to a writable directory, or delete this one: it is rebuilt",
                 path=path,
                 found=text,
             )
-        full = "no space" in lowered
         return Unavailable(
             "the disk of the metadata store is full" if full else "the metadata store does not answer",
             hint="free disk space; the daemon tries again" if full else None,
