@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -95,7 +103,9 @@ class Metrics:
     """All metrics. Make one per process (or per test) and pass it down."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody asks for
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._declare_lag()
         self._declare_writing()
         self._declare_store()
@@ -255,6 +265,16 @@ class Metrics:
         self.service_errors = self._counter("service_errors", "Errors of workers, by kind", "service", "kind")
         self.build = self._gauge("build_info", "1, labelled with the program's version", "version")
         self.build.labels(__version__).set(1)
+        self.broker = self._gauge(
+            "broker_info",
+            "1, labelled with the cluster and broker that this process is for: join it to the others",
+            "cluster",
+            "broker",
+        )
+
+    def identify(self, cluster: str, broker: str) -> None:
+        """Say which broker's archive this process writes or reads."""
+        self.broker.labels(cluster, broker).set(1)
 
     def _declare_gateway(self) -> None:
         self.gateway_connections = self._gauge(

@@ -65,8 +65,10 @@ def store_of(name: str) -> MemoryProvider:
     return MemoryProvider(name, SystemClock(), named_objects(name))
 
 
-def test_once_in_this_process(broker: Crafted) -> None:
-    one = daemon(broker, "memory://app-once")
+def test_once_in_this_process(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
+    one, percents = daemon(broker, "memory://app-once"), list[int]()
+    one._choices = Choices(once=True, progress=percents.append)
+    caplog.set_level(logging.INFO, "tiered.daemon")
     assert one._is_ready() == (False, "starting")
     assert one._live() == (True, "live")
     with ExitStack() as stack:
@@ -74,6 +76,10 @@ def test_once_in_this_process(broker: Crafted) -> None:
         text = one._expose().decode()
         status = one._status()
     assert one._is_ready() == (True, "ready")
+    (last,) = [r for r in caplog.records if r.getMessage() == "archived everything up to the broker's end"]
+    assert (last.messages, last.bytes) == (20, broker.position)  # type: ignore[attr-defined]
+    assert percents[-1] == 100
+    assert percents == sorted(percents)
     log = open_log(store_of("app-once"), ManualClock())
     assert sum(q.messages for q in log.proven().queues()) == 20
     assert one._metrics.value("tiered_ready") == 1

@@ -30,6 +30,18 @@ def test_everything_asked_for_is_exposed_and_parses() -> None:
         assert f"tiered_{name}" in families, name
         assert families[f"tiered_{name}"].documentation
     assert metrics.value("tiered_build_info", version=__version__) == 1
+    metrics.identify("c", "broker-a")
+    assert metrics.value("tiered_broker_info", cluster="c", broker="broker-a") == 1
+
+
+def test_the_process_is_measured_and_no_series_is_doubled() -> None:
+    metrics = Metrics()
+    metrics.request("put", "ok", 100, 0, 0.01)
+    text = metrics.expose().decode()
+    for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "start_time_seconds"):
+        assert (metrics.value(f"process_{name}") or 0) > 0, name
+    assert "tiered_requests_total" in text
+    assert "_created" not in text
 
 
 def test_requests_are_counted_by_verb_and_outcome() -> None:

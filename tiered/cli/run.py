@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
+from tiered.cli.output import speaker
 from tiered.daemon import logs
 from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check
@@ -56,4 +57,6 @@ def command(
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.daemon").warning(warning)
-    return run(loaded, Choices(once=once, take_over=take_over), env)
+    out = speaker(json_output=not once or loaded.settings.log.format == "json")  # a bar for people, or none
+    with out.progress("archiving, percent", 100) as advance:
+        return run(loaded, Choices(once, take_over, advance), env)

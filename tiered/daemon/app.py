@@ -80,6 +80,7 @@ class Daemon:
         self._choices = choices
         self._clock = clock
         self._metrics = metrics
+        metrics.identify(loaded.settings.source.cluster, loaded.settings.source.broker)
         self._stop = stop
         self._notifier = notifier
         self._archiving: Archiving | None = None

@@ -100,9 +100,21 @@ class Archiving:
         if self._supervisor.health.fatal is not None:
             raise self._supervisor.health.fatal
         verdict = self._end.verdict() if self._end is not None else None
+        if self._end is not None:
+            self._sum_up(complete=verdict is None and self._finished)
         if verdict is not None and code == 0:
             raise verdict
         return code
+
+    def _sum_up(self, *, complete: bool) -> None:
+        """The last words of ``--once``: how much it archived."""
+        totals = self._reporter.totals
+        log.info(
+            "archived everything up to the broker's end" if complete else "archived what could be archived",
+            extra={"messages": totals.messages, "bytes": totals.bytes, "commits": totals.commits},
+        )
+        if complete:
+            self._choices.progress(100)
 
     @property
     def running(self) -> bool:
@@ -120,7 +132,11 @@ class Archiving:
 
     def look(self) -> View:
         """One look at what pages show. It reads files: not for callers that may not hang."""
-        return self._reporter.look()
+        view = self._reporter.look()
+        start, target = self._reporter.start, self._end.target if self._end is not None else None
+        if start is not None and view.proven is not None and target is not None and target > start:
+            self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
+        return view
 
     def status(self, view: View) -> Mapping[str, object]:
         """The part of ``/status`` that speaks of archiving."""

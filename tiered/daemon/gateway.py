@@ -82,6 +82,7 @@ class GatewayProcess:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        metrics.identify(settings.source.cluster, settings.source.broker)
         self._notifier = notifier
         self._state = state_directory(settings)
         self._loop: asyncio.AbstractEventLoop | None = None

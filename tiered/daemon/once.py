@@ -54,6 +54,11 @@ class PresentEnd:
         self._stood_since = 0.0
         self._judged: bool | None = None
 
+    @property
+    def target(self) -> PhysicalOffset:
+        """Where archiving will end, as far as is known."""
+        return self._target
+
     def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
         """A physical gap was recorded. What the broker deleted in its own time is no damage."""
         if not reason.startswith("corrupt"):

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +47,11 @@ SHADOW_CACHE_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the command line adds to the settings."""
+    """What the command line adds to the settings. ``progress`` hears, of ``once``, how many percent are archived."""
 
     once: bool = False
     take_over: bool = False
+    progress: Callable[[int], None] = lambda percent: None
 
 
 @dataclass(frozen=True, slots=True)
