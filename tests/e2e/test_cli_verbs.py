@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.kit.command import archive_once, tiered, tiered_process
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
 from tests.kit.process import PATIENCE
 from tiered.archive.identity import decode_identity
+from tiered.cli.output import moment
 from tiered.codec.message import Message, encode_message_id
 
 V6_HOST = "[2001:db8::1]:10911"
@@ -128,6 +130,45 @@ def test_queues(small: Small) -> None:
     assert all(len(line) > 100 for line in lines)
     by_store = tiered("queues", "--archive", small.url, "--store", small.broker.store, "--json").json
     assert all(r["dispatch_offset"] == r["max_offset"] for r in by_store)
+
+
+def test_reading_a_lot_shows_how_far_it_is(small: Small, tmp_path: Path) -> None:
+    """On standard error, when that is a terminal: standard output has the messages and nothing else."""
+    main, terminal = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "tiered.cli.entry",
+        "read",
+        "--archive",
+        small.url,
+        "--topic",
+        "Orders",
+        "--queue",
+        "0",
+    ]
+    raw = subprocess.run(
+        [*command, "--count", "0", "--format", "raw"], stdout=subprocess.PIPE, stderr=terminal, check=True
+    ).stdout
+    gen = [
+        sys.executable,
+        "-m",
+        "tiered.cli.entry",
+        "gen",
+        "--store",
+        str(tmp_path / "gen"),
+        "--messages",
+        "20",
+    ]
+    subprocess.run(gen, stdout=subprocess.PIPE, stderr=terminal, check=True)
+    os.close(terminal)
+    seen = os.read(main, 1 << 16).decode()
+    os.close(main)
+    assert raw == b"".join(raw for m, raw in small.of("Orders") if not m.sys_flag)
+    assert "reading" in seen
+    assert "50/50" in seen
+    assert "appending" in seen
+    assert "20/20" in seen
 
 
 @pytest.mark.parametrize(
@@ -285,6 +326,13 @@ def test_query_by_message_id(small: Small) -> None:
     elsewhere = encode_message_id("10.9.9.9:10911", message.physical_offset)
     done = tiered("query", "--archive", small.url, "--msg-id", elsewhere, "--json")
     assert (done.code, done.error["kind"]) == (5, "NotFound"), "another broker's id is not ours"
+    header, *rows = people(
+        tiered("read", "--archive", small.url, "--topic", "Orders", "--queue", 1, "--count", 4)
+    )
+    assert header.index("unique key") < header.index("message id")
+    shown = rows[3][header.index("message id") :].split()[0]
+    assert shown == message.message_id, "what read shows is what query takes"
+    assert "UK7" in rows[3]
     done = tiered("query", "--archive", small.url, "--msg-id", "xyz")
     assert done.code == 2
     assert "--unique-key" in done.err
@@ -300,6 +348,10 @@ def test_query_by_time(small: Small) -> None:
     end = tiered(*place, "--time", times[-1] + 1, "--json").json
     assert (end["queue_offset"], end["at_end"]) == (50, True)
     assert any("queue offset" in line for line in people(tiered(*place, "--time", 0)))
+    for spelled in (moment(times[20]), moment(times[20]).replace("Z", "+00:00")):
+        assert tiered(*place, "--time", spelled, "--json").json == told
+    shown = tiered(*place, "--time", times[20]).text
+    assert moment(times[20]) in shown, "what is shown can be given again"
 
 
 def test_query_asks_for_one_thing(small: Small) -> None:
@@ -309,7 +361,10 @@ def test_query_asks_for_one_thing(small: Small) -> None:
         ("--key", "a"),
         ("--time", "5", "--topic", "Orders"),
         ("--time", "5", "--queue", "0"),
+        ("--time", "yesterday", "--topic", "Orders", "--queue", "0"),
+        ("--msg-id", "xyz"),
     ):
+        assert tiered("query", "--archive", "file:///nowhere", *args).code == 2, "before anything is opened"
         done = tiered("query", "--archive", small.url, *args)
         assert (done.code, done.out) == (2, b""), args
         assert "→" in done.err

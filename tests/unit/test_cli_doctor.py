@@ -194,7 +194,7 @@ def test_a_log_on_which_nothing_moves(scene: Scene) -> None:
     stuck = SimpleNamespace(
         read=lambda start, **_: idle(start, "the moon is not full"),
         max_offset=source.max_offset, files=source.files, away=None, min_offset=source.min_offset,
-        readable_behind=lambda position: False,
+        readable_behind=lambda position: False, waiting=None, patience_seconds=60.0,
     )  # fmt: skip
     looked = look(stuck, compared(source, None, settings), settings, SystemClock())  # type: ignore[arg-type]
     source.close()

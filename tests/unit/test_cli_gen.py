@@ -53,6 +53,17 @@ def test_a_store_is_written_and_continued(tmp_path: Path, capsys: pytest.Capture
     assert records(store) == 600
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_store_is_refused(
+    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variable that was not set must not become the present directory."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["gen", "--store", empty, "--messages", "1"]) == 2
+    assert "--store is empty" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_following_stops_cleanly_on_a_signal(tmp_path: Path) -> None:
     store = tmp_path / "store"
     args = [

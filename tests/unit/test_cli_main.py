@@ -158,6 +158,27 @@ def test_wrong_command_lines(run: Run) -> None:
     assert json.loads(err)["error"]["kind"] == "Invalid"
 
 
+def test_the_jobs_are_listed_without_pyspark(tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def spark(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*TIERED, "spark", *words], env=environment, capture_output=True, text=True, check=False
+        )
+
+    for words in (("--help",), ("-h",)):
+        done = spark(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "profile" in done.stdout
+    done = spark("profile", "--archive", "file:///a")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "rocketmq-tiered[spark]" in done.stderr
+    assert spark("profil").returncode == 2
+
+
 def test_config_print(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text('[web]\nport = 5\n[store]\nsecret_access_key = "tiger"\n')
@@ -184,6 +205,25 @@ def test_config_reads_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch)
         "unit": None,
     }
     assert told["web.port"]["value"] == 0
+
+
+def test_a_secret_on_the_command_line_is_warned_of(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may list processes reads it."""
+    pair = ("--set", "store.access_key_id=AK", "--set", "store.secret_access_key=tiger")
+    place = ("--archive", f"file://{tmp_path}/none", *pair)
+    for words in (("topics",), ("config", "print"), ("doctor", "--store", tmp_path)):
+        _, out, err = run(*words, *place)
+        told = " ".join(err.split())
+        assert "store.secret_access_key on the command line" in told
+        assert "TIERED_STORE_SECRET_ACCESS_KEY" in told
+        assert "tiger" not in out + err
+    told = json.loads(run("config", "check", "--store", "/s", *place, "--json")[1])
+    assert len(told["warnings"]) == 2
+    monkeypatch.setenv("TIERED_STORE_ACCESS_KEY_ID", "AK")
+    monkeypatch.setenv("TIERED_STORE_SECRET_ACCESS_KEY", "tiger")
+    assert "command line" not in run("topics", *place[:2])[2]
 
 
 def test_config_check(run: Run) -> None:

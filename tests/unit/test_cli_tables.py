@@ -80,7 +80,16 @@ def test_topics_and_messages_at_80_columns() -> None:
     assert "newest" in header
     assert "2025-11-21T02:25:39Z" in row, "times lose their milliseconds before columns go"
     speaks, out, _ = terminal(80)
-    message = (7, TIME_MS, "TagC", "order-2", 777, "FD00000000000000000000000000000", "body " * 40)
+    message = (
+        7,
+        TIME_MS,
+        "TagC",
+        "order-2",
+        777,
+        "FD00000000000000000000000000000",
+        "0A00000100002A9F0000000000000000",
+        "body " * 40,
+    )
     speaks.table(read.COLUMNS, [message])
     header, row = lines(out.getvalue())
     assert "body body" in row

@@ -114,4 +114,11 @@ def test_it_gets_the_daemons_settings(tmp_path: Path) -> None:
 
 def test_what_is_meant_for_the_daemon_alone_stays_there() -> None:
     env = {"PATH": "/bin", "NOTIFY_SOCKET": "/run/x", "TIERED_CRASH_AT": "3", "TIERED_STORE_REGION": "r"}
-    assert child_environment(env) == {"PATH": "/bin", "TIERED_STORE_REGION": "r"}
+    assert child_environment(env, load()) == {"PATH": "/bin", "TIERED_STORE_REGION": "r"}
+
+
+def test_a_secret_does_not_go_on_its_command_line() -> None:
+    loaded = load(flags={"store.access_key_id": "AK", "store.secret_access_key": "tiger", "web.port": "0"})
+    assert "tiger" not in " ".join(command_line(loaded))
+    child = load(env=child_environment({}, loaded))
+    assert child.settings.store == loaded.settings.store

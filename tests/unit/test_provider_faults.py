@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,15 @@ def s3(toy: ToyS3) -> Iterator[S3Provider]:
     provider = S3Provider("bucket", "root", toy.store(), SystemClock())
     yield provider
     provider.close()
+
+
+def test_https_on_a_port_without_tls_is_named(toy: ToyS3) -> None:
+    store = replace(toy.store(), endpoint=toy.store().endpoint.replace("http://", "https://"))
+    provider = S3Provider("bucket", "root", store, SystemClock())
+    with pytest.raises(Unavailable, match="does not speak TLS") as caught:
+        provider.get("k")
+    provider.close()
+    assert "http://" in str(caught.value.hint)
 
 
 def retrying(inner: Provider, clock: Clock | None = None, attempts: int = 4) -> Retrying:

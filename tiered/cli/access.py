@@ -46,7 +46,7 @@ def reading(
     as_of: int | None = None,
 ) -> Iterator[Opened]:
     """Fold the archive that the settings name, in memory, and close it after the block."""
-    loaded, settings = _settings(config, archive, sets, store)
+    loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -75,7 +75,7 @@ def messages(
     as_of: int | None = None,
 ) -> Iterator[MessageStore]:
     """The messages of the archive that the settings name, as every reader gets them; closed after the block."""
-    _, settings = _settings(config, archive, sets, None)
+    _, settings = _settings(out, config, archive, sets, None)
     with contextlib.ExitStack() as stack:
         with _folding(out) as advance:
             opened = MessageStore.open(
@@ -85,9 +85,9 @@ def messages(
 
 
 def _settings(
-    config: Path | None, archive: str | None, sets: list[str] | None, store: str | None
+    out: Output, config: Path | None, archive: str | None, sets: list[str] | None, store: str | None
 ) -> tuple[Loaded, Settings]:
-    loaded = settings_from(config, store, archive, sets)
+    loaded = settings_from(config, store, archive, sets, out=out)
     if not loaded.settings.archive.url:
         raise Invalid("no archive is named", key="archive.url", hint=where_to_set("archive.url", loaded))
     return loaded, loaded.settings

@@ -44,7 +44,7 @@ def command(
     would stop or weaken the daemon.
     """
     out = output(json)
-    settings = settings_from(config, store, archive, sets, writer=True).settings
+    settings = settings_from(config, store, archive, sets, out=out, writer=True).settings
     rows = list(_rows(settings, out))
     out.table(COLUMNS, rows)
     return 1 if any(row[1] in ("BAD", "WEAK") for row in rows) else 0

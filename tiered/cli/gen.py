@@ -13,13 +13,14 @@ from tiered.cli.output import Kind
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
 from tiered.daemon.values import size_in_bytes
+from tiered.errors import Invalid
 
 _FOLLOW_BATCH = 1 << 40
 
 
 def command(
     store: Annotated[
-        Path,
+        str,
         typer.Option(
             "--store", metavar="DIR", help="Store directory to write; one that is there is continued."
         ),
@@ -49,9 +50,13 @@ def command(
     """
     from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
 
+    if not store.strip():
+        raise Invalid(
+            "--store is empty", hint="name the directory of the store to write; . is the present one"
+        )
     out = output(json)
     options = GeneratorOptions(
-        store_dir=store,
+        store_dir=Path(store),
         messages=_FOLLOW_BATCH if follow else messages,
         topics=topic_names(topics, "DemoTopic"),
         queues=queues,
@@ -71,7 +76,7 @@ def command(
     seconds = clock.monotonic() - begun
     out.record(
         {
-            "store": str(store),
+            "store": store,
             "messages": written,
             "topics": topics,
             "queues": topics * queues,

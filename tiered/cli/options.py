@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tiered.cli.output import Output, speaker
+from tiered.clock import time_ms
 from tiered.daemon.checks import check
 from tiered.daemon.config import Loaded, environment, load
 from tiered.errors import Invalid
@@ -60,12 +61,26 @@ def settings_from(
     archive: str | None = None,
     sets: list[str] | None = None,
     *,
+    out: Output,
     writer: bool = False,
 ) -> Loaded:
-    """Load every layer and check it; ``writer`` asks for what ``tiered run`` needs."""
+    """Load every layer and check it; ``writer`` asks for what ``tiered run`` needs. ``out`` says which secrets are exposed."""
     loaded = load(config, environment(), flags(store, archive, sets))
+    for warning in loaded.exposed:
+        out.note(f"note: {warning}")
     check(loaded, writer=writer)
     return loaded
+
+
+def moment_ms(text: str, flag: str) -> int:
+    """A time given to ``flag``, in ms since 1970. ``Invalid`` naming the flag."""
+    found = time_ms(text.strip())
+    if found is None:
+        raise Invalid(
+            f"{flag} is not a time", found=text, expected="ms since 1970, or ISO 8601",
+            hint=f"for example {flag} 2026-01-31T00:00:00Z",
+        )  # fmt: skip
+    return found
 
 
 def output(json_output: bool) -> Output:

@@ -10,7 +10,7 @@ from tiered.archive.index import Located
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
-from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, moment_ms, output
 from tiered.cli.output import Column, Kind
 from tiered.codec.message import decode_message_id
 from tiered.errors import Invalid, NotFound
@@ -38,11 +38,19 @@ def command(
         str | None, typer.Option("--unique-key", help="A client's message id (UNIQ_KEY).")
     ] = None,
     msg_id: Annotated[
-        str | None, typer.Option("--msg-id", help="A broker's message id: store host and offset.")
+        str | None,
+        typer.Option(
+            "--msg-id", help="A broker's message id (store host and offset), as `tiered read` shows it."
+        ),
     ] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id, with --time.")] = None,
     time: Annotated[
-        int | None, typer.Option("--time", help="Store time in ms: the first offset at or after it.")
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="Store time, ms since 1970 or ISO 8601: the first offset at or after it.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Messages at most.")] = 64,
     config: ConfigFile = None,
@@ -59,22 +67,25 @@ def command(
             "query wants exactly one of --key, --unique-key, --msg-id, --time", found=" ".join(asked) or "none",
             hint="for example: tiered query --topic Orders --key order-17",
         )  # fmt: skip
+    time_ms = None if time is None else moment_ms(time, "--time")
+    name = "" if msg_id is not None else _needed(topic, "--topic")
+    if time_ms is not None and queue is None:
+        raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
+    place = None if msg_id is None else decode_message_id(msg_id)
     out = output(json)
     with messages(out, config, archive, sets, as_of=as_of) as store:
-        if time is not None:
-            out.record(
-                _by_time(store, _needed(topic, "--topic"), queue, time), kinds={"store_time": Kind.TIME}
-            )
+        if time_ms is not None and queue is not None:
+            out.record(_by_time(store, name, queue, time_ms), kinds={"store_time": Kind.TIME})
             return 0
-        if msg_id is not None:
-            found = [_by_message_id(store, msg_id)]
+        if place is not None:
+            found = [_by_message_id(store, str(msg_id), *place)]
         else:
-            name, wanted = _needed(topic, "--topic"), key if key is not None else unique_key
+            wanted = key if key is not None else unique_key
             found = store.query(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
             found.sort(key=lambda m: (m.queue, m.queue_offset))
         if not found:
             if next(iter(store.queues(topic)), None) is None:
-                raise absent_topic(str(topic), store.topics(system=True))
+                raise absent_topic(name, store.topics(system=True))
             raise NotFound(
                 "no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact"
             )
@@ -99,9 +110,7 @@ def _needed(value: str | None, flag: str) -> str:
     return value
 
 
-def _by_time(store: MessageStore, topic: str, queue: int | None, store_time_ms: int) -> dict[str, object]:
-    if queue is None:
-        raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
+def _by_time(store: MessageStore, topic: str, queue: int, store_time_ms: int) -> dict[str, object]:
     found = store.offset_by_time(topic, queue, store_time_ms)
     if found is None:
         raise absent_queue(store, topic, queue)
@@ -114,9 +123,8 @@ def _by_time(store: MessageStore, topic: str, queue: int | None, store_time_ms: 
     }
 
 
-def _by_message_id(store: MessageStore, message_id: str) -> Located:
+def _by_message_id(store: MessageStore, message_id: str, host: str, offset: int) -> Located:
     """The record at the id's physical offset, in a lineage whose record also has the id's store host; newest first."""
-    host, offset = decode_message_id(message_id)
     found = store.locate(offset, store_host=host)
     if found is not None:
         return found

@@ -16,7 +16,7 @@ from tiered.cli.absent import absent_queue
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.output import Column, Kind
+from tiered.cli.output import Advance, Column, Kind
 from tiered.codec.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
@@ -29,7 +29,8 @@ COLUMNS = (
     Column("tags"),
     Column("keys"),
     Column("body_bytes", "size", Kind.SIZE, less=1),
-    Column("msg_id", "message id", less=2),
+    Column("unique_key", "unique key", less=2),
+    Column("msg_id", "message id", less=3),
     Column("body", flexible=True),
 )
 
@@ -69,8 +70,15 @@ def command(
     """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included."""
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
+    if out_file is not None and not out_file.absolute().parent.is_dir():
+        raise Invalid(
+            "cannot write the output file: its directory is not there",
+            path=out_file,
+            hint="choose another --out",
+        )
     out = output(json or format is Format.JSON)
-    with messages(out, config, archive, sets, as_of=as_of) as store:
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of))
         low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
         if low is None or high is None:
             raise absent_queue(store, topic, queue)
@@ -81,7 +89,11 @@ def command(
                 hint=f"readable offsets are [{low}, {high})",
                 offset=start,
             )
-        records = _records(store, topic, queue, start, high, count or None)
+        advance: Advance = lambda done: None  # noqa: E731
+        if out_file is not None or not sys.stdout.isatty():  # else the messages themselves move
+            total = min(count, high - start) if count else high - start
+            advance = stack.enter_context(output(json).progress("reading", total))
+        records = _records(store, topic, queue, start, high, count or None, advance)
         if format is Format.RAW:
             with _sink(out_file) as sink:
                 sink.writelines(record for _, record in records)
@@ -93,9 +105,19 @@ def command(
 
 
 def _records(
-    store: MessageStore, topic: str, queue: int, offset: int, end: int, left: int | None
+    store: MessageStore,
+    topic: str,
+    queue: int,
+    offset: int,
+    end: int,
+    left: int | None,
+    advance: Advance,
 ) -> Iterator[tuple[int, memoryview]]:
-    """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; holes are stepped over."""
+    """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; holes are stepped over.
+
+    ``advance`` hears how many offsets are behind them.
+    """
+    start = offset
     while offset < end and left != 0:
         count = BATCH_MESSAGES if left is None else min(left, BATCH_MESSAGES)
         found = store.get_message(READER, topic, queue, offset, count, max_bytes=BATCH_BYTES)
@@ -104,6 +126,7 @@ def _records(
         if found.next_begin_offset <= offset:
             return
         offset = found.next_begin_offset
+        advance(offset - start)
         left = None if left is None else left - taken
 
 
@@ -142,6 +165,7 @@ def _row(queue_offset: int, record: bytes) -> tuple[object, ...]:
         message.tags,
         " ".join(message.keys),
         len(message.body),
-        message.unique_key or message.message_id,
+        message.unique_key,
+        message.message_id,
         body + ("…" if len(message.body) > BODY_PREVIEW_BYTES else ""),
     )

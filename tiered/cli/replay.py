@@ -11,9 +11,18 @@ from typing import Annotated
 import typer
 
 from tiered.cli.absent import absent_topic
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
+from tiered.cli.options import (
+    ArchiveUrl,
+    ConfigFile,
+    JsonFlag,
+    SetValues,
+    StoreDir,
+    moment_ms,
+    output,
+    settings_from,
+)
 from tiered.cli.output import Column, Kind, Output
-from tiered.clock import SystemClock, time_ms
+from tiered.clock import SystemClock
 from tiered.codec.signing import Credentials
 from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
@@ -100,7 +109,7 @@ def command(
     if end_ms is not None and end_ms <= start_ms:
         raise Invalid("--to is not after --from", found=f"{to_time} <= {from_time}", hint="swap them")
     out = output(json)
-    loaded, directory = _replay_directory(config, archive, store, state, sets)
+    loaded, directory = _replay_directory(out, config, archive, store, state, sets)
     with ExitStack() as stack:
         archived = MessageStore.open(loaded.settings, SystemClock(), Metrics(), stack=stack)
         ends = _ends(out, loaded.settings, group, topic, needed=end_ms is None)
@@ -139,7 +148,7 @@ def status(
     were skipped over; requests not taken yet.
     """
     out = output(json)
-    loaded, directory = _replay_directory(config, archive, store, state, sets)
+    loaded, directory = _replay_directory(out, config, archive, store, state, sets)
     books = read_books(directory) or Books()
     waiting, wrong = inbox.waiting(directory)
     for error in wrong:
@@ -176,21 +185,15 @@ def status(
     out.record({"looked": looked_ms, **told}, kinds={"looked": Kind.TIME})
 
 
-def moment_ms(text: str, flag: str) -> int:
-    """A time in ms since 1970. ``Invalid`` naming the flag."""
-    found = time_ms(text)
-    if found is None:
-        raise Invalid(
-            f"{flag} is not a time", found=text, expected="ms since 1970, or ISO 8601",
-            hint=f"for example {flag} 2026-01-31T00:00:00Z",
-        )  # fmt: skip
-    return found
-
-
 def _replay_directory(
-    config: Path | None, archive: str | None, store: str | None, state: str | None, sets: list[str] | None
+    out: Output,
+    config: Path | None,
+    archive: str | None,
+    store: str | None,
+    state: str | None,
+    sets: list[str] | None,
 ) -> tuple[Loaded, Path]:
-    loaded = settings_from(config, store, archive, sets)
+    loaded = settings_from(config, store, archive, sets, out=out)
     place = state or loaded.settings.state_directory
     if not place:
         require(loaded, "state.directory")

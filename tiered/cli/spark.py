@@ -1,4 +1,4 @@
-"""``tiered spark JOB …``: hands everything to the jobs of ``spark/jobs``, which are installed beside, with an extra."""
+"""``tiered spark JOB …``: hands everything to the jobs of ``spark/jobs``, which say themselves what they lack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import importlib
 from typing import Any
 
 import typer
-
-from tiered.errors import NotFound
 
 SETTINGS: dict[str, Any] = {
     "add_help_option": False,
@@ -18,12 +16,5 @@ SETTINGS: dict[str, Any] = {
 
 def command(context: typer.Context) -> int:
     """Run a job on the archive."""
-    try:
-        jobs = importlib.import_module("tiered_jobs.main")
-    except ModuleNotFoundError as error:
-        raise NotFound(
-            "a package that the jobs need is not installed", missing=error.name,
-            hint="pip install 'rocketmq-tiered[spark]', or make install-spark",
-        ) from error  # fmt: skip
-    code: int = jobs.main(context.args)
+    code: int = importlib.import_module("tiered_jobs.main").main(context.args)
     return code

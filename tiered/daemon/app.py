@@ -59,7 +59,7 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         daemon = Daemon(loaded, choices, clock, metrics, stop, notifier)
         if loaded.settings.gateway.namesrv_upstream and not choices.once:
-            daemon.gateway = GatewayChild(command_line(loaded), child_environment(env), clock)
+            daemon.gateway = GatewayChild(command_line(loaded), child_environment(env, loaded), clock)
         stack.enter_context(Signals(stop, clock, on_first=daemon.stopping))
         return daemon.run(stack)
 

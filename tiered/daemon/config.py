@@ -56,12 +56,14 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Valid settings, the origin of each value by dotted key, the file read, and names that were ignored."""
+    """Valid settings, the origin of each value by dotted key, the file read, and what is to be warned of: secrets that are
+    ``exposed``, and names that were ignored."""
 
     settings: Settings
     origins: Mapping[str, Origin]
     file: str | None = None
     warnings: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
     def secrets(self) -> tuple[str, ...]:
         """Values that must not appear in logs, pages or errors: secret settings, and secrets inside URLs."""
@@ -161,8 +163,14 @@ def load(
         section, name = key.split(".")
         values[section][name] = convert(key, declared[key], text, where=str(origin))
     origins = {key: raw[key][1] if key in raw else DEFAULT for key in declared}
+    exposed = tuple(
+        f"{key} on the command line can be read by every user of this machine, in its list of processes: "
+        f"set {env_name(key)} or write it into a file"
+        for key, origin in origins.items()
+        if origin.layer == "flag" and declared[key].metadata.get("secret") and raw[key][0]
+    )
     sections = {name: _make(kind, values[name], origins, name) for name, kind in section_types().items()}
-    return Loaded(Settings(**sections), MappingProxyType(origins), path, ignored)  # type: ignore[arg-type]
+    return Loaded(Settings(**sections), MappingProxyType(origins), path, (*exposed, *ignored), exposed)  # type: ignore[arg-type]
 
 
 def _make(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from tiered.clock import Clock
-from tiered.daemon.config import Loaded
+from tiered.daemon.config import Loaded, env_name, keys
 from tiered.errors import Refused
 from tiered.service import Backoff, Next, pause
 
@@ -34,15 +34,26 @@ def command_line(loaded: Loaded) -> list[str]:
     if loaded.file is not None:
         words += ["--config", loaded.file]
     for key, origin in loaded.origins.items():
-        if origin.layer == "flag":
-            section, name = key.split(".")
-            words += ["--set", f"{key}={_text(getattr(getattr(loaded.settings, section), name))}"]
+        if origin.layer == "flag" and not _is_secret(key):
+            words += ["--set", f"{key}={_given(loaded, key)}"]
     return words
 
 
-def child_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what is meant for the daemon alone."""
-    return {name: value for name, value in env.items() if name not in _NOT_FOR_CHILDREN}
+def child_environment(env: Mapping[str, str], loaded: Loaded) -> dict[str, str]:
+    """The environment without what is meant for the daemon alone, and with secrets that came by a flag: a command line can be
+    read by everybody."""
+    kept = {name: value for name, value in env.items() if name not in _NOT_FOR_CHILDREN}
+    flags = [key for key, origin in loaded.origins.items() if origin.layer == "flag" and _is_secret(key)]
+    return kept | {env_name(key): _given(loaded, key) for key in flags}
+
+
+def _is_secret(key: str) -> bool:
+    return bool(keys()[key].metadata.get("secret"))
+
+
+def _given(loaded: Loaded, key: str) -> str:
+    section, name = key.split(".")
+    return _text(getattr(getattr(loaded.settings, section), name))
 
 
 class GatewayChild:

@@ -77,6 +77,10 @@ def make_client(store: Store, session: botocore.session.Session, *, unsigned_pay
     )
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
+"""What TLS says of bytes that are none of its own."""
+
+
 def from_transport(error: Exception, context: Context, store: Store) -> TieredError:
     """The error of ours for whatever went wrong without an answer from the store."""
     where: dict[str, str] = {"key": context.key, "url": context.url, "found": type(error).__name__}
@@ -84,6 +88,9 @@ def from_transport(error: Exception, context: Context, store: Store) -> TieredEr
     if isinstance(error, sdk.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         hint = "set store.ca_bundle to the file of the certificate authority"
         return Invalid("the store's certificate is not trusted", hint=hint, **where)
+    if isinstance(error, sdk.SSLError) and any(word in str(error) for word in _NO_TLS):
+        hint = "write http:// instead of https:// in store.endpoint, or name the port that speaks TLS"
+        return Unavailable("the store's port does not speak TLS", hint=hint, **where)
     if isinstance(error, _CREDENTIALS):
         hint = "set store.profile, store.role_arn, store.access_key_id or the SDK's environment variables"
         return Invalid("no usable credentials for the store", hint=hint, said=said, **where)

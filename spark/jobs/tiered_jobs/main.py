@@ -17,9 +17,8 @@ from typing import NoReturn
 
 from tiered import errors
 from tiered.cli.output import speaker
-from tiered.errors import Invalid, TieredError, did_you_mean
+from tiered.errors import Invalid, NotFound, TieredError, did_you_mean
 from tiered.service import exit_code
-from tiered_jobs.work import Work, shared_arguments
 
 JOBS: Mapping[str, str] = {
     "pipeline": "Archive to tables: bronze, silver, gold; each run takes what is new.",
@@ -72,6 +71,8 @@ def _job(name: str) -> ModuleType:
 
 
 def _run(job: ModuleType, name: str, words: Sequence[str]) -> int:
+    from tiered_jobs.work import Work, shared_arguments  # PySpark, which the list of jobs does without
+
     parser = _Parser(
         prog=f"tiered spark {name}", description=JOBS[name], allow_abbrev=False,
         epilog=(job.__doc__ or "").split("\n\n", 1)[-1], formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,7 +90,12 @@ _OURS = re.compile(r"tiered\.errors\.(\w+): (.+)")
 
 
 def _plain(error: Exception) -> Exception:
-    """An error of ours that came through Spark, as itself."""
+    """An error of ours that came through Spark, as itself; a package that is not there, as ours."""
+    if isinstance(error, ModuleNotFoundError):
+        return NotFound(
+            "a package that the jobs need is not installed", missing=error.name,
+            hint="pip install 'rocketmq-tiered[spark]', or make install-spark",
+        )  # fmt: skip
     if isinstance(error, TieredError):
         return error
     found = _OURS.search(str(error))
