@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiered.archive.entities import RunState, run_state
 from tiered.archive.records import QUEUE_DTYPE, RUN_DTYPE, table
 from tiered.archive.state import ArchiveState
-from tiered.archive.statekeys import QUEUE, RUN, U4, queue_of
+from tiered.archive.statekeys import QUEUE, RUN, U4, queue_of, topic_key
 from tiered.model import MessageQueue
 from tiered_spark.arrays import Ints
 
@@ -113,17 +113,31 @@ def read_queues(state: ArchiveState) -> tuple[Queues, dict[bytes, int]]:
     return found, {key + number: place for place, (key, number) in enumerate(zip(keys, numbers, strict=True))}
 
 
-def read_runs(state: ArchiveState) -> RunTable:
-    """Live runs of current generations, by queue and offset."""
+def read_runs(
+    state: ArchiveState, choose: Callable[[Queues], npt.NDArray[np.bool_]] | None = None
+) -> RunTable:
+    """Live runs of current generations, by queue and offset; of the queues chosen, whose runs alone are loaded, or of all."""
     queues, places = read_queues(state)
+    good = np.ones(len(queues), np.bool_) if choose is None else choose(queues)
     found: list[Ints] = []
     records: list[npt.NDArray[np.void]] = []
-    pairs = state.view.iterate(RUN)
+    pairs = chain.from_iterable(state.view.iterate(prefix) for prefix in _prefixes(queues, good))
     while chunk := list(islice(pairs, _CHUNK)):
         place = np.array([places.get(key[1:-_OFFSET_BYTES], -1) for key, _ in chunk], np.int64)
         current = place >= 0
         found.append(place[current])
         records.append(table([value for _, value in chunk], RUN_DTYPE)[current])
     if not found:
-        return RunTable(queues, np.zeros(0, np.int64), np.zeros(0, RUN_DTYPE))
-    return RunTable(queues, np.concatenate(found), np.concatenate(records))
+        made = RunTable(queues, np.zeros(0, np.int64), np.zeros(0, RUN_DTYPE))
+    else:
+        made = RunTable(queues, np.concatenate(found), np.concatenate(records))
+    return made.of(lambda _: good)
+
+
+def _prefixes(queues: Queues, good: npt.NDArray[np.bool_]) -> Iterator[bytes]:
+    """Of the keys of the chosen queues' runs, ascending: all at once, or topic by topic."""
+    if good.all():
+        yield RUN
+        return
+    for topic in np.unique(queues.topic[good]).tolist():
+        yield RUN + topic_key(queues.topics[topic])

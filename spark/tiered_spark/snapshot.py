@@ -10,10 +10,10 @@ from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.archive.open import ReadArchive, open_archive, shown
+from tiered.archive.partial import PartialStore
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
-from tiered.metadata.memory import MemoryStore
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
@@ -158,7 +158,7 @@ def open_snapshots(options: Options) -> list[Snapshot]:
 def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> Snapshot:
     until = options.as_of_commit
     archive = open_archive(
-        provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, until=until, until_ms=options.as_of_ms
+        provider, keys, PartialStore(), cache_bytes=TABLE_CACHE_BYTES, until=until, until_ms=options.as_of_ms
     )
     head = archive.state.head()
     if head is None:

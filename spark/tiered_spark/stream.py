@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._snapshots is None:
             return {place: s.commit for place, s in self._opened().items()}
         ends = {}
-        for place, snapshot in self._snapshots.items():
-            head = snapshot.archive.reader.follow(snapshot.archive.state.view)  # type: ignore[arg-type]
+        for place, snapshot in list(self._snapshots.items()):
+            archive = snapshot.archive.follow()
+            self._snapshots[place] = replace(snapshot, archive=archive)
+            head = archive.state.head()
             ends[place] = BEGIN if head is None else head.seq
         return ends
 

@@ -147,7 +147,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]
     assert head is not None
     assert head.progress[1].physical_offset == writer.position
     keys: ArchiveKeys = fresh.reader.keys
-    return ReadArchive(fresh.reader.identity, keys, state, objects, fresh.reader), writer.oracle
+    return ReadArchive(fresh.reader.identity, keys, state, objects, fresh.reader, fresh.store), writer.oracle
 
 
 def dispatch_prefix() -> bytes:

@@ -62,7 +62,7 @@ def daemon(
 def opened(daemon: Assembly, store: Counting) -> ReadArchive:
     identity = daemon.log.reader.identity
     objects = ObjectReader(store, KEYS, identity.archive_id, cache_bytes=1 << 20)
-    return ReadArchive(identity, KEYS, daemon.state, objects, daemon.log.reader)
+    return ReadArchive(identity, KEYS, daemon.state, objects, daemon.log.reader, daemon.log.store)
 
 
 def verify(daemon: Assembly, store: Counting, *, deep: bool = True, limit: int = 1000) -> Report:
@@ -333,5 +333,5 @@ def test_an_empty_log(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock)
     objects = ObjectReader(store, KEYS, log.reader.identity.archive_id, cache_bytes=1000)
-    archive = ReadArchive(log.reader.identity, KEYS, ArchiveState(log.store), objects, log.reader)
+    archive = ReadArchive(log.reader.identity, KEYS, ArchiveState(log.store), objects, log.reader, log.store)
     assert Verifier(archive).run(deep=True) == Report()

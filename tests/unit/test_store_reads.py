@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,7 @@ from tiered.provider.memory import named_objects
 from tiered.settings import Archive, Settings, Source
 from tiered.store import MessageStore
 from tiered.store.answer import decide
+from tiered.store.localfold import PREFIX, local_fold
 
 S = GetMessageStatus
 ROOMY = 1 << 30
@@ -532,15 +534,38 @@ def test_a_fold_in_a_directory_of_its_own(scene: Cold, tmp_path: Path) -> None:
         scene.broker.sent.pop()
     chosen = with_fetch(fold_directory=str(directory))
     with ExitStack() as stack:
-        from tiered.store.opening import fold_store
-
-        assert isinstance(fold_store(chosen, None), MemoryStore)
-        one = fold_store(chosen, "gateway")
+        one = local_fold(chosen, "gateway", stack)
         stack.callback(one.close)
-        other = fold_store(chosen, "replay")
+        other = local_fold(chosen, "replay", stack)
         stack.callback(other.close)
         with pytest.raises(Unavailable):
-            fold_store(chosen, "gateway")
+            local_fold(chosen, "gateway", stack)
+    assert (directory / "gateway").is_dir()
+
+
+def test_a_fold_in_a_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f"{PREFIX}gateway-killed"
+    killed.mkdir()
+    (killed / "owner").touch()
+    (tmp_path / f"{PREFIX}just-made").mkdir()
+    with ExitStack() as stack:
+        one, other = (local_fold(Settings(), "gateway", stack) for _ in range(2))
+        for fold in (one, other):
+            stack.callback(fold.close)
+            fold.put_many([(b"k", b"v")])
+        assert not killed.exists(), "what a killed process left is removed"
+        assert len(list(tmp_path.iterdir())) == 3, "what a living one has is not"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}just-made"]
+
+
+def test_without_a_temporary_directory_the_fold_is_in_memory_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with ExitStack() as stack:
+        assert isinstance(local_fold(Settings(), "gateway", stack), MemoryStore)
+    assert "set fetch.fold_directory" in caplog.text
 
 
 def test_a_snapshot_of_rocksdb_serves_readers_while_the_fold_goes_on(scene: Cold, tmp_path: Path) -> None:

@@ -19,14 +19,15 @@ from tiered.archive.shards import (
     Manifest,
     Pair,
     Shard,
+    ShardPairs,
     cut,
     decode_manifest,
-    decode_shard,
     describe,
     digest,
     encode_body,
     encode_manifest,
     encode_shard,
+    open_shard,
 )
 from tiered.archive.state import ArchiveState
 from tiered.archive.statekeys import FOLD_PREFIXES, HEAD
@@ -137,18 +138,19 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
 def read_checkpoint(provider: Provider, manifest: Manifest) -> Iterator[list[Pair]]:
     """The fold's pairs, ascending, a shard at a time. ``Corrupt`` at the first thing that does not verify, a
     missing shard and a head that is not the manifest's included."""
-    _check_order(manifest)
+    check_order(manifest)
     head_seen = False
-    for pairs in read_each(
+    for shard_pairs in read_each(
         lambda shard: read_shard(provider, manifest, shard), list(manifest.shards), SHARDS_AHEAD
     ):
-        head_seen = head_seen or _check_head(manifest, pairs)
+        pairs = shard_pairs.pairs()
+        head_seen = head_seen or check_head(manifest, pairs)
         yield pairs
     if not head_seen:
         raise Corrupt("a checkpoint holds no head", key=manifest.key, expected=manifest.seq, found="none")
 
 
-def read_shard(provider: Provider, manifest: Manifest, shard: Shard) -> list[Pair]:
+def read_shard(provider: Provider, manifest: Manifest, shard: Shard) -> ShardPairs:
     """The pairs of one shard. ``Corrupt`` if it does not verify or is not there."""
     key = manifest.root + shard.path
     try:
@@ -157,10 +159,10 @@ def read_shard(provider: Provider, manifest: Manifest, shard: Shard) -> list[Pai
         raise Corrupt(
             "a checkpoint's shard is not there", key=key, expected="a shard", found="nothing"
         ) from e
-    return decode_shard(bytes(data), shard, key)
+    return open_shard(bytes(data), shard, key)
 
 
-def _check_order(manifest: Manifest) -> None:
+def check_order(manifest: Manifest) -> None:
     """The shards follow each other; each is compared with its own bounds when it is read."""
     for before, shard in pairwise(manifest.shards):
         if shard.first_key <= before.last_key:
@@ -170,7 +172,7 @@ def _check_order(manifest: Manifest) -> None:
             )  # fmt: skip
 
 
-def _check_head(manifest: Manifest, pairs: Iterable[Pair]) -> bool:
+def check_head(manifest: Manifest, pairs: Iterable[Pair]) -> bool:
     """Whether the head is among ``pairs``; ``Corrupt`` if it is another fold's."""
     value = next((v for k, v in pairs if k == HEAD), None)
     if value is None:

@@ -21,6 +21,7 @@ from tiered.archive.records import (
     unpack_queue,
     unpack_run,
 )
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.archive.statekeys import (
     CLOSED,
     GENERATION,
@@ -61,7 +62,8 @@ class Fold:
 
     ``settled``: physical offset below which earlier commits archived everything (lowered by ``Rewind``).
     ``appended_to``: end of the physically last run appended. ``created``: generations begun here, by queue
-    key.
+    key. ``scope``: queues that are folded; with less than all of them, rules about the log hold all the same,
+    those about a queue for these alone, and references to objects are not counted.
     """
 
     draft: Draft
@@ -73,6 +75,7 @@ class Fold:
     appended_to: int = 0
     created: dict[bytes, int] = field(default_factory=dict)
     references: dict[ObjectRef, int] = field(default_factory=dict)
+    scope: Scope = EVERYTHING
 
     # ---- violations
 
@@ -135,6 +138,11 @@ class Fold:
 
     # ---- queues and generations
 
+    def mine(self, batch: EditBatch) -> tuple[EditBatch, Ints]:
+        """Rows of queues that are folded, and their numbers in the batch."""
+        rows = self.scope.rows(batch)
+        return (batch, np.arange(len(batch))) if rows is None else (batch.take(rows), rows)
+
     def queue_table(self, queues: Sequence[bytes]) -> tuple[npt.NDArray[np.void], Bools]:
         """Records of distinct queue keys, zeros where a queue is unknown; and which are known."""
         values = self.draft.get_many(prefixed(QUEUE, queues))
@@ -187,6 +195,8 @@ class Fold:
 
     def refer(self, ref: ObjectRef, by: int) -> None:
         """Count runs that lie in an object."""
+        if not self.scope.everything:
+            return
         self.references[ref] = self.references.get(ref, 0) + by
 
     def load_object(self, ref: ObjectRef) -> ObjectState:
@@ -213,6 +223,8 @@ class Fold:
 
     def forget_inline(self, low: int, high: int) -> None:
         """Forget unreferenced inline data of commits in [low, high), which are now below the floor."""
+        if not self.scope.everything:
+            return
         for key, value in self.draft.iterate(OBJECT, start=OBJECT + U8.pack(low)):
             seq, index = U8.unpack_from(key, 1)[0], int.from_bytes(key[9:13], "big")
             if seq >= high:

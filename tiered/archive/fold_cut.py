@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
@@ -65,6 +65,8 @@ def _rewind(fold: Fold, row: dict[str, object]) -> None:
         columns["topic"], *(columns[n] for n in names), strict=True
     ):
         queue = queue_key(MessageQueue(topic, queue_id))
+        if not fold.scope.has_key(queue):
+            continue
         generations = touched.setdefault(queue, set())
         once = generation not in generations
         fold.check(
@@ -218,8 +220,8 @@ def _check_complete(fold: Fold, lineage: int, position: int) -> None:
     Generations whose rows up there retention took away need not be named; later records may lie where those did.
     """
     above: list[tuple[bytes, bool]] = []
-    for prefix in (QUEUE, GENERATION):
-        pairs = fold.draft.scan(prefix)
+    for prefix, queues in product((QUEUE, GENERATION), fold.scope.prefixes):
+        pairs = fold.draft.scan(prefix + queues)
         while chunk := list(islice(pairs, _SCAN)):
             found = table([v for _, v in chunk], QUEUE_DTYPE)
             mine = (found["generation"] > 0) & (found["lineage"] == lineage)
@@ -272,7 +274,8 @@ def trim_queues(fold: Fold, batch: EditBatch) -> None:
         strict=True,
     )
     for topic, queue_id, generation, first in rows:
-        _trim(fold, queue_key(MessageQueue(topic, queue_id)), generation, first)
+        if fold.scope.has(topic, queue_id):
+            _trim(fold, queue_key(MessageQueue(topic, queue_id)), generation, first)
 
 
 def _trim(fold: Fold, queue: bytes, generation: int, first: int) -> None:

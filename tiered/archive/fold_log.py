@@ -203,7 +203,10 @@ def retire(fold: Fold, batch: EditBatch) -> None:
                 state = fold.load_object(ObjectRef(*U8_U4.unpack(where)))
                 rule = "an object that runs lie in is not retired"
                 fold.check(
-                    state.references == 0, rule, expected=0, found=f"{state.references} runs in {path}"
+                    state.references == 0 or not fold.scope.everything,
+                    rule,
+                    expected=0,
+                    found=f"{state.references} runs in {path}",
                 )
                 fold.draft.put(object_key(state.ref), pack_object(replace(state, retired_by=fold.commit.seq)))
             fold.draft.put(key, U8.pack(fold.commit.seq))

@@ -48,7 +48,7 @@ def replace_runs(fold: Fold, batch: EditBatch) -> None:
         groups = _read_targets(fold, row["targets"])
         # Everything is looked up before anything is written: a scan of a changing map would be slow.
         found = [(group, _find_sources(fold, group, sources)) for group in groups]
-        if sources:
+        if sources and fold.scope.everything:  # else most of them are of other queues
             (seq, index, closed_by), bounds = next(iter(sources.items()))
             state = "live" if closed_by == OPEN else f"closed by {closed_by}"
             rule = "every source is a run that the targets cover"
@@ -78,6 +78,9 @@ def _read_targets(fold: Fold, value: object) -> list[_Group]:
     for i in range(len(columns["topic"])):
         row: dict[str, Any] = {n: c[i] for n, c in columns.items()}
         queue = queue_key(MessageQueue(row["topic"], row["queue_id"]))
+        if not fold.scope.has_key(queue):
+            fold.runs += 1
+            continue
         run = _target(fold, row, queue_of(queue))
         name = (queue, row["generation"], run.closed_by)
         groups.setdefault(name, _Group(*name, [])).targets.append(run)

@@ -64,7 +64,6 @@ class _ByQueue:
 
 
 def _by_queue(fold: Fold, batch: EditBatch) -> _ByQueue:
-    fold.check_numbers(batch)
     keys = queue_keys(batch.columns["topic"], batch.ints("queue_id"))
     number = {k: i for i, k in enumerate(dict.fromkeys(keys))}
     queues = list(number)
@@ -105,9 +104,22 @@ def append_runs(fold: Fold, batch: EditBatch) -> None:
     """Runs at the end of their queues."""
     if not len(batch):
         return
+    fold.check_numbers(batch)
+    _check_shapes(fold, batch)
+    fold.appended_to = max(fold.appended_to, int(batch.ints("physical_end").max()))
+    for number, found in enumerate(np.bincount(batch.ints("object"), minlength=fold.objects).tolist()):
+        fold.refer(ObjectRef(fold.commit.seq, number), found)
+    first_run = fold.runs
+    fold.runs += len(batch)
+    batch, rows = fold.mine(batch)
+    if len(batch):
+        _append(fold, batch, first_run + rows)
+
+
+def _append(fold: Fold, batch: EditBatch, numbers: Ints) -> None:
+    """Runs with their numbers in the commit."""
     by = _by_queue(fold, batch)
     _check_current(fold, batch, by)
-    _check_shapes(fold, batch)
     start = batch.ints("first_queue_offset")[by.order]
     flat = batch.ints("first_flat_offset")[by.order]
     owned, size = batch.ints("queue_offsets")[by.order], batch.ints("bytes")[by.order]
@@ -134,7 +146,7 @@ def append_runs(fold: Fold, batch: EditBatch) -> None:
     record["min_store_time"] = np.minimum(record["min_store_time"], low)
     record["max_store_time"] = np.maximum(record["max_store_time"], high)
     fold.draft.put_all(prefixed(QUEUE, by.queues), packed(record))
-    _store_runs(fold, batch, by.keys)
+    _store_runs(fold, batch, by.keys, numbers)
 
 
 def _check_shapes(fold: Fold, batch: EditBatch) -> None:
@@ -160,11 +172,11 @@ def _check_shapes(fold: Fold, batch: EditBatch) -> None:
     )
 
 
-def _store_runs(fold: Fold, batch: EditBatch, keys: list[bytes]) -> None:
+def _store_runs(fold: Fold, batch: EditBatch, keys: list[bytes], numbers: Ints) -> None:
     count = len(batch)
     runs = np.zeros(count, dtype=RUN_DTYPE)
     runs["commit_seq"] = fold.commit.seq
-    runs["index"] = fold.runs + np.arange(count)
+    runs["index"] = numbers
     runs["lineage"] = fold.head.lineage
     for name in (
         "object", "rows", "first_row", "first_block", "block_count", "queue_offsets", "first_queue_offset",
@@ -175,16 +187,14 @@ def _store_runs(fold: Fold, batch: EditBatch, keys: list[bytes]) -> None:
     runs["end"] = runs["start"] + batch.ints("queue_offsets")
     runs["flat_end"] = runs["first_flat_offset"] + batch.ints("bytes")
     runs["closed_by"] = OPEN
-    fold.runs += count
-    fold.appended_to = max(fold.appended_to, int(runs["physical_end"].max()))
-    for number, found in enumerate(np.bincount(runs["object"], minlength=fold.objects).tolist()):
-        fold.refer(ObjectRef(fold.commit.seq, number), found)
     names = offset_keys(RUN, keys, batch.ints("generation"), batch.ints("first_queue_offset"))
     fold.draft.put_all(names, packed(runs))
 
 
 def gaps(fold: Fold, batch: EditBatch) -> None:
     """Queue offsets that can never be served: they move the queue's maximum."""
+    fold.check_numbers(batch)
+    batch, _ = fold.mine(batch)
     if not len(batch):
         return
     by = _by_queue(fold, batch)
@@ -207,6 +217,8 @@ def gaps(fold: Fold, batch: EditBatch) -> None:
 
 def new_generations(fold: Fold, batch: EditBatch) -> None:
     """Queues that begin a generation; the first run or gap behind it fills it."""
+    fold.check_numbers(batch)
+    batch, _ = fold.mine(batch)
     if not len(batch):
         return
     by = _by_queue(fold, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tiered.archive.identity import ArchiveIdentity, read_identity
@@ -28,6 +28,12 @@ class ReadArchive:
     state: ArchiveState
     objects: ObjectReader
     reader: LogReader
+    store: MetadataStore
+
+    def follow(self) -> ReadArchive:
+        """The same archive at the end of its log as it is now. One thread at a time; for one opened without an earlier end."""
+        self.reader.follow(self.store)
+        return replace(self, state=ArchiveState(self.store.snapshot()))
 
 
 def open_archive(
@@ -51,7 +57,7 @@ def open_archive(
         reader = LogReader(provider, keys, identity, last=reader.commit_at(head, until_ms))
         reader.fold(store, progress)
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=cache_bytes)
-    return ReadArchive(identity, keys, ArchiveState(store), objects, reader)
+    return ReadArchive(identity, keys, ArchiveState(store.snapshot()), objects, reader, store)
 
 
 def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:

@@ -46,13 +46,13 @@ class Overlay:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; the newest change wins."""
-        return _get_many(self._layers, self._base, keys)
+        return looked_up(self._layers, self._base, keys)
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
         """As ``MetadataView.iterate``, changes and base merged."""
         if self._order is None:
             self._order = sorted(set().union(*self._layers))
-        return _merge(self._layers, self._order, self._base, prefix, start, reverse)
+        return laid_over(self._layers, self._order, self._base, prefix, start, reverse)
 
     def applied(self) -> bytes | None:
         """The position of the newest change, else of the base."""
@@ -75,7 +75,7 @@ class Draft:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``."""
-        return _get_many(self._layers, self._base, keys)
+        return looked_up(self._layers, self._base, keys)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set a value, or delete with ``None``."""
@@ -97,12 +97,13 @@ class Draft:
         """Lazy ``iterate``; nothing may be put or deleted while it runs."""
         if self._order is None:
             self._order = sorted(self.values)
-        return _merge(self._layers, self._order, self._base, prefix, start, reverse)
+        return laid_over(self._layers, self._order, self._base, prefix, start, reverse)
 
 
-def _get_many(
+def looked_up(
     layers: Sequence[Mapping[bytes, bytes | None]], base: MetadataView, keys: Sequence[bytes]
 ) -> list[bytes | None]:
+    """Values in the order of ``keys``: of the first layer that has the key, else of ``base``."""
     layers = [layer for layer in layers if layer]
     if not layers:
         return base.get_many(keys)
@@ -116,7 +117,7 @@ def _get_many(
     return found  # type: ignore[return-value]
 
 
-def _merge(
+def laid_over(
     layers: Sequence[Mapping[bytes, bytes | None]],
     order: list[bytes],
     base: MetadataView,
@@ -124,7 +125,7 @@ def _merge(
     start: bytes | None,
     reverse: bool,
 ) -> Iterator[Pair]:
-    """Both sides in the same direction; a key in any layer hides the base's."""
+    """Pairs of the layers (``order``: all their keys, sorted) and of ``base``; a key in any layer hides the base's."""
     end = prefix_end(prefix)
     low, high = bisect_left(order, prefix), len(order) if end is None else bisect_left(order, end)
     if start is not None and reverse:

@@ -15,6 +15,9 @@ from tiered.archive.ahead import read_numbers
 from tiered.archive.checkpoint import load_newest
 from tiered.archive.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.partial import PartialStore
+from tiered.archive.scope import EVERYTHING
+from tiered.archive.shardview import DamagedShard
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.codec.commit import decode_commit, decode_commit_footer
 from tiered.codec.edits import Commit
@@ -131,15 +134,21 @@ class LogReader:
         """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
         if self._last is not None:
             return self.fold_until(store, self._last, progress)
-        for again in (False, True):
+        if isinstance(store, PartialStore) and store.outgrown:
+            store.clear()
+            self._load_newest(store)
+        again = False
+        while True:
             try:
                 return self._follow(store, progress)
+            except DamagedShard as error:
+                _refuse(store, error)  # so a loop over the checkpoints there are
             except Corrupt:
                 if again:
                     raise
+                again = True
             store.clear()
             self._load_newest(store)
-        raise AssertionError("unreachable")
 
     def fold_until(
         self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
@@ -149,10 +158,17 @@ class LogReader:
         What ``store`` holds is used if it lies before ``seq`` and agrees with the bucket.
         """
         head = ArchiveState(store).head()
-        if head is None or head.seq > seq or not self._agrees(head):
+        outgrown = isinstance(store, PartialStore) and store.outgrown
+        if head is None or outgrown or head.seq > seq or not self._agrees(head):
             store.clear()
-            head = load_newest(self.provider, self.keys, store, below=seq)
-        return self._fold_on(store, head, seq, progress)
+            head = self._load_newest(store, seq)
+        while True:
+            try:
+                return self._fold_on(store, head, seq, progress)
+            except DamagedShard as error:
+                _refuse(store, error)
+            store.clear()
+            head = self._load_newest(store, seq)
 
     def fold_all(self, store: MetadataStore, seq: int) -> Head:
         """``fold_until`` from the log's first commit on, whatever checkpoints say."""
@@ -210,6 +226,20 @@ class LogReader:
         found = self.read(head.seq)
         return found is not None and found.commit.commit_id == head.commit_id
 
+    def _remake(self, store: PartialStore, position: bytes) -> None:
+        """Fold ``store`` up to the commit that ``position`` (``Head.position``) names. ``Corrupt`` if that cannot be done."""
+        seq = int.from_bytes(position[:8], "big")
+        missing: NotFound | None = None
+        try:
+            self.fold_until(store, seq)
+        except NotFound as error:
+            missing = error
+        if missing is not None or store.applied() != position:
+            raise Corrupt(
+                "the archive as it was cannot be made again: a checkpoint is damaged, and commits that it stands for are gone",
+                key=self.keys.commit(seq), expected=f"commit {seq}", found="another history" if missing is None else missing,
+            )  # fmt: skip
+
     def commit_at(self, head: Head, time_ms: int) -> int:
         """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""
         low, high = head.floor, head.seq
@@ -245,8 +275,11 @@ class LogReader:
         store.clear()
         self._load_newest(store)
 
-    def _load_newest(self, store: MetadataStore) -> None:
-        load_newest(self.provider, self.keys, store)
+    def _load_newest(self, store: MetadataStore, below: int | None = None) -> Head | None:
+        if isinstance(store, PartialStore):
+            store.remake = self._remake
+            return store.attach(self.provider, self.keys, below)
+        return load_newest(self.provider, self.keys, store, below=below)
 
     def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
         stopped_at: int | None = None
@@ -280,9 +313,10 @@ class LogReader:
         progress: Callable[[int], None] | None,
         until: int | None = None,
     ) -> int:
+        scope = store.scope if isinstance(store, PartialStore) else EVERYTHING
         pending: list[Changes] = []
         for found in read_numbers(self.read, seq + 1, until, lambda commit: commit.edit_bytes):
-            pending.append(apply(Overlay(store, pending), found.commit))
+            pending.append(apply(Overlay(store, pending), found.commit, scope))
             seq += 1
             if progress is not None:
                 progress(seq)
@@ -305,6 +339,11 @@ def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:
         after = reader.read(seq + 1)
         found = [f for f in found if after is None or f.commit.commit_id == after.commit.previous_id]
     return found[0] if found else None
+
+
+def _refuse(store: MetadataStore, error: DamagedShard) -> None:
+    assert isinstance(store, PartialStore)  # no other reads shards while it folds
+    store.refuse(error.checkpoint)
 
 
 def store_changes(store: MetadataStore, changes: list[Changes]) -> None:

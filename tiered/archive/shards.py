@@ -7,13 +7,16 @@ not written again.
 
 from __future__ import annotations
 
+import operator
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tiered.archive.keys import Area, ObjectKey, parse
@@ -116,7 +119,64 @@ def digest(body: bytes) -> bytes:
     return xxhash.xxh3_128_digest(body)
 
 
+class ShardPairs:
+    """The pairs of one shard, ascending, as they lie in its body: nothing is made for a pair until it is asked for."""
+
+    __slots__ = ("_body", "_count", "_edges")
+
+    def __init__(self, body: bytes, count: int, edges: npt.NDArray[np.int64]) -> None:
+        self._body, self._count, self._edges = (
+            body,
+            count,
+            edges,
+        )  # where keys, then values, begin; and the end
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return len(self._body) + self._edges.nbytes
+
+    def place(self, key: bytes) -> int:
+        """How many keys are below ``key``."""
+        return bisect_left(range(self._count), key, key=self._key)
+
+    def get(self, key: bytes) -> bytes | None:
+        """One value."""
+        at = self.place(key)
+        if at == self._count or self._key(at) != key:
+            return None
+        start, end = self._edges[self._count + at : self._count + at + 2].tolist()
+        return self._body[start:end]
+
+    def pairs(self, first: int = 0, end: int | None = None) -> list[Pair]:
+        """Pairs [first, end) by place; all by default."""
+        stop = self._count if end is None else end
+        return list(
+            zip(self._cut(first, stop), self._cut(self._count + first, self._count + stop), strict=True)
+        )
+
+    def keys(self) -> list[bytes]:
+        """All keys."""
+        return self._cut(0, self._count)
+
+    def _key(self, at: int) -> bytes:
+        start, end = self._edges[at : at + 2].tolist()
+        return self._body[start:end]
+
+    def _cut(self, first: int, end: int) -> list[bytes]:
+        edges = self._edges[first : end + 1].tolist()
+        return list(map(self._body.__getitem__, map(slice, edges[:-1], edges[1:])))
+
+
 def decode_shard(data: bytes, shard: Shard, key: str) -> list[Pair]:
+    """All pairs of ``open_shard``."""
+    return open_shard(data, shard, key).pairs()
+
+
+def open_shard(data: bytes, shard: Shard, key: str) -> ShardPairs:
     """Pairs of a shard; ``Corrupt`` unless everything that its manifest and its own head say holds."""
 
     def check(ok: bool, what: str, expected: object, found: object) -> None:
@@ -140,10 +200,10 @@ def decode_shard(data: bytes, shard: Shard, key: str) -> list[Pair]:
     ends = 8 * count + np.cumsum(lengths)
     total = int(ends[-1]) if count else 0
     check(total == len(body), "lengths of keys and values", len(body), total)
-    edges = [8 * count, *ends.tolist()]
-    parts = list(map(body.__getitem__, map(slice, edges[:-1], edges[1:])))
-    keys, values = parts[:count], parts[count:]
-    rising = all(a < b for a, b in pairwise(keys))
+    edges = np.concatenate([[8 * count], ends])
+    found = ShardPairs(body, count, edges)
+    keys = found.keys()
+    rising = all(map(operator.lt, keys, islice(keys, 1, None)))
     check(rising, "order of keys", "ascending", "not ascending")
     outer = (keys[0], keys[-1]) if keys else (b"", b"")
     check(
@@ -152,7 +212,7 @@ def decode_shard(data: bytes, shard: Shard, key: str) -> list[Pair]:
         shard.first_key.hex(),
         outer[0].hex(),
     )
-    return list(zip(keys, values, strict=True))
+    return found
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

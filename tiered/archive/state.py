@@ -47,6 +47,7 @@ from tiered.archive.records import (
     unpack_queue,
     unpack_value,
 )
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.archive.statekeys import (
     CLOSED,
     DISPATCH,
@@ -102,9 +103,13 @@ _HANDLERS: Mapping[EditKind, Any] = {
 }
 
 
-def apply(view: MetadataView, commit: Commit) -> Changes:
+def apply(view: MetadataView, commit: Commit, scope: Scope = EVERYTHING) -> Changes:
     """What ``commit`` does to ``view``. ``Corrupt`` if it breaks a rule, ``Refused`` if this program is too
-    old for it."""
+    old for it.
+
+    With a ``scope`` only what concerns its queues, and the log itself, is looked at and changed: for readers of a few
+    queues among many. Objects' references then mean nothing. Writers and ``verify`` fold everything.
+    """
     head = ArchiveState(view).head()
     _refuse_reserved(commit)
     opening = next((b for b in commit.edits if b.kind is EditKind.OPEN_EPOCH), None)
@@ -115,7 +120,9 @@ def apply(view: MetadataView, commit: Commit) -> Changes:
     assert head is not None  # _check_chain: the first commit opens an epoch
     reached = head.progress.get(head.lineage)
     moved = replace(head, seq=commit.seq, commit_id=commit.commit_id)
-    fold = Fold(Draft(view), commit, moved, settled=0 if reached is None else reached.physical_offset)
+    fold = Fold(
+        Draft(view), commit, moved, settled=0 if reached is None else reached.physical_offset, scope=scope
+    )
     for batch in commit.edits:
         _HANDLERS[batch.kind](fold, batch)
     _finish(fold)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.open import ReadArchive, open_archive
+from tiered.archive.partial import PartialStore
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.cli.options import settings_from
 from tiered.cli.output import Output
 from tiered.clock import SystemClock
@@ -44,8 +46,9 @@ def reading(
     *,
     store: str | None = None,
     as_of: int | None = None,
+    whole: bool = False,
 ) -> Iterator[Opened]:
-    """Fold the archive that the settings name, in memory, and close it after the block."""
+    """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once."""
     loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     try:
@@ -54,7 +57,7 @@ def reading(
             opened = open_archive(
                 provider,
                 keys,
-                MemoryStore(),
+                MemoryStore() if whole else PartialStore(),
                 cache_bytes=TABLE_CACHE_BYTES,
                 progress=advance,
                 until=as_of,
@@ -73,13 +76,17 @@ def messages(
     sets: list[str] | None,
     *,
     as_of: int | None = None,
+    scope: Scope = EVERYTHING,
 ) -> Iterator[MessageStore]:
-    """The messages of the archive that the settings name, as every reader gets them; closed after the block."""
+    """The messages of the archive that the settings name, as every reader gets them; closed after the block.
+
+    ``scope``: the queues that will be asked for, so that no others are folded.
+    """
     _, settings = _settings(out, config, archive, sets, None)
     with contextlib.ExitStack() as stack:
         with _folding(out) as advance:
             opened = MessageStore.open(
-                settings, SystemClock(), Metrics(), stack=stack, progress=advance, as_of=as_of
+                settings, SystemClock(), Metrics(), stack=stack, progress=advance, as_of=as_of, scope=scope
             )
         yield opened
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tiered.archive.index import Located
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
@@ -73,7 +74,10 @@ def command(
         raise Invalid("--queue is needed with --time", hint="tiered queues lists them")
     place = None if msg_id is None else decode_message_id(msg_id)
     out = output(json)
-    with messages(out, config, archive, sets, as_of=as_of) as store:
+    scope = (
+        EVERYTHING if topic is None else Scope.topic(topic) if queue is None else Scope.queue(topic, queue)
+    )
+    with messages(out, config, archive, sets, as_of=as_of, scope=scope) as store:
         if time_ms is not None and queue is not None:
             out.record(_by_time(store, name, queue, time_ms), kinds={"store_time": Kind.TIME})
             return 0

@@ -12,6 +12,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from tiered.archive.scope import Scope
 from tiered.cli.absent import absent_queue
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
@@ -77,8 +78,9 @@ def command(
             hint="choose another --out",
         )
     out = output(json or format is Format.JSON)
+    scope = Scope.queue(topic, queue)
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of))
+        store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
         low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
         if low is None or high is None:
             raise absent_queue(store, topic, queue)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.scope import Scope
 from tiered.cli.absent import absent_topic
 from tiered.cli.options import (
     ArchiveUrl,
@@ -111,7 +112,9 @@ def command(
     out = output(json)
     loaded, directory = _replay_directory(out, config, archive, store, state, sets)
     with ExitStack() as stack:
-        archived = MessageStore.open(loaded.settings, SystemClock(), Metrics(), stack=stack)
+        archived = MessageStore.open(
+            loaded.settings, SystemClock(), Metrics(), stack=stack, scope=Scope.topic(topic)
+        )
         ends = _ends(out, loaded.settings, group, topic, needed=end_ms is None)
         ranges = _ranges(archived, topic, start_ms, end_ms, ends)
     if not ranges:

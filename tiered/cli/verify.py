@@ -34,7 +34,7 @@ def command(
     wait = SystemClock().wait
 
     def verified(as_of: int | None) -> Report:
-        with reading(out, config, archive, sets, as_of=as_of) as opened:
+        with reading(out, config, archive, sets, as_of=as_of, whole=True) as opened:
             total = sum(1 for _ in opened.archive.state.objects())
             with out.progress("verifying objects", total) as advance:
                 return Verifier(opened.archive, advance, wait).run(deep=deep)

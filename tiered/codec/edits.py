@@ -163,6 +163,17 @@ class EditBatch:
         column: IntArray = self.columns[name]
         return column
 
+    def take(self, rows: IntArray) -> EditBatch:
+        """Some of the rows."""
+        numbers = rows.tolist()
+        return EditBatch(
+            self.kind,
+            {
+                n: c[rows] if isinstance(c, np.ndarray) else [c[i] for i in numbers]
+                for n, c in self.columns.items()
+            },
+        )
+
     def row(self, i: int) -> dict[str, Any]:
         """One row as a dict of plain Python values: for rare kinds, errors and tests."""
         return {n: int(c[i]) if isinstance(c, np.ndarray) else c[i] for n, c in self.columns.items()}

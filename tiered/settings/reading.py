@@ -64,7 +64,7 @@ class Fetch(Section):
     fold_directory: str = option(
         "",
         "directory where a long-lived reader (gateway, replay) keeps its copy of the archive's log, so that it starts at once;"
-        " never the daemon's own; empty: in memory",
+        " never the daemon's own; empty: a temporary one, made anew at each start; its memory is bounded by state.cache_bytes",
     )
     storage_level: str = option(
         "NOT_IN_DISK",

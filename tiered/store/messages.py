@@ -10,6 +10,7 @@ from itertools import groupby
 from tiered.archive.entities import QueueState
 from tiered.archive.flatfile import FlatMessageFile
 from tiered.archive.index import Located, locate_physical, newest_physical, query_key
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId, RowFilter
@@ -72,18 +73,19 @@ class MessageStore:
         wait_for_archive: bool = False,
         progress: Callable[[int], None] | None = None,
         as_of: int | None = None,
+        scope: Scope = EVERYTHING,
     ) -> MessageStore:
         """Open provider, fold, fetcher and pools; ``stack`` closes them.
 
-        ``name`` is that of this reader process ("gateway"): with ``fetch.fold_directory`` set, its fold is kept there between
-        runs, else in memory. ``wait_for_archive``: an archive that is away or not there yet is no error now; every read is then
-        ``Unavailable`` until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive
-        as it was after this commit.
+        ``name`` is that of a reader process that stays ("gateway"): it has a copy of the fold on disk that follows
+        (``fetch.fold_directory``). Without one, what is asked for is loaded, and of later commits what concerns ``scope``.
+        ``wait_for_archive``: an archive that is away or not there yet is no error now; every read is then ``Unavailable`` until
+        a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was after this commit.
 
         Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
         names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.
         """
-        parts = open_parts(stack, settings, clock, metrics, name=name, progress=progress, as_of=as_of)
+        parts = open_parts(stack, settings, clock, metrics, name=name, progress=progress, as_of=as_of, scope=scope)
         made = cls(settings, parts, clock, metrics)
         stack.callback(made.close)
         stack.callback(parts.give_up.set)

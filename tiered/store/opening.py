@@ -8,20 +8,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.state import FOLD_VERSION
+from tiered.archive.partial import PartialStore
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.clock import Clock
 from tiered.errors import Invalid
-from tiered.metadata.base import MetadataStore
-from tiered.metadata.memory import MemoryStore
-from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Settings
 from tiered.store.follower import Follower
+from tiered.store.localfold import local_fold
 
 TABLE_CACHE_BYTES = 64 * MIB
 
@@ -45,6 +43,7 @@ def open_parts(
     name: str | None,
     progress: Callable[[int], None] | None,
     as_of: int | None = None,
+    scope: Scope = EVERYTHING,
 ) -> Parts:
     """Provider, fold and pools; no request is made. ``Invalid`` when no archive is named or its URL makes no sense."""
     if not settings.archive.url:
@@ -54,7 +53,7 @@ def open_parts(
     give_up = threading.Event()
     provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
     stack.callback(provider.close)
-    fold = fold_store(settings, name)
+    fold = PartialStore(scope) if name is None else local_fold(settings, name, stack)
     stack.callback(fold.close)
     looking = ThreadPoolExecutor(1, "follow")
     stack.callback(looking.shutdown, wait=True, cancel_futures=True)
@@ -73,14 +72,6 @@ def open_parts(
         as_of=as_of,
     )
     return Parts(provider, follower, pool, give_up)
-
-
-def fold_store(settings: Settings, name: str | None) -> MetadataStore:
-    """Where the fold of this reader lives: a directory of its own, or memory."""
-    if name is None or not settings.fetch.fold_directory:
-        return MemoryStore()
-    directory = Path(settings.fetch.fold_directory) / name
-    return open_metadata("rocksdb", directory, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
 
 
 def calm_collector() -> None:

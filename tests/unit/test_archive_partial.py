@@ -1,0 +1,312 @@
+"""Partial folds: what they load, that they say the same as a whole fold, and what damage does to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kit.assemble import Counting
+from tests.kit.histories import ARCHIVE_ID, History
+from tiered.archive import partial as partial_module
+from tiered.archive.checkpoint import write_checkpoint
+from tiered.archive.entities import pack_object, unpack_object
+from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.partial import PartialStore
+from tiered.archive.reader import LogReader
+from tiered.archive.scope import EVERYTHING, OF_QUEUES, Scope
+from tiered.archive.shards import Manifest
+from tiered.archive.state import ArchiveState, apply
+from tiered.archive.statekeys import OBJECT, QUEUE, RUN, U8_U4, queue_key, topic_key
+from tiered.clock import ManualClock
+from tiered.codec.commit import encode_commit
+from tiered.codec.edits import EditKind, batch
+from tiered.errors import Corrupt
+from tiered.metadata.base import MetadataView
+from tiered.metadata.memory import MemoryStore
+from tiered.model import MessageQueue, ObjectRef
+from tiered.provider.memory import MemoryProvider
+
+KEYS = ArchiveKeys("c", "b")
+TOPICS = 12
+
+
+class Archive:
+    """A history whose commits lie in a store, with checkpoints of small shards."""
+
+    def __init__(self, seed: int, checkpoints: tuple[int, ...], steps: int) -> None:
+        self.provider = Counting(MemoryProvider("partial", ManualClock()))
+        self.history = History(random.Random(seed), topics=TOPICS)
+        self.reader = LogReader(self.provider, KEYS, ArchiveIdentity(ARCHIVE_ID, "c", "b", 0))
+        self.manifests: list[Manifest] = []
+        self._put(0)
+        for step in range(steps):
+            self.grow(1)
+            if step in checkpoints:
+                self.save()
+
+    def grow(self, steps: int) -> None:
+        for _ in range(steps):
+            self.history.step()
+            self._put(-1)
+
+    def _put(self, number: int) -> None:
+        commit = self.history.commits[number]
+        self.provider.put(KEYS.commit(commit.seq), encode_commit(commit, [bytes(commit.inline_length)]))
+
+    def save(self) -> Manifest:
+        ids = (self.history.chance.randbytes(16) for _ in range(10_000))
+        previous = self.manifests[-1] if self.manifests else None
+        made = write_checkpoint(
+            self.provider, KEYS, self.history.store.snapshot(), previous, lambda: KEYS.shard(1, next(ids)),
+            shard_bytes=1024,
+        )  # fmt: skip
+        self.manifests.append(made)
+        return made
+
+    def open(self, scope: Scope = EVERYTHING) -> PartialStore:
+        store = PartialStore(scope)
+        self.reader.fold(store)
+        return store
+
+    def loaded(self) -> set[str]:
+        """Shards fetched since the last look."""
+        found = {key for verb, key in self.provider.calls if verb == "get" and "/shard/" in key}
+        self.provider.calls.clear()
+        return found
+
+    def damage(self, manifest: Manifest, keep_head: bool = True) -> None:
+        """All shards of a checkpoint but the one with the head, those that another names too."""
+        for shard in manifest.shards:
+            if not (keep_head and shard.first_key <= b"h" <= shard.last_key):
+                self.provider.put(KEYS.key(shard.path), [b"rotten"], create_only=False)
+
+
+@pytest.fixture
+def archive() -> Archive:
+    return Archive(3, (20, 40), 60)
+
+
+def pairs(view: MetadataView, scope: Scope = EVERYTHING) -> Iterator[tuple[bytes, bytes]]:
+    """A fold as far as a partial one is to agree with it: no references, of objects those that runs lie in."""
+    for key, value in view.iterate(b""):
+        if key[:1] == OBJECT:
+            item = unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
+            if item.references or item.path:
+                yield key, pack_object(replace(item, references=0))
+        elif key[:1] not in OF_QUEUES or key[1:].startswith(scope.prefixes):
+            yield key, value
+
+
+def same(partial: MetadataView, whole: MetadataView, scope: Scope) -> None:
+    """Of the log all the same, of queues those in the scope; inline objects of others may be there still."""
+    expected = dict(pairs(whole, scope))
+    found = {k: v for k, v in _plain(partial) if k in expected or k[:1] != OBJECT}
+    assert found == expected
+
+
+def _plain(view: MetadataView) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in view.iterate(b""):
+        if key[:1] == OBJECT:
+            item = unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
+            yield key, pack_object(replace(item, references=0))
+        else:
+            yield key, value
+
+
+SCOPES = [
+    Scope.queue("topic-3", 1),
+    Scope.topic("topic-0"),
+    Scope({"topic-1": None, "topic-7": frozenset((0,)), "absent": None}),
+    Scope({}),
+]
+
+
+@pytest.mark.parametrize("scope", SCOPES, ids=["queue", "topic", "some", "none"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_fold_of_some_queues_says_of_them_what_the_whole_fold_says(seed: int, scope: Scope) -> None:
+    history = History(random.Random(seed), topics=TOPICS)
+    partial = MemoryStore()
+    for _ in range(50):
+        history.step()
+    for commit in history.commits:
+        made = apply(partial, commit, scope)
+        partial.put_many(made.puts, made.deletes, applied=made.head.position())
+    same(partial, history.store, scope)
+    assert partial.applied() == history.store.applied()
+    kinds = {b.kind for c in history.commits for b in c.edits}
+    assert kinds >= {EditKind.REWIND, EditKind.TRIM_QUEUE, EditKind.REPLACE_RUNS}
+
+
+def test_rules_of_the_log_hold_in_a_fold_of_no_queue(archive: Archive) -> None:
+    """A run above the Progress, of a queue that nobody asked for."""
+    history = archive.history
+    edits = history.flush()
+    bad = [b for b in edits if b.kind is not EditKind.PROGRESS]
+    with pytest.raises(Corrupt, match="ends in a Progress"):
+        apply(archive.open(Scope({})), history.next_commit(bad), Scope({}))
+    runs = next(b for b in bad if b.kind is EditKind.APPEND_RUN)
+    wrong = batch(EditKind.APPEND_RUN, **{**runs.columns, "rows": np.zeros(len(runs), np.int64)})
+    with pytest.raises(Corrupt, match="a run has records"):
+        apply(archive.open(Scope({})), history.next_commit([*bad[: bad.index(runs)], wrong]), Scope({}))
+
+
+def test_only_the_shards_that_a_question_touches_are_loaded(archive: Archive) -> None:
+    newest = archive.manifests[-1]
+    assert len(newest.shards) > 12
+    archive.loaded()
+    store = archive.open(Scope.queue("topic-3", 1))
+    view = ArchiveState(store.snapshot())
+    queue = MessageQueue("topic-3", 1)
+    state = view.queue(queue)
+    assert state is not None
+    assert state == archive.history.state.queue(queue)
+    assert state.generation is not None
+    runs = list(view.runs(queue, state.generation))
+    assert runs == list(archive.history.state.runs(queue, state.generation))
+    touched = archive.loaded()
+    assert 0 < len(touched) <= len(newest.shards) // 2
+    runs_of_others = [
+        s for s in newest.shards if s.first_key > RUN + topic_key("topic-4") and s.last_key < b"s"
+    ]
+    assert runs_of_others
+    assert not touched & {KEYS.key(s.path) for s in runs_of_others}
+    list(view.runs(queue, state.generation))
+    assert not archive.loaded(), "a second time they are there"
+
+
+def test_a_view_asked_for_more_than_its_scope_answers_all_the_same(archive: Archive) -> None:
+    store = archive.open(Scope.queue("topic-3", 1))
+    whole = archive.history.state
+    archive.provider.calls.clear()
+    view = store.snapshot()
+    state = ArchiveState(view)
+    other = MessageQueue("topic-5", 0)
+    assert state.queue(other) == whole.queue(other)
+    assert view.scope == Scope({"topic-3": frozenset((1,)), "topic-5": frozenset((0,))})
+    assert list(state.queues("topic-7")) == list(whole.queues("topic-7"))
+    assert view.scope == view.scope | Scope.topic("topic-7")
+    assert list(state.runs_all()) == list(whole.runs_all())
+    assert view.scope.everything
+    same(view, whole.view, EVERYTHING)
+    with pytest.raises(AssertionError, match="not in it"):
+        store.get_many([QUEUE + queue_key(other)])
+    assert store.outgrown
+    archive.grow(3)
+    archive.reader.follow(store)
+    assert not store.outgrown
+    same(store.snapshot(), whole.view, EVERYTHING)
+
+
+def test_a_view_stays_at_its_commit(archive: Archive) -> None:
+    store = archive.open(Scope.topic("topic-1"))
+    view, before = store.snapshot(), archive.history.store.snapshot()
+    archive.grow(5)
+    archive.save()
+    archive.reader.follow(store)
+    assert view.applied() == before.applied()
+    same(view, before, EVERYTHING)
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
+Ask = Callable[[MetadataView], object]
+QUESTIONS: list[Ask] = [
+    lambda view: list(view.iterate(RUN)),
+    lambda view: list(view.iterate(RUN, reverse=True)),
+    lambda view: list(view.iterate(QUEUE, start=QUEUE + topic_key("topic-2"))),
+    lambda view: view.get_many([QUEUE + queue_key(MessageQueue(f"topic-{t}", 0)) for t in range(TOPICS)]),
+]
+
+
+@pytest.mark.parametrize("ask", QUESTIONS, ids=["forward", "backward", "from", "many"])
+def test_a_checkpoint_with_a_damaged_shard_counts_as_absent_whenever_it_is_met(
+    archive: Archive, ask: Ask
+) -> None:
+    archive.save()
+    expected = ask(archive.history.store)
+    store = PartialStore(cache_bytes=1)
+    archive.reader.fold(store)
+    view = store.snapshot()
+    archive.damage(archive.manifests[-1])
+    archive.provider.calls.clear()
+    assert ask(view) == expected
+    read = [int(k[-20:]) for verb, k in archive.provider.calls if verb == "get" and "/commit/" in k]
+    assert read, "from an older checkpoint, or from the first commit"
+    assert read[0] in (0, *(manifest.seq + 1 for manifest in archive.manifests[:-1]))
+    assert archive.manifests[-1].key in store.damaged
+    archive.grow(1)
+    archive.reader.follow(store)
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
+def test_a_shard_that_is_found_damaged_while_commits_are_folded(archive: Archive) -> None:
+    archive.damage(archive.manifests[-1])
+    store = archive.open()
+    assert store.damaged
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
+def test_a_checkpoint_whose_head_does_not_verify_is_passed_over(archive: Archive) -> None:
+    archive.damage(archive.manifests[-1], keep_head=False)
+    same(archive.open().snapshot(), archive.history.store, EVERYTHING)
+
+
+def test_damage_that_nothing_makes_good_is_said(archive: Archive) -> None:
+    store = archive.open()
+    for manifest in archive.manifests:
+        archive.damage(manifest)
+    archive.provider.delete(KEYS.commit(0))
+    with pytest.raises(Corrupt, match="cannot be made again"):
+        list(store.snapshot().iterate(RUN))
+
+
+def test_a_store_that_grew_begins_at_a_newer_checkpoint(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_module, "MOST_CHANGES", 50)
+    store = archive.open()
+    store.snapshot()
+    archive.save()
+    for _ in range(60):
+        archive.grow(4)
+        archive.save()
+        archive.reader.follow(store)
+        store.snapshot()
+    most = len(store._layers.values)
+    assert most < len(list(archive.history.store.iterate(b""))) / 2, "not all that was ever changed"
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
+def test_a_small_cache_of_shards_only_costs_requests(archive: Archive) -> None:
+    store = PartialStore(cache_bytes=1)
+    archive.reader.fold(store)
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
+def test_walks_begin_and_end_where_they_should(archive: Archive) -> None:
+    store, whole = archive.open(), archive.history.store
+    view = store.snapshot()
+    keys = [k for k, _ in whole.iterate(RUN)]
+    for start in (keys[0], keys[len(keys) // 2], keys[-1], keys[7] + b"\0", keys[7][:-1]):
+        for reverse in (False, True):
+            expected = list(whole.iterate(RUN, start=start, reverse=reverse))
+            assert list(view.iterate(RUN, start=start, reverse=reverse)) == expected
+    assert list(view.iterate(b"nothing")) == []
+
+
+def test_scopes() -> None:
+    scope = Scope({"a": None, "b": frozenset((1, 5))})
+    assert [scope.has(*q) for q in (("a", 9), ("b", 5), ("b", 2), ("c", 0))] == [True, True, False, False]
+    assert scope | Scope.queue("b", 2) == Scope({"a": None, "b": frozenset((1, 2, 5))})
+    assert scope | Scope.topic("b") == Scope({"a": None, "b": None})
+    assert (scope | EVERYTHING).everything
+    awkward = MessageQueue("a\0b", 3)
+    assert Scope({}).wider(RUN + queue_key(awkward) + b"more") == Scope.queue("a\0b", 3)
+    assert Scope({}).wider(RUN + topic_key("a\0b")) == Scope.topic("a\0b")
+    assert Scope({}).wider(RUN + b"a").everything
+    assert not scope.covers(b"")
+    assert scope.covers(b"h")
