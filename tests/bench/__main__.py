@@ -16,6 +16,7 @@ from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
 from tests.bench.gateway import gateway_hop
 from tests.bench.live import idle, latency, objects, restart
+from tests.bench.opening import one_queue, opening
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
@@ -36,6 +37,8 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
         "gateway-hop": lambda work: gateway_hop(work, 2 if quick else 10, 5_000 if quick else 40_000),
         "gateway-cold": lambda work: gateway_cold(work, 20_000 if quick else 500_000),
+        "opening": lambda work: opening(300 if quick else 1000),
+        "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
         **read_cases(quick),
     }
 
