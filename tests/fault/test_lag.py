@@ -37,7 +37,12 @@ def test_black_hole_is_seen_and_ends_the_process(tmp_path: Path, s3: FaultyS3) -
     daemon = s3.daemon(
         tmp_path,
         tmp_path / "store",
-        **{"store.read_timeout_ms": 60_000, "watchdog.stuck_ms": 1000, "watchdog.fatal_ms": 4000},
+        **{
+            "store.read_timeout_ms": 60_000,
+            "watchdog.stuck_ms": 1000,
+            "watchdog.stall_ms": 1000,
+            "watchdog.fatal_ms": 4000,
+        },
     )
     with daemon.running():
         daemon.wait_archived(broker.physical_offset)
@@ -57,6 +62,9 @@ def test_black_hole_is_seen_and_ends_the_process(tmp_path: Path, s3: FaultyS3) -
         assert 250 <= seen[-1][1] <= 350  # 300 messages wait; what is not read yet is an estimate
         daemon.wait_until(lambda: daemon.ask("/healthz")[0] == 503, "not live any more", 10)
         assert b"committer" in daemon.ask("/healthz")[1]
+        daemon.wait_until(lambda: daemon.metric("tiered_stalled") == 1, "a stall", 10)
+        code, why = daemon.ask("/readyz")
+        assert (code, b"archiving stands still" in why) == (503, True)
         assert daemon.metric("tiered_stuck", service="committer") == 1
         assert daemon.status()["proven_offset"] == proven
         assert daemon.wait(30) == UNAVAILABLE, daemon.output()

@@ -456,6 +456,27 @@ def test_once_over_a_store_that_goes_away_archives_what_is_held_and_says_so(
         assert daemon(broker, "memory://app-away").run(stack) == 0
 
 
+def test_a_stall_and_failing_writes_are_no_ready_daemon(broker: Crafted) -> None:
+    clock = ManualClock()
+    one = daemon(broker, "memory://", clock=clock)
+    one._problem = None
+    assert one._is_ready() == (True, "ready")
+    limit = (60_000 + 1000) / 1000  # the stall, and the time for which a flush waits on purpose
+    clock.advance(limit - 1)
+    assert one._is_ready() == (True, "ready")
+    clock.advance(1)
+    ready, why = one._is_ready()
+    assert (ready, one._status()["stalled"]) == (False, True)
+    assert "the reason is not known" in why
+    assert b"tiered_stalled 1.0" in one._expose()
+    one._outages.failed("c/b/commit/1", Unavailable("the store is full"))
+    assert one._is_ready()[1].endswith(": the store is full"), "the reason, as soon as there is one"
+    clock.advance(10)
+    assert one._is_ready() == (False, "writes have been failing for 10 s: the store is full")
+    one._problem = "the store does not answer"
+    assert one._is_ready() == (False, "the store does not answer")
+
+
 def test_a_store_that_is_away_is_no_ready_daemon(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
     one = daemon(broker, "memory://")
     one._problem = None

@@ -106,6 +106,8 @@ def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
     assert head is not None
     status = says.status()
     assert status["messages"] == 10
+    assert says.status(count=False)["messages"] == 10, "as last counted"
+    assert reporter(daemon).status(count=False)["messages"] is None, "never counted"
     assert status["since_start"] == {
         "messages": 10, "bytes": broker.position, "commits": 1, "last_commit_ms": status["since_start"]["last_commit_ms"],  # type: ignore[index]
     }  # fmt: skip

@@ -348,8 +348,8 @@ class Daemon:
         ready, why = self._is_ready()
         said: dict[str, object] = {"ready": ready, "problem": None if ready else why}
         said["stalled"] = self._stillness.stall() is not None
-        if self._archiving is not None and view is not None:
-            said |= self._archiving.status(view)
+        if self._archiving is not None and self._looker is not None and view is not None:
+            said |= self._archiving.status(view, count=not self._looker.late)
         elif view is not None:
             said |= {"local_end": view.local_end, "lag": view.lag_document()}
         if self._replay is not None:

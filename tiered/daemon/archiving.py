@@ -138,9 +138,9 @@ class Archiving:
             self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
         return view
 
-    def status(self, view: View) -> Mapping[str, object]:
-        """The part of ``/status`` that speaks of archiving."""
-        return self._reporter.status(view)
+    def status(self, view: View, *, count: bool) -> Mapping[str, object]:
+        """The part of ``/status`` that speaks of archiving; ``count`` as ``Reporter.status``."""
+        return self._reporter.status(view, count=count)
 
     def waits_for(self) -> str | None:
         """What keeps the workers, as far as they know, from plain values; ``None`` if they know nothing."""

@@ -34,6 +34,8 @@ class Looker(Generic[T]):
         self._begun = self._done = 0
         self._seen: T | None = None
         self.trouble: str | None = None
+        self.late = False
+        """Whether the last ``fresh`` waited in vain."""
         self.service = Service("look", self._step, clock, metrics=metrics)
 
     def fresh(self, patience_seconds: float = PATIENCE_SECONDS) -> T | None:
@@ -44,7 +46,7 @@ class Looker(Generic[T]):
         with self._changed:
             wanted = self._begun + 1
             self.service.wake()
-            self._changed.wait_for(lambda: self._done >= wanted, patience_seconds)
+            self.late = not self._changed.wait_for(lambda: self._done >= wanted, patience_seconds)
             return self._seen
 
     def _step(self) -> Next:

@@ -50,7 +50,6 @@ class View:
     lag: Lag | None = None
     proven: PhysicalOffset | None = None
     head: Head | None = None
-    archived_messages: int = 0
     dispatch_offset: PhysicalOffset | None = None
     buffered: tuple[int, int] = (0, 0)
     in_flight: tuple[int, int] = (0, 0)
@@ -193,7 +192,6 @@ class Reporter:
             lag=self._lag(below, end, buffered[0] + in_flight[0], buffered[1] + in_flight[1]),
             proven=proven,
             head=self._log.proven().head(),
-            archived_messages=self.archived_messages(),
             dispatch_offset=dispatch_offset,
             buffered=buffered,
             in_flight=in_flight,
@@ -228,9 +226,11 @@ class Reporter:
         store_ms = int.from_bytes(header[at : at + 8], "big") if at + 8 <= len(header) else 0
         return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
 
-    def status(self, view: View | None = None) -> dict[str, object]:
-        """The ``/status`` document, of ``view`` or of a look of its own."""
+    def status(self, view: View | None = None, *, count: bool = True) -> dict[str, object]:
+        """The ``/status`` document, of ``view`` or of a look of its own. ``count``: walk over all queues for the number of
+        messages, which reads the local state; else it is the number last counted."""
         view = view or self.look()
+        messages = self.archived_messages() if count else self._archived.messages if self._archived else None
         head = view.head
         with self._lock:
             totals = self.totals
@@ -251,7 +251,7 @@ class Reporter:
             "proven_offset": view.proven,
             "local_end": view.local_end,
             "dispatch_offset": view.dispatch_offset,
-            "messages": view.archived_messages,
+            "messages": messages,
             "lag": view.lag_document(),
             "since_start": counted,
             "buffer": {"bytes": view.buffered[1], "messages": view.buffered[0]},

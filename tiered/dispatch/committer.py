@@ -246,6 +246,7 @@ class Committer:
                 hint="mend the cause; the daemon goes on when it is started again",
                 cause=error,
             )
+            failed.exit_code = error.exit_code  # but a restart is what helps
         with self._changed:
             self._failed = failed
             self._changed.notify_all()

@@ -301,7 +301,9 @@ def _size_of(ordered: Sequence[LogFile], known: int) -> int:
         raise Corrupt(
             "commitlog files differ in size",
             path=longest.path,
-            expected=step if longest.length > step else "a length that fits the names, as another file's does",
+            expected=step
+            if longest.length > step
+            else "a length that fits the names, as another file's does",
             found=longest.length,
             hint="all files of a broker have one size (mappedFileSizeCommitLog); remove copies and leftovers",
         )
