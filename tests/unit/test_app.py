@@ -203,6 +203,25 @@ def test_a_store_that_refuses_what_it_allowed_before_is_waited_for(
     assert (caught.value.hint, caught.value.exit_code) == ("allow it", 4)
 
 
+def test_a_checkpoint_that_is_denied_for_a_moment_ends_no_daemon(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, denied = MemoryProvider.put, list[str]()
+
+    def once_denied(self: MemoryProvider, key: str, *rest: Any, **more: Any) -> Any:
+        if "/shard/" in key and not denied:
+            denied.append(key)
+            raise Invalid("the store denies access", hint="allow it", found="403 AccessDenied")
+        return put(self, key, *rest, **more)
+
+    monkeypatch.setattr(MemoryProvider, "put", once_denied)
+    with ExitStack() as stack:
+        one = daemon(broker, "memory://app-checkpoint", sets={"archive.checkpoint_commits": 1})
+        assert one.run(stack) == 0
+    assert denied
+    assert any("/checkpoint/" in stored.key for stored in store_of("app-checkpoint").list(""))
+
+
 def test_a_stop_ends_the_waiting(broker: Crafted) -> None:
     (Path(f"{broker.store}.tiered") / "metadata").mkdir(parents=True)
 

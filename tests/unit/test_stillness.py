@@ -15,11 +15,11 @@ from tests.kit.storefakes import Scripted
 from tiered.clock import ManualClock, SystemClock
 from tiered.daemon.looking import Looker
 from tiered.daemon.observer import Observer
-from tiered.daemon.outages import LOCAL_STATE, PROBE, Outages, WatchedWrites
+from tiered.daemon.outages import LOCAL_STATE, PROBE, Outages, Watched
 from tiered.daemon.status import Reporter, first_look
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import Watch
-from tiered.errors import Conflict, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from tiered.metrics import Metrics
 from tiered.model import PhysicalOffset
 from tiered.provider.memory import MemoryProvider
@@ -234,7 +234,7 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
     observer = Observer(metrics, logging.getLogger("tiered.daemon"), outages=outages)
     watch = Watch(clock, metrics, Stillness(clock, 1e9), outages, lambda: "")
     inner = Scripted(MemoryProvider("", clock), [Invalid("the store denies access", key="k")] * 12)
-    store = WatchedWrites(inner, outages, clock, threading.Event())
+    store = Watched(inner, outages, clock, threading.Event())
     with caplog.at_level(logging.INFO, "tiered.daemon"):
         for second in range(12):
             with pytest.raises(Invalid) as caught:
@@ -266,7 +266,7 @@ def test_a_try_counts_from_its_begin_and_another_key_does_not_end_it(clock: Manu
                 raise Unavailable("no answer")
             return super().put(key, [b""])
 
-    store = WatchedWrites(Hangs(MemoryProvider("", clock), []), outages, clock, threading.Event())
+    store = Watched(Hangs(MemoryProvider("", clock), []), outages, clock, threading.Event())
     with pytest.raises(Unavailable):
         store.put("hangs", [b""])
     store.put("other", [b""])
@@ -278,7 +278,7 @@ def test_a_try_counts_from_its_begin_and_another_key_does_not_end_it(clock: Manu
 def test_keys_that_are_new_at_every_try_share_a_name_and_a_conflict_ends_a_write(clock: ManualClock) -> None:
     outages = Outages(clock, 0.0)
     inner = Scripted(MemoryProvider("", clock), [Unavailable("full")] * 3)
-    store = WatchedWrites(inner, outages, clock, threading.Event())
+    store = Watched(inner, outages, clock, threading.Event())
     for key in ("c/b/shard/0000000001-a", "c/b/checkpoint/00000000000000000001", "c/b/probe/x"):
         with pytest.raises(Unavailable):
             store.put(key, [b""])
@@ -308,7 +308,7 @@ def test_a_local_state_that_fails_is_an_outage_until_a_flush_is_proven(scene: Sc
 def test_after_a_stop_no_request_begins(clock: ManualClock) -> None:
     stop = threading.Event()
     inner = Scripted(MemoryProvider("", clock), [])
-    store = WatchedWrites(inner, Outages(clock, 1.0), clock, stop)
+    store = Watched(inner, Outages(clock, 1.0), clock, stop)
     store.put("a", [b""])
     stop.set()
     for ask in (
@@ -316,5 +316,20 @@ def test_after_a_stop_no_request_begins(clock: ManualClock) -> None:
         lambda: store.delete("a"),
     ):  # fmt: skip
         with pytest.raises(Unavailable, match="stopped"):
-            ask()
+            list(ask() or ())  # type: ignore[call-overload]
     assert inner.calls == [("put", "a")]
+
+
+def test_a_refusal_of_a_store_that_worked_may_pass(clock: ManualClock) -> None:
+    denied = Invalid("the store denies access", hint="allow it", found="403")
+    inner = Scripted(MemoryProvider("", clock), [denied] * 4 + [Refused("a guarantee would be lost")])
+    store = Watched(inner, Outages(clock, 1.0), clock, threading.Event())
+    with pytest.raises(Invalid):
+        store.get("a")
+    store.worked = True
+    for ask in (lambda: store.get("a"), lambda: store.head("a"), lambda: store.put("a", [b""])):
+        with pytest.raises(Unavailable, match="the store denies access") as caught:
+            ask()
+        assert (caught.value.hint, caught.value.fields["found"]) == ("allow it", "403")
+    with pytest.raises(Refused):
+        store.get("a")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tiered.clock import Clock
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Buffer, Fetched, Provider, Stored
 from tiered.provider.wrap import Wrapped
 
@@ -75,24 +76,27 @@ class Outages:
         return Outage(name, self._clock.monotonic() - since, cause)
 
 
-class WatchedWrites(Wrapped):
+class Watched(Wrapped):
     """A provider whose puts are told to ``Outages``. It stands below the retries, so that each try is seen, not the last one.
 
-    Once ``stop`` is set no further request begins: opening, probing and folding end with the request under way.
+    Once ``stop`` is set no further request begins: opening, probing and folding end with the request under way. Once ``worked``
+    is set a refusal (403, say) is ``Unavailable``: the address and the rights were right, rights come back, and a daemon that
+    ended over it does not.
     """
 
     def __init__(self, inner: Provider, outages: Outages, clock: Clock, stop: threading.Event) -> None:
         super().__init__(inner)
+        self.worked = False
         self._outages = outages
         self._clock = clock
         self._stop = stop
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``."""
-        self._let_in()
         name, began = _name(key), self._clock.monotonic()
         try:
-            stored = self.inner.put(key, parts, create_only=create_only)
+            with self._request():
+                stored = self.inner.put(key, parts, create_only=create_only)
         except Conflict:
             self._outages.over(name)
             raise
@@ -104,29 +108,38 @@ class WatchedWrites(Wrapped):
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         """See ``Provider.get``."""
-        self._let_in()
-        return self.inner.get(key, start, length)
+        with self._request():
+            return self.inner.get(key, start, length)
 
     def head(self, key: str) -> Stored:
         """See ``Provider.head``."""
-        self._let_in()
-        return self.inner.head(key)
+        with self._request():
+            return self.inner.head(key)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None
     ) -> Iterator[Stored]:
         """See ``Provider.list``."""
-        self._let_in()
-        return self.inner.list(prefix, start_after=start_after, limit=limit)
+        with self._request():
+            yield from self.inner.list(prefix, start_after=start_after, limit=limit)
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``."""
-        self._let_in()
-        self.inner.delete(key)
+        with self._request():
+            self.inner.delete(key)
 
-    def _let_in(self) -> None:
+    @contextmanager
+    def _request(self) -> Iterator[None]:
         if self._stop.is_set():
             raise Unavailable("stopped: no further request is sent to the store", url=self.url)
+        try:
+            yield
+        except Refused:
+            raise
+        except Invalid as error:
+            if not self.worked:
+                raise
+            raise Unavailable(error.message, hint=error.hint, **error.fields) from error
 
 
 def _name(key: str) -> str:

@@ -26,7 +26,7 @@ from tiered.archive.writer import (
 )
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
-from tiered.daemon.outages import PROBE, Outages, WatchedWrites
+from tiered.daemon.outages import PROBE, Outages, Watched
 from tiered.daemon.probed import probe_once
 from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.metadata.base import MetadataStore
@@ -83,13 +83,14 @@ def open_parts(
     outages: Outages,
 ) -> Parts:
     """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects."""
+    watched: list[Watched] = []
+
+    def watch(driver: Provider) -> Provider:
+        watched.append(Watched(driver, outages, clock, give_up))
+        return watched[0]
+
     provider = open_provider(
-        settings.archive.url,
-        settings.store,
-        clock,
-        observer=metrics,
-        stop=give_up,
-        each_try=lambda driver: WatchedWrites(driver, outages, clock, give_up),
+        settings.archive.url, settings.store, clock, observer=metrics, stop=give_up, each_try=watch
     )
     stack.callback(provider.close)
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -102,6 +103,7 @@ def open_parts(
         weak = probe_once(provider, settings, clock, metrics, state, keys.root)
         outages.over(PROBE)  # it makes writes fail on purpose
         identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)
+    watched[0].worked = True
     record_known_archive(state, name, identity.archive_id)
     store = open_metadata(
         settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
@@ -121,8 +123,7 @@ def open_parts(
         give_up=give_up,
         on_unknown=observer.resend,
     )
-    with _worked_before(known):
-        head = commit_log.follow()
+    head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
     return Parts(
