@@ -109,6 +109,13 @@ class AllOffsets:
     committed: Offsets
     pulled: Offsets
 
+    def topics(self) -> dict[str, set[str]]:
+        """Topics with offsets, by group."""
+        found: dict[str, set[str]] = {}
+        for group, topic in (*self.committed, *self.pulled):
+            found.setdefault(group, set()).add(topic)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Consumers:

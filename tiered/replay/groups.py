@@ -213,11 +213,8 @@ def positions(
     before: dict[str, set[str]] = {}
     for queue in watched:
         before.setdefault(queue.group, set()).add(queue.topic)
-    topics: dict[str, set[str]] = {}
-    for group, topic in (*offsets.committed, *offsets.pulled):
-        topics.setdefault(group, set()).add(topic)
     found: dict[GroupQueue, int] = {}
-    for group, seen in topics.items():
+    for group, seen in offsets.topics().items():
         for topic in groups.topics(group, seen, before.get(group, ())):
             queues = _queues(offsets, groups, group, topic, facts)
             found |= {GroupQueue(group, topic, queue_id): offset for queue_id, offset in queues.items()}

@@ -54,13 +54,10 @@ class Unwatched:
         aged_seconds: float,
     ) -> None:
         """One look. ``watched``: groups with the topics that are watched of them."""
-        topics: dict[str, set[str]] = {}
-        for group, topic in (*offsets.committed, *offsets.pulled):
-            topics.setdefault(group, set()).add(topic)
         popping: dict[tuple[str, str], dict[int, int]] = {}
         standing: dict[tuple[str, str], Mapping[int, int]] = {}
         left = MAX_ASKED
-        for group, seen in topics.items():
+        for group, seen in offsets.topics().items():
             if is_system(group):
                 continue
             for topic in seen:

@@ -91,7 +91,7 @@ class Watch:
         facts = self._known_broker()
         now = self._clock.monotonic()
         offsets = self._broker.offsets()
-        self.seen = tuple(sorted({group for group, _ in (*offsets.committed, *offsets.pulled)}))
+        self.seen = tuple(sorted(offsets.topics()))
         books = self._ledger.books()
         known, lanes = books.positions, books.lanes()
         reported = positions(offsets, self._groups, known, facts, lanes)
@@ -119,13 +119,10 @@ class Watch:
         pairs = {(queue.group, queue.topic) for queue in watched}
         aged = facts.clean_seconds + DELETING_SECONDS
         self._unwatched.look(self._broker, offsets, facts, pairs, aged)
-        topics: dict[str, set[str]] = {}
-        for group, topic in (*offsets.committed, *offsets.pulled):
-            topics.setdefault(group, set()).add(topic)
         mine: dict[str, set[str]] = {}
         for group, topic in pairs:
             mine.setdefault(group, set()).add(topic)
-        self.roster = roster(self._groups, topics, mine, self._unwatched.skipped)
+        self.roster = roster(self._groups, offsets.topics(), mine, self._unwatched.skipped)
         looked_ms = self.looked_ms or 0
         if self.roster != self._written[0] or looked_ms - self._written[1] >= ROSTER_MS:
             write(self._directory, looked_ms, self.roster)
