@@ -294,6 +294,15 @@ class TestItCannotBeSeen:
         assert offsets_of(scene.cold()) == list(range(10, COUNT))
         assert scene.same.unknown is None
 
+    def test_it_does_not_touch_connections_that_were_compared(self, scene: Scene) -> None:
+        assert offsets_of(scene.cold()) == list(range(10, COUNT))
+        old = scene.desk.connection
+        scene.wire.refuses = True
+        scene.desk.connection = replace(old, number=2)
+        assert scene.cold() == RETRY
+        scene.desk.connection = old
+        assert offsets_of(scene.cold()) == list(range(10, COUNT))
+
     def test_a_store_that_is_away(self, scene: Scene) -> None:
         scene.archived.provider.say(*[Unavailable("away")] * 20)
         with pytest.raises(TieredError, match="away"):

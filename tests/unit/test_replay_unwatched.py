@@ -87,9 +87,10 @@ def test_a_group_behind_a_proxy_whose_clients_the_broker_does_not_know(
 
 
 def test_who_rests_and_who_pulls_is_not_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody reads for the one; the other gets from a gateway what the broker has deleted."""
+    """Nobody reads for the one; the other, which once popped, gets from a gateway what the broker has deleted."""
     with bench(tmp_path) as b:
         b.broker.fill("T", 0, 1000)
+        b.broker.committed["%RETRY%pulls_T@pulls"] = {0: 3}
         b.broker.consumers["pulls"], b.broker.running["pulls"] = PULLING, PULLS
         for offset in (20, 30, 40, 50):
             stands(b.broker, "rests", 20)

@@ -161,7 +161,8 @@ class SameBroker:
             broker.agreed |= for_whom & broker.waiting
             broker.waiting -= for_whom
         else:
-            broker.agreed.clear()
+            if outcome == "differs":
+                broker.agreed.clear()
             broker.again = self._clock.monotonic() + AGAIN_SECONDS
         self._say()
 

@@ -1,0 +1,134 @@
+"""What the gateway must not serve, pass on or keep silent about; what replay says of groups that nobody watches."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_SAME = "tests/unit/test_gateway_samebroker.py"
+_RIGHTS = "tests/unit/test_gateway_rights.py"
+_LOG = "tests/unit/test_gateway_log.py"
+_READY = "tests/unit/test_gateway_ready.py"
+_UNWATCHED = "tests/unit/test_replay_unwatched.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/gateway/asking.py",
+        "        if self._broker is None or self._broker.agrees(connection):\n",
+        "        if True:\n",
+        f"{_SAME}::TestInstalledAnew",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        "            broker.agreed |= for_whom & broker.waiting\n",
+        "            broker.agreed |= set(range(1000))\n",
+        f"{_SAME}::TestInstalledAnew::test_a_connection_from_before_says_nothing_about_the_next",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        "        if end > place:\n",
+        "        if False:\n",
+        f"{_SAME}::TestNotEverythingIsThere::test_a_lost_tail_until_the_archiver_has_rewound",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        "            if decode_message(first).store_timestamp >= newest.message.store_timestamp:\n",
+        "            if True:\n",
+        f"{_SAME}::TestInstalledAnew::test_nothing_of_the_former_life_is_served",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        "                if known.lineage < 0 or known.error is not None:\n",
+        "                if known.lineage < 0 and known.error is None:\n",
+        f"{_SAME}::TestInstalledAnew::test_nobody_asks_and_it_is_seen_all_the_same",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        '            if outcome == "differs":\n                broker.agreed.clear()\n',
+        "            broker.agreed.clear()\n",
+        f"{_SAME}::TestItCannotBeSeen::test_it_does_not_touch_connections_that_were_compared",
+    ),
+    Mutant(
+        "tiered/gateway/offsets.py",
+        "        await self._asking.require_same(connection, self._asking.call_seconds)\n",
+        "",
+        f"{_SAME}::TestInstalledAnew::test_no_other_question_is_answered_from_it",
+    ),
+    Mutant(
+        "tiered/gateway/asking.py",
+        "        self._limit = CALL_LIMIT if call_seconds <= pull_seconds else PULL_LIMIT\n",
+        "        self._limit = PULL_LIMIT\n",
+        "tests/unit/test_gateway_answers.py -k which_setting_bounds_it",
+    ),
+    Mutant(
+        "tiered/gateway/lookup.py",
+        '            if request.ext.get("topic") in (None, "", topic) and self._served(topic):\n',
+        "            if self._served(topic):\n",
+        f"{_RIGHTS}::TestWhatAViewMayShow::test_not_another_topic_s_record",
+    ),
+    Mutant(
+        "tiered/gateway/lookup.py",
+        '            if request.ext.get("topic") in (None, "", topic) and self._served(topic):\n',
+        '            if request.ext.get("topic") in (None, "", topic):\n',
+        f"{_RIGHTS}::TestWhatAViewMayShow",
+    ),
+    Mutant(
+        "tiered/gateway/lookup.py",
+        "                if not self._rights.may_read(request.ext, topic):\n",
+        "                if False:\n",
+        f"{_RIGHTS}::TestEvidence",
+    ),
+    Mutant(
+        "tiered/gateway/rights.py",
+        "            if topic and not topic.startswith(_OWN_RULES):\n",
+        "            if topic:\n",
+        f"{_RIGHTS}::TestEvidence::test_a_topic_of_a_group_proves_nothing",
+    ),
+    Mutant(
+        "tiered/gateway/rights.py",
+        "        return self._granted.get((key, topic), 0.0) > self._clock.monotonic()\n",
+        "        return (key, topic) in self._granted\n",
+        f"{_RIGHTS}::TestEvidence::test_what_the_broker_accepts_is_evidence",
+    ),
+    Mutant(
+        "tiered/gateway/answers.py",
+        "        if connection.broker_name == self._broker:  # another one has accounts of its own\n",
+        "        if True:\n",
+        f"{_RIGHTS}::TestEvidence::test_what_another_broker_accepts_is_not",
+    ),
+    Mutant(
+        "tiered/gateway/answers.py",
+        "            if unsaid is not None:\n",
+        "            if True:\n",
+        f"{_LOG}::test_other_brokers_names",
+    ),
+    Mutant(
+        "tiered/gateway/pull.py",
+        "        key = (queue, end)\n",
+        "        key = (queue, start)  # type: ignore[assignment]\n",
+        f"{_LOG}::test_one_hole_is_one_line_wherever_it_is_asked_for",
+    ),
+    Mutant(
+        "tiered/daemon/gateway.py",
+        "        return ready and self._archive.was_open and self._same.problem is None, ",
+        "        return ready and self._same.problem is None, ",
+        f"{_READY}::test_not_before_the_archive_is_open",
+    ),
+    Mutant(
+        "tiered/replay/watch.py",
+        "        self._unwatched.look(self._broker, offsets, facts, pairs, aged)\n",
+        "",
+        f"{_UNWATCHED}::test_a_pattern_that_does_not_fit",
+    ),
+    Mutant(
+        "tiered/replay/unwatched.py",
+        "        if topic in facts.pulls:\n",
+        "        if False:\n",
+        f"{_UNWATCHED}::test_who_rests_and_who_pulls_is_not_skipped",
+    ),
+    Mutant(
+        "tiered/replay/unwatched.py",
+        "                    if not self._groups.learn(broker, group).connected:\n",
+        "                    if False:\n",
+        f"{_UNWATCHED}::test_a_group_behind_a_proxy_whose_clients_the_broker_does_not_know",
+    ),
+)
