@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.spark
 
-.PHONY: help install install-spark lock
+.PHONY: help install install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,6 +27,10 @@ $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-binary pyspark --require-hashes \
 	  -r requirements-spark.lock
 	touch $@
+
+DIST ?= dist
+wheel: install ## the program as one wheel in dist/, to install where there is no checkout
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 
 lock: ## resolve the dependencies anew into requirements.lock and requirements-spark.lock
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv

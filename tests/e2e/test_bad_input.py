@@ -460,7 +460,7 @@ def test_a_damaged_commit(broker: Crafted, url: str, what: str) -> None:
         tiered("topics", "--archive", url),
         archive_once(broker.store, url, "state.metadata=memory"),
     ):
-        one_paragraph(done, 8, victim.name, "restore this key", "tiered verify")
+        one_paragraph(done, 8, victim.name, "restore this key", "tiered repair")
     done = tiered("verify", "--archive", url, "--json")
     assert done.code == 1
     assert victim.name in done.json["damage"][0]["key"]
@@ -495,7 +495,7 @@ def test_a_damaged_block_is_never_read_as_data(broker: Crafted, tmp_path: Path) 
 
 def test_a_fenced_daemon_waits_for_a_word(broker: Crafted, url: str) -> None:
     (Path(f"{broker.store}.tiered") / "fenced").write_text("commit 7 is of another writer\n")
-    one_paragraph(archive_once(broker.store, url), 3, "commit 7 is of another writer", "--take-over")
+    one_paragraph(archive_once(broker.store, url), 7, "commit 7 is of another writer", "--take-over")
     done = tiered(
         "run", "--once", "--take-over", "--store", broker.store, "--archive", url, "--set", "web.port=-1",
         "--set", "log.level=error",
