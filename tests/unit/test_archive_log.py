@@ -15,7 +15,7 @@ from tiered.archive.log import RESEND_MAX_SECONDS, Claim, CommitLog
 from tiered.archive.state import Head
 from tiered.clock import ManualClock, SystemClock, time_text
 from tiered.dispatch.planner import gap_edit, progress_edit
-from tiered.errors import Conflict, Corrupt, Fenced, Unavailable
+from tiered.errors import Conflict, Corrupt, Fenced, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Buffer, Stored
 from tiered.provider.fsspec import FsspecProvider
@@ -237,6 +237,24 @@ def test_a_claim_behind_a_removed_commit_starts_again(clock: ManualClock) -> Non
 
     assert log.claim(Claim(lineage=1, host="h"), 0, before_try=conflict_once).seq == 0
     assert len(tries) == 2
+
+
+def test_an_older_program_does_not_go_on_with_what_a_newer_one_left(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may read, where the newer one says so; going on could break what it does not know of."""
+    store = memory(clock)
+    newer = open_log(store, clock)
+    with monkeypatch.context() as patched:
+        patched.setattr("tiered.archive.log.MIN_WRITER", 2)
+        claimed(newer)
+    older = open_log(store, clock, writer=B, seed=2)
+    head = older.follow()
+    assert head is not None
+    with pytest.raises(Refused, match="needs a writer of a newer format") as caught:
+        claimed(older)
+    assert caught.value.fields["found"] == 2
+    assert older.follow() == head, "nothing was written"
 
 
 def test_a_claim_may_be_called_off(clock: ManualClock) -> None:

@@ -86,6 +86,18 @@ def refuse_newer(seq: int, min_reader: int, features: list[str]) -> None:
         )
 
 
+def refuse_older_writer(head: Head) -> None:
+    """``Refused`` for an archive whose last writer left what a program of this format version may not go on with."""
+    if head.min_writer > FORMAT_VERSION:
+        raise Refused(
+            "the archive needs a writer of a newer format: this program may read it, and not go on with it",
+            hint="install a newer version of this program",
+            commit=head.epoch_seq,
+            expected=f"≤ {FORMAT_VERSION}",
+            found=head.min_writer,
+        )
+
+
 def add_objects(fold: Fold, batch: EditBatch) -> None:
     """Objects that this commit's runs lie in."""
     fold.check_numbers(batch)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tiered.archive.entities import position
+from tiered.archive.fold_log import refuse_older_writer
 from tiered.archive.reader import LogReader, ReadCommit, store_changes
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.clock import Clock, time_text
@@ -23,7 +24,7 @@ from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredErr
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Buffer
 from tiered.provider.resolve import ask_clock, bind, make_durable
-from tiered.version import FORMAT_VERSION
+from tiered.version import MIN_READER, MIN_WRITER
 
 ZERO_ID = bytes(16)
 RESEND_MAX_SECONDS = 30.0
@@ -158,6 +159,8 @@ class CommitLog:
         """
         while True:
             before_try(self.tip)
+            if self.tip is not None:
+                refuse_older_writer(self.tip)
             ticket = self.ticket(opens_epoch=True)
             edit = batch(
                 EditKind.OPEN_EPOCH,
@@ -169,8 +172,8 @@ class CommitLog:
                 source_kind=claim.source_kind,
                 role=claim.role,
                 broker_epoch=claim.broker_epoch,
-                min_reader=FORMAT_VERSION,
-                min_writer=FORMAT_VERSION,
+                min_reader=MIN_READER,
+                min_writer=MIN_WRITER,
                 required_features=Rows([[]]),
             )
             planned = self.plan(ticket, [edit])
