@@ -34,6 +34,7 @@ from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
 from tiered.service import exit_code
 from tiered.settings import Hold, Source
+from tiered.source.base import Wait
 from tiered.source.local import LocalCommitLog
 
 
@@ -504,4 +505,18 @@ def test_a_store_that_is_away_is_no_ready_daemon(broker: Crafted, caplog: pytest
         for away in (None, gone, gone, None, None):
             one._notice(away)
             assert one._is_ready() == ((True, "ready") if away is None else (False, str(gone)))
+    assert [r.levelname for r in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_a_record_that_waits_for_an_operator_is_no_ready_daemon(
+    broker: Crafted, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = daemon(broker, "memory://")
+    one._problem = None
+    settling = Wait(PhysicalOffset(5), "the last record is not confirmed yet", 0.0)
+    large = Wait(PhysicalOffset(5), "too large", 0.0, Invalid("too large", key="source.max_record_bytes"))
+    with caplog.at_level(logging.WARNING, "tiered.daemon"):
+        for waiting in (None, settling, large, large, None):
+            one._notice_halt(waiting)
+            assert one._is_ready() == ((False, str(large.problem)) if waiting is large else (True, "ready"))
     assert [r.levelname for r in caplog.records] == ["ERROR", "WARNING"]

@@ -13,6 +13,7 @@ from tiered.cli.access import TABLE_CACHE_BYTES
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.output import Column, Output, paragraph, size
 from tiered.clock import SystemClock
+from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
 from tiered.daemon.preview import Looked, check_state, compared, impatient, look
 from tiered.dispatch.lineage import Outcome, Relation
@@ -195,7 +196,8 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
     yield _row("writer", state)
     quick = impatient(settings)
     try:
-        source = open_source(quick.source, quick.hold, clock)
+        ask = ask_broker(quick.replay, clock)
+        source = open_source(quick.source, quick.hold, clock, ask_broker=ask)
     except TieredError:
         return  # said above
     try:

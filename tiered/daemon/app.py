@@ -20,6 +20,7 @@ from tiered.archive.writer import check_fence, ensure_directory, forget_fence, r
 from tiered.clock import SystemClock
 from tiered.crashpoint import CrashPoint, ReplayPoint, install
 from tiered.daemon.archiving import Archiving
+from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.config import Loaded
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
@@ -38,6 +39,7 @@ from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.running import Running as Replay
 from tiered.service import DONE, Next, Service, pause
+from tiered.source.base import Wait
 from tiered.source.local import LocalCommitLog
 from tiered.source.open import open_source
 
@@ -89,6 +91,7 @@ class Daemon:
         self._give_up = threading.Event()
         self._looker: Looker[View] | None = None
         self._away: NotFound | None = None
+        self._halted: str | None = None
         self._state = Path(loaded.settings.state_directory)
         self.gateway: GatewayChild | None = None
         self.hard_exit: Callable[[int], None] = os._exit
@@ -105,8 +108,9 @@ class Daemon:
         check_fence(self._state, take_over=self._choices.take_over)
         observer = Observer(self._metrics, log, alive=self._touch, outages=self._outages)
         source = open_source(
-            self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go
-        )
+            self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go,
+            ask_broker=ask_broker(self._settings.replay, self._clock),
+        )  # fmt: skip
         stack.callback(source.close)
         source.hold()
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
@@ -242,6 +246,7 @@ class Daemon:
         known = (
             self._outages.cause(),
             str(self._away) if self._away is not None else None,
+            self._halted,
             self._problem,
             self._archiving.waits_for() if self._archiving is not None else None,
             self._looker.trouble if self._looker is not None else None,
@@ -255,6 +260,7 @@ class Daemon:
         def step() -> Next:
             source.hold()
             self._notice(source.away)
+            self._notice_halt(source.waiting)
             return pause(pause_seconds)
 
         return self._run_beside(stack, Service("hold", step, self._clock, metrics=self._metrics))
@@ -269,6 +275,16 @@ class Daemon:
         elif away is None and self._away is not None:
             log.warning("the broker's commitlog is back: comparing it with the archive")
         self._away = away
+
+    def _notice_halt(self, waiting: Wait | None) -> None:
+        """Say once that reading waits for an operator, and once that it goes on."""
+        problem = waiting.problem if waiting is not None else None
+        said = None if problem is None else str(problem)
+        if said is not None and self._halted is None:
+            log.error("archiving waits for an operator", extra={"error": said})
+        elif said is None and self._halted is not None:
+            log.warning("archiving goes on")
+        self._halted = said
 
     def _web(self, stack: ExitStack) -> tuple[Service, ...]:
         """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
@@ -326,6 +342,8 @@ class Daemon:
         """One line for ``/readyz`` and ``/status``, of what is known already: nothing is looked at and nothing waited for."""
         if self._away is not None:
             return False, str(self._away)
+        if self._halted is not None:
+            return False, self._halted
         own = self._problem if self._problem != STARTING else None
         problem = own or self._watch.problem() or self._problem
         return (True, "ready") if problem is None else (False, problem)

@@ -115,12 +115,12 @@ class _Copy:
     memory: memoryview
     drafts: list[Future[Drafted]] = field(default_factory=list)
 
-    def free(self, length: int) -> memoryview:
-        """Room for ``length`` bytes, once no draft looks at what was there."""
+    def free(self, length: int, keep_bytes: int) -> memoryview:
+        """Room for ``length`` bytes, once no draft looks at what was there. More than ``keep_bytes`` is not kept for it."""
         for drafted in self.drafts:
             drafted.exception()  # whoever settles its flush hears of it
         self.drafts.clear()
-        if len(self.memory) < length:
+        if len(self.memory) < length or len(self.memory) > max(keep_bytes, length + length // 4):
             self.memory = np.empty(length + length // 4, np.uint8).data  # untouched, it costs nothing
         return self.memory[:length]
 
@@ -166,6 +166,9 @@ class Preparer:
         self._excluded = excluded
         self._copies = [_Copy(memoryview(b"")) for _ in range(COPIES)]
         self._spare: list[memoryview] = []
+        self._keep_bytes = (
+            2 * settings.group_commit_bytes
+        )  # one record may be larger: its memory is given back
         self.lineage = lineage
         self.mark = mark
 
@@ -191,7 +194,7 @@ class Preparer:
     def _read(self, extent: Extent) -> memoryview:
         """The one private copy, in memory that a later flush uses again: nothing may look at it once its flush is drafted."""
         self._copies.append(self._copies.pop(0))
-        copy = self._copies[0].free(extent.length)
+        copy = self._copies[0].free(extent.length, self._keep_bytes)
         self._source.copy_into(extent.start, extent.end, copy)
         return copy
 
@@ -221,7 +224,8 @@ class Preparer:
         made = drafted.draft
         if drafted.stored is None:
             drafted.stored = drafted.compressed()
-            self._spare.append(made.memory)
+            if len(made.memory) <= self._keep_bytes:
+                self._spare.append(made.memory)
         return plan(
             made,
             drafted.stored,

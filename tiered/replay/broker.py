@@ -152,6 +152,11 @@ class Broker:
             self._known, self._connection = facts, self.client.connections
         return self._known
 
+    def max_message_bytes(self) -> int | None:
+        """The largest body that it accepts; ``None`` if it does not say."""
+        told = _properties(bytes(self._good(Code.GET_BROKER_CONFIG).body)).get("maxMessageSize", "")
+        return int(told) if told.isascii() and told.isdigit() else None
+
     def facts(self) -> BrokerFacts:
         """Who it is and how it is set."""
         answer = self._good(Code.GET_BROKER_RUNTIME_INFO)

@@ -37,9 +37,9 @@ class Source(Section):
     )
     max_record_bytes: int = size(
         4 * MIB + 64 * KIB,
-        "largest record believed; a larger size in the log is corruption: stay above the broker's limit",
+        "largest record archived, unless the broker, asked at replay.broker_address, accepts more; a larger one is waited at",
         1024,
-        GIB,
+        256 * MIB,
         rocketmq="maxMessageSize",
     )
     corrupt_wait_ms: int = ms(

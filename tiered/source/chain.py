@@ -28,6 +28,7 @@ from tiered.codec.header import (
 )
 from tiered.source.descriptors import Descriptors, data_from, read_into
 from tiered.source.files import LogFile
+from tiered.source.limit import RecordLimit
 
 HEAD_BYTES = 80
 """Enough of a record for size, magic, physical offset and, behind either kind of born host, store time."""
@@ -92,9 +93,9 @@ class Window:
 class RecordWindow(Window):
     """A window that starts small and grows while records fill it."""
 
-    def __init__(self, descriptors: Descriptors, max_record_bytes: int) -> None:
+    def __init__(self, descriptors: Descriptors, limit: RecordLimit) -> None:
         super().__init__(descriptors)
-        self._max_record_bytes = max_record_bytes
+        self._limit = limit
         self._size = FIRST_WINDOW_BYTES
 
     def records(
@@ -104,11 +105,9 @@ class RecordWindow(Window):
         size = min(max_bytes, self._size) + HEAD_BYTES
         while True:
             view = self.load(file, start, size)
-            frames = scan(
-                view, base=start, max_record_bytes=self._max_record_bytes, max_records=max_records + 1
-            )
+            frames = scan(view, base=start, max_record_bytes=self._limit.bytes, max_records=max_records + 1)
             left = file.end - start
-            whole = size >= min(left, self._max_record_bytes + HEAD_BYTES) or len(view) < min(size, left)
+            whole = size >= min(left, self._limit.bytes + HEAD_BYTES) or len(view) < min(size, left)
             if len(frames) > 0 or frames.stop is not Stop.PARTIAL or whole:
                 break
             size = max(size + HEAD_BYTES, int.from_bytes(view[:4], "big") + HEAD_BYTES)
@@ -147,9 +146,9 @@ def _ends_exactly(tail: bytes, size: int, *, v2: bool) -> bool:
 class Chain:
     """Looks at files record by record. Not thread-safe: one per reading thread."""
 
-    def __init__(self, descriptors: Descriptors, max_record_bytes: int) -> None:
+    def __init__(self, descriptors: Descriptors, limit: RecordLimit) -> None:
         self._descriptors = descriptors
-        self.max_record_bytes = max_record_bytes
+        self.limit = limit
 
     def peek(self, file: LogFile, position: int, size: int) -> bytes:
         """Up to ``size`` bytes at ``position``, fewer at the file's end."""
@@ -188,10 +187,10 @@ class Chain:
         head = self.head(file, position)
         if head.kind is not HeadKind.RECORD:
             return False
-        if head.size > self.max_record_bytes:
+        if head.size > self.limit.bytes:
             return self._whole_in_pieces(file, position, head)
         data = self.peek(file, position, head.size)
-        frames = scan(data, base=position, max_record_bytes=self.max_record_bytes, max_records=1)
+        frames = scan(data, base=position, max_record_bytes=self.limit.bytes, max_records=1)
         return len(frames) == 1 and len(verify(data, frames, position)) == 1
 
     def _whole_in_pieces(self, file: LogFile, position: int, head: Head) -> bool:
@@ -224,13 +223,13 @@ class Chain:
         window, size = Window(self._descriptors), FIRST_WINDOW_BYTES
         while position < file.end:
             view = window.load(file, position, size)
-            frames = scan(view, base=position, max_record_bytes=self.max_record_bytes)
+            frames = scan(view, base=position, max_record_bytes=self.limit.bytes)
             if len(frames) == 0:
-                if frames.stop is Stop.PARTIAL and len(view) == size < self.max_record_bytes:
-                    size = self.max_record_bytes
+                if frames.stop is Stop.PARTIAL and len(view) == size < self.limit.bytes:
+                    size = self.limit.bytes
                     continue
                 head = self.head(file, position)
-                if head.size <= self.max_record_bytes or not self.whole(file, position):
+                if head.size <= self.limit.bytes or not self.whole(file, position):
                     return
                 one = np.zeros(1, np.int64)
                 yield position, memoryview(head.raw), Frames(one, one + head.size, head.size, Stop.END)
@@ -250,7 +249,7 @@ class Chain:
 
     def time_before(self, file: LogFile, position: int) -> int | None:
         """Store time of the record that ends at ``position``; ``None`` if none is found in this file."""
-        for reach in (64 * 1024, self.max_record_bytes):
+        for reach in (64 * 1024, self.limit.bytes):
             start = max(file.base, position - reach)
             data = self.peek(file, start, position - start)
             at = len(data)

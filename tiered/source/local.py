@@ -20,6 +20,7 @@ from tiered.source.files import BrokerFiles, FileTable, LogFile
 from tiered.source.hold import DiskUsage, HardLinkHold, LetGo, disk_percent
 from tiered.source.layout import store_layout
 from tiered.source.life import BrokerLife, LeftoverGuard
+from tiered.source.limit import AskBroker, RecordLimit
 from tiered.source.queues import QueueNumbering
 from tiered.source.reading import Reading
 from tiered.source.tail import LookBehind, NewestEnd, Written
@@ -29,6 +30,7 @@ class LocalCommitLog:
     """``CommitLogSource`` over ``store/commitlog/*``; see the port for what each verb promises.
 
     ``on_let_go`` is told every physical range that the hold gave up to its budget (from the thread that called ``hold``).
+    ``ask_broker`` is asked, while a ``read`` waits, for the broker's ``maxMessageSize`` when a larger record is met.
     Every verb may be called from any thread: ``read`` and ``max_offset`` share what they learn, under one lock.
     """
 
@@ -40,6 +42,7 @@ class LocalCommitLog:
         *,
         on_let_go: LetGo | None = None,
         disk_usage: DiskUsage = disk_percent,
+        ask_broker: AskBroker = lambda: None,
     ) -> None:
         layout = store_layout(source, hold)
         self.layout = layout
@@ -47,7 +50,8 @@ class LocalCommitLog:
         links = HardLinkHold(layout.places, layout.broker_directories, hold, clock, on_let_go, disk_usage)
         self._catalog = Catalog(BrokerFiles(layout.commitlog_dirs, clock), links, self._descriptors)
         self._clock = clock
-        self._chain = Chain(self._descriptors, source.max_record_bytes)
+        limit = RecordLimit(source.max_record_bytes, ask_broker, clock)
+        self._chain = Chain(self._descriptors, limit)
         self._life = BrokerLife(layout.store_dir)
         guard, written = LeftoverGuard(self._chain), Written(self._chain)
         behind = LookBehind(self._chain, self._life, written, clock)

@@ -11,6 +11,7 @@ from tiered.settings import Hold, Source
 from tiered.source.files import base_of
 from tiered.source.hold import DiskUsage, LetGo, check_places, disk_percent
 from tiered.source.layout import StoreLayout, store_layout
+from tiered.source.limit import AskBroker
 from tiered.source.local import LocalCommitLog
 
 _LATER = {
@@ -26,6 +27,7 @@ def open_source(
     *,
     on_let_go: LetGo | None = None,
     disk_usage: DiskUsage = disk_percent,
+    ask_broker: AskBroker = lambda: None,
 ) -> LocalCommitLog:
     """The commitlog that the settings name, checked. An empty store is fine: it is waited for.
 
@@ -41,7 +43,9 @@ def open_source(
     layout = store_layout(source, hold)
     check_layout(layout)
     check_places(layout.places, layout.broker_directories)
-    return LocalCommitLog(source, hold, clock, on_let_go=on_let_go, disk_usage=disk_usage)
+    return LocalCommitLog(
+        source, hold, clock, on_let_go=on_let_go, disk_usage=disk_usage, ask_broker=ask_broker
+    )
 
 
 def check_layout(layout: StoreLayout) -> None:

@@ -20,11 +20,11 @@ from tiered.model import PhysicalOffset
 from tiered.settings import Source
 from tiered.source.base import Chunk, ReadStatus, gap, idle
 from tiered.source.catalog import Catalog
-from tiered.source.chain import HEAD_BYTES, Chain, HeadKind, RecordWindow, store_times, verified
+from tiered.source.chain import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
 from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
-from tiered.source.tail import LONGEST_LOOK_SECONDS, LookBehind, Patience, Pending, Written
+from tiered.source.tail import LONGEST_LOOK_SECONDS, Completeness, LookBehind, Patience, Pending, Written
 
 _NONE = np.empty(0, np.int64)
 _BLANK_HEADER_BYTES = 8
@@ -72,9 +72,10 @@ class Reading:
         self._guard = guard
         self._written = written
         self._learn = learn
-        self._window = RecordWindow(descriptors, source.max_record_bytes)
+        self._window = RecordWindow(descriptors, chain.limit)
         self._pending = Pending(clock, source.confirm_reread_ms)
         self._patience = Patience(clock, source.corrupt_wait_ms)
+        self._complete = Completeness(chain, clock)
         self._behind_here = LookBehind(chain, life, written, clock)
         self._last: tuple[tuple[int, int], int, int] | None = None
         waits_ms = source.corrupt_wait_ms + OLD_BYTES_PATIENCE * source.confirm_reread_ms
@@ -188,6 +189,8 @@ class Reading:
     ) -> Chunk:
         """No whole record begins at ``start``: the tail, the end of the file, or unreadable bytes."""
         head = self._chain.head(file, start)
+        if head.size > self._chain.limit.bytes:
+            return self._too_large(table, file, start, head)
         if head.kind is HeadKind.BLANK:
             if not moved_on:
                 return self._at_end(table, file, start, "the file is closed; the next one is not written yet")
@@ -202,6 +205,16 @@ class Reading:
         return self._unreadable(
             table, file, start, frames.detail or f"no record and no blank that fills the file at {start}"
         )
+
+    def _too_large(self, table: FileTable, file: LogFile, start: PhysicalOffset, head: Head) -> Chunk:
+        """A record above the limit: no damage if it is whole, and for the broker or an operator to allow."""
+        if not self._complete.known(file, start, head):
+            detail = f"record of {head.size} bytes, more than source.max_record_bytes, and not whole"
+            return self._unreadable(table, file, start, detail)
+        if self._chain.limit.allows(head.size):
+            return idle(start, "the broker accepts larger records than source.max_record_bytes says")
+        problem = self._chain.limit.exceeded(start, head.size, file.path)
+        return idle(start, problem.message, problem)
 
     def _at_end(self, table: FileTable, file: LogFile, start: PhysicalOffset, reason: str = "") -> Chunk:
         """The log's end, as far as its head tells: zeros, or a file that is closed. A hole looks the same."""

@@ -6,7 +6,7 @@ from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark
-from tiered.source.chain import Chain, HeadKind, store_times
+from tiered.source.chain import Chain, Head, HeadKind, store_times
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.search import next_readable
@@ -62,6 +62,26 @@ class Patience:
             return False
         self._looked = now
         return True
+
+
+class Completeness:
+    """Whether a record that is too large to be held is whole. Its body is read for that, at most once a second."""
+
+    def __init__(self, chain: Chain, clock: Clock) -> None:
+        self._chain = chain
+        self._clock = clock
+        self._asked: tuple[Place, bytes] | None = None
+        self._whole = False
+        self._look_at = 0.0
+
+    def known(self, file: LogFile, position: int, head: Head) -> bool:
+        """Whether it is; once it was, as long as its head stays the same."""
+        asked, now = ((file.identity, position), head.raw), self._clock.monotonic()
+        if asked != self._asked:
+            self._asked, self._whole, self._look_at = asked, False, now
+        if not self._whole and now >= self._look_at:
+            self._whole, self._look_at = self._chain.whole(file, position), now + LOOK_SECONDS
+        return self._whole
 
 
 class Written:
