@@ -1,4 +1,4 @@
-"""Where a POSIX archive may write, what a store without times may do, what a start asks of a store."""
+"""Where a POSIX archive may write, what a store without times may do, what a start asks of a store, what keys cost."""
 
 from __future__ import annotations
 
@@ -91,5 +91,17 @@ MUTANTS = (
         "        ask_clock(provider, keys.identity)",
         "        pass",
         "tests/unit/test_archive_log.py -k file_servers_clock",
+    ),
+    Mutant(
+        "tiered/codec/properties.py",
+        "_PASS_BYTES = 1 << 18",
+        "_PASS_BYTES = 1 << 40",
+        "tests/unit/test_key_memory.py -k costs_some_ten",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        " or self._too_many_keys(part)",
+        "",
+        "tests/unit/test_key_memory.py -k too_many",
     ),
 )

@@ -72,6 +72,7 @@ cuts = st.builds(
     object_bytes=st.sampled_from((1, 1500, 1 << 20)),
     inline_bytes=st.sampled_from((0, 2000, 1 << 20)),
     max_edit_bytes=st.sampled_from((100, 200, 1 << 20)),
+    max_flush_keys=st.sampled_from((5, 20, 1 << 20)),
 )
 
 

@@ -29,6 +29,7 @@ _SCHEMA = {
 _NAMES = tuple(_SCHEMA)
 _BITS_PER_KEY = 10
 _GRAIN = 16  # a run's filter is a whole number of 16-bit words, so that one key costs two bytes
+_PASS_KEYS = 1 << 16  # put into a filter at once
 _PROBES = 4  # about one false answer in 80
 
 HashArray = npt.NDArray[np.uint64]
@@ -179,6 +180,8 @@ def _encode_filter(hashes: HashArray, runs: npt.NDArray[Any], run_count: int) ->
     counts = np.bincount(runs, minlength=run_count).astype(np.int64)
     bits, starts = _geometry(counts)
     field = np.zeros(int(bits.sum()), np.uint8)
-    for probe in range(_PROBES):
-        field[starts[runs] + _probe(hashes, probe, bits[runs])] = 1
+    for first in range(0, len(hashes), _PASS_KEYS):
+        some, of = hashes[first : first + _PASS_KEYS], runs[first : first + _PASS_KEYS]
+        for probe in range(_PROBES):
+            field[starts[of] + _probe(some, probe, bits[of])] = 1
     return wrap(pack_table({"keys": counts}) + np.packbits(field, bitorder="little").tobytes())

@@ -34,6 +34,7 @@ DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
 
 _join = cast("Callable[[bytes, bytes], bytes]", _concat)
 
+_PASS_BYTES = 1 << 18  # of properties whose keys are hashed at once
 _MAX_SHAPES = 64  # more would be groups too small to pay for themselves
 _NAME_END = 0x01
 _ENTRY_END = b"\x02"
@@ -47,7 +48,7 @@ class PropertyColumns:
     ``queue_offsets`` i4 (queue offsets owned: 1, INNER_NUM for an inner batch, 0 for prepared and rollback
     records).
 
-    Per key (UNIQ_KEYs first, then each entry of KEYS; rows ascend within each): ``key_row`` i8, ``key_hash``
+    Per key (UNIQ_KEYs first, then each entry of KEYS; rows ascend within each): ``key_row`` i4, ``key_hash``
     u8 = XXH3-64 of topic, 0x00, key.
     """
 
@@ -55,7 +56,7 @@ class PropertyColumns:
     tag: npt.NDArray[np.int32]
     tags: tuple[bytes, ...]
     queue_offsets: npt.NDArray[np.int32]
-    key_row: npt.NDArray[np.int64]
+    key_row: npt.NDArray[np.int32]
     key_hash: npt.NDArray[np.uint64]
 
 
@@ -224,19 +225,23 @@ def _queue_offsets(batch: MessageBatch, entries: PropertyEntries) -> npt.NDArray
 
 def _keys(
     batch: MessageBatch, entries: PropertyEntries
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """(row, hash) of every UNIQ_KEY and of every space-separated entry of KEYS."""
-    unique = entries.last(b"UNIQ_KEY", len(batch))
-    unique = unique[unique >= 0]
-    users = entries.last(b"KEYS", len(batch))
-    users = users[users >= 0]
-    starts, ends, rows = _split_at_spaces(
-        entries, entries.name_end[users] + 1, entries.value_end[users], entries.row[users]
-    )
-    starts = np.concatenate((entries.name_end[unique] + 1, starts))
-    ends = np.concatenate((entries.value_end[unique], ends))
-    rows = np.concatenate((entries.row[unique], rows))
-    return rows, _hashes(batch, entries, starts, ends - starts, batch.headers["topic_index"][rows])
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+    """(row, hash) of every UNIQ_KEY and of every space-separated entry of KEYS.
+
+    A part of the blob at a time: on the way to its hash a key costs some hundred bytes, and keys may be of one byte.
+    """
+    rows, hashes = [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
+    for name in (b"UNIQ_KEY", b"KEYS"):
+        found = entries.last(name, len(batch))
+        found = found[found >= 0]
+        starts, ends = entries.name_end[found] + 1, entries.value_end[found]
+        cuts = np.flatnonzero(np.diff(starts // _PASS_BYTES)) + 1
+        for part in np.split(np.arange(len(found)), cuts) if len(found) else ():
+            ranges = starts[part], ends[part], entries.row[found[part]]
+            first, last, row = _split_at_spaces(entries.blob, *ranges) if name == b"KEYS" else ranges
+            hashes.append(_hashes(batch, entries, first, last - first, batch.headers["topic_index"][row]))
+            rows.append(row.astype(np.int32))
+    return np.concatenate(rows), np.concatenate(hashes)
 
 
 def _hashes(
@@ -270,11 +275,12 @@ def _hashes(
 
 
 def _split_at_spaces(
-    entries: PropertyEntries, starts: IntArray, ends: IntArray, rows: IntArray
+    blob: memoryview, starts: IntArray, ends: IntArray, rows: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Cut ascending, disjoint ranges at every space, empty pieces dropped."""
-    spaces = np.flatnonzero(np.frombuffer(entries.blob, np.uint8) == 0x20)
-    if len(spaces) == 0 or len(starts) == 0:
+    """Cut ascending, disjoint ranges (at least one) at every space, empty pieces dropped."""
+    begin = int(starts[0])
+    spaces = np.flatnonzero(np.frombuffer(blob[begin : int(ends[-1])], np.uint8) == 0x20) + begin
+    if len(spaces) == 0:
         return starts, ends, rows
     owner = np.searchsorted(starts, spaces, "right") - 1
     inside = (owner >= 0) & (spaces < ends[owner])

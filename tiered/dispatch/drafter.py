@@ -52,7 +52,7 @@ class Draft:
     gathered: memoryview
     edges: Ints
     inline: bool
-    key_position: Ints
+    key_position: npt.NDArray[np.int32]
     key_hash: npt.NDArray[np.uint64]
 
     @property
@@ -130,11 +130,15 @@ def _rows(
     return rows
 
 
-def _keys(properties: PropertyColumns, routed: Routed, count: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
+def _keys(
+    properties: PropertyColumns, routed: Routed, count: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
     """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
-    position_of = np.full(count, -1, dtype=np.int64)
-    position_of[routed.order] = np.arange(len(routed.order))
-    position = position_of[properties.key_row]
-    kept = np.flatnonzero(position >= 0)
-    by_position = kept[np.argsort(position[kept], kind="stable")]
-    return position[by_position], properties.key_hash[by_position].astype(np.uint64)
+    position_of = np.full(count, -1, dtype=np.int32)
+    position_of[routed.order] = np.arange(len(routed.order), dtype=np.int32)
+    position, hashes = position_of[properties.key_row], properties.key_hash
+    kept = position >= 0
+    if not kept.all():
+        position, hashes = position[kept], hashes[kept]
+    by_position = np.argsort(position, kind="stable")
+    return position[by_position], hashes[by_position]

@@ -174,7 +174,7 @@ def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> 
     blocks["run"] -= r0
     rows = made.rows[p0:p1].copy()
     used, rows["tag"] = np.unique(np.append(rows["tag"], 0), return_inverse=True)[0], _renumber(rows["tag"])
-    k0, k1 = np.searchsorted(made.key_position, (p0, p1)).tolist()
+    k0, k1 = np.searchsorted(made.key_position, np.array((p0, p1), np.int32)).tolist()
     position = made.key_position[k0:k1]
     return encode_object(
         object_id=object_id,

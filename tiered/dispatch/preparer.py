@@ -21,6 +21,7 @@ from tiered.codec.checksum import Buffer, crc32c
 from tiered.codec.columns import property_columns, verify_headers
 from tiered.codec.edits import EditBatch
 from tiered.codec.frame import Frames, Stop
+from tiered.codec.ragged import copy_ranges
 from tiered.crashpoint import CrashPoint, reach
 from tiered.dispatch.buffer import Extent
 from tiered.dispatch.committer import PreparedFlush
@@ -29,7 +30,7 @@ from tiered.dispatch.planner import CompressMany, Plan, plan, progress_edit
 from tiered.dispatch.router import QueueEnds, Routed, route
 from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset, Progress
-from tiered.settings import Dispatch
+from tiered.settings import MIB, Dispatch
 from tiered.source.base import CommitLogSource
 
 TASKS_PER_THREAD = 2
@@ -203,7 +204,8 @@ class Preparer:
         if not len(routed.order):
             yield self._flush(part.extent, None, part.copy)
             return
-        if len(routed.topics) > self._max_queues() and len(part.extent.starts) > 1:
+        too_many = len(routed.topics) > self._max_queues() or self._too_many_keys(part)
+        if too_many and len(part.extent.starts) > 1:
             for half in _halves(part):
                 yield from self._prepare(half)
             return
@@ -247,6 +249,19 @@ class Preparer:
     def _max_queues(self) -> int:
         """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""
         return max(1, self._settings.max_edit_bytes // 100)
+
+    def _too_many_keys(self, part: _Part) -> bool:
+        """Whether the messages' keys, one more than the spaces between them, are above the bound. Told without parsing: by the
+        room for keys, by all spaces of the extent, by those in the properties alone, as soon as one of them is small enough."""
+        most, headers = self._settings.max_flush_keys, part.batch.headers
+        rows, room = len(headers), int(headers["properties_length"].sum(dtype=np.int64))
+        if room // 2 <= most or 2 * rows + _spaces(part.copy) <= most:
+            return False
+        starts, lengths = headers["properties_position"], headers["properties_length"].astype(np.int64)
+        ends = np.cumsum(lengths)
+        areas = bytearray(room)
+        copy_ranges(part.batch.buffer, starts, lengths, areas, ends - lengths)
+        return 2 * rows + _spaces(memoryview(areas)) > most
 
     def _new_object(self, epoch: int) -> tuple[str, bytes]:
         """Path under the broker's root and id of a data object that is about to be made."""
@@ -295,6 +310,12 @@ class Preparer:
             mark = Mark(extent.start, 0, extent.start)
         crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))
         return Mark(extent.next_offset, crc, mark.crc_from)
+
+
+def _spaces(data: memoryview) -> int:
+    """Spaces in a buffer."""
+    parts = (data[first : first + MIB] for first in range(0, len(data), MIB))
+    return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) == 0x20)) for part in parts)
 
 
 def _halves(part: _Part) -> tuple[_Part, _Part]:

@@ -133,6 +133,13 @@ class Dispatch(Section):
     upload_threads: int = option(
         4, "data objects uploaded at once; each holds one connection", low=1, high=64
     )
+    max_flush_keys: int = option(
+        1_000_000,
+        "most message keys of a flush, which ends earlier with more: each takes about 100 bytes of memory on its way",
+        low=40_000,
+        high=100_000_000,
+        unit="keys",
+    )
     max_edit_bytes: int = size(
         1 * MIB,
         "a flush ends when its edits approach this size; readers fetch and fold it whole",
