@@ -80,8 +80,8 @@ def test_a_sound_broker_with_much_to_archive(scene: Scene) -> None:
     before = digest(scene.broker.store), digest(scene.directory / "archive")
     done, rows = scene.doctor()
     assert (done.code, {row["result"] for row in rows.values()}) == (0, {"good"}), rows
-    assert rows["same broker"]["found"] == f"archived up to {scene.archived}"
-    assert f"[{scene.archived}, {scene.broker.position})" in rows["not archived yet"]["found"]
+    assert rows["same broker"]["found"] == f"archived up to {scene.archived:,}"
+    assert f"[{scene.archived:,}, {scene.broker.position:,})" in rows["not archived yet"]["found"]
     assert (digest(scene.broker.store), digest(scene.directory / "archive")) == before
 
 
@@ -171,7 +171,7 @@ def test_what_the_broker_deleted_too_early(scene: Scene) -> None:
             path.unlink()
     done, rows = scene.doctor()
     assert (done.code, rows["same broker"]["result"]) == (1, "WEAK")
-    assert f"[{scene.archived}, {3 * FILE_BYTES})" in rows["same broker"]["found"]
+    assert f"[{scene.archived:,}, {3 * FILE_BYTES:,})" in rows["same broker"]["found"]
 
 
 def test_a_state_directory_that_forbids_a_start(scene: Scene) -> None:

@@ -86,7 +86,7 @@ def _broker(settings: Settings) -> str:
     try:
         files = source.files()
         span = (
-            f"{len(files)} commitlog files, offsets {files[0].base} to {source.max_offset()}"
+            f"{len(files):,} commitlog files, offsets {files[0].base:,} to {source.max_offset():,}"
             if files
             else "an empty log"
         )
@@ -128,7 +128,7 @@ def _disk(settings: Settings) -> Row:
             "set source.store_dir to the broker's store",
         )
     limit = settings.hold.max_disk_percent
-    said = f"{used:.0f} % of the partition used, the hold lets go at {limit} %, at most {settings.hold.max_bytes} bytes"
+    said = f"{used:.0f} % of the partition used, the hold lets go at {limit} %, at most {size(settings.hold.max_bytes)}"
     if used >= limit:
         return (
             "disk budget",
@@ -223,8 +223,8 @@ def _archive(provider: Provider, keys: ArchiveKeys, out: Output) -> ReadArchive 
 def _same_broker(outcome: Outcome, local_min: int | None) -> Row:
     said = {
         Relation.FRESH: "nothing is archived yet",
-        Relation.SAME: f"archived up to {outcome.offset}",
-        Relation.REWIND: f"the archive goes back to {outcome.offset}: {outcome.reason}",
+        Relation.SAME: f"archived up to {outcome.offset:,}",
+        Relation.REWIND: f"the archive goes back to {outcome.offset:,}: {outcome.reason}",
         Relation.NEW: outcome.reason,
     }
     if outcome.relation is not Relation.BEHIND:
@@ -232,7 +232,7 @@ def _same_broker(outcome: Outcome, local_min: int | None) -> Row:
     return (
         "same broker",
         "WEAK",
-        f"the broker deleted [{outcome.offset}, {local_min}) before it was archived: run records a gap",
+        f"the broker deleted [{outcome.offset:,}, {local_min or 0:,}) before it was archived: run records a gap",
         "nothing brings it back; a larger hold (hold.max_bytes) or more disk keeps what a daemon has not archived yet",
     )
 
@@ -247,11 +247,11 @@ def _unarchived(looked: Looked) -> Row:
         return (
             name,
             "WEAK" if deleted else "BAD",
-            f"[{start}, {end}) cannot be read: {reason}{more}; run records it as a gap and archives the rest",
+            f"[{start:,}, {end:,}) cannot be read: {reason}{more}; run records it as a gap and archives the rest",
             "if another copy of the broker's store has these bytes, keep that copy",
         )
     if looked.problem is not None:
         return _bad(name, looked.problem)
     part = " of more" if looked.partly else ""
-    said = f"[{looked.start}, {looked.end}): {size(looked.end - looked.start)}{part} read, every record whole"
-    return (name, "good", said if looked.end > looked.start else f"nothing behind {looked.end}", "")
+    said = f"[{looked.start:,}, {looked.end:,}): {size(looked.end - looked.start)}{part} read, every record whole"
+    return (name, "good", said if looked.end > looked.start else f"nothing behind {looked.end:,}", "")
