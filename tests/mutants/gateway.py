@@ -79,8 +79,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/rights.py",
-        "            if topic and not topic.startswith(_OWN_RULES):\n",
-        "            if topic:\n",
+        "            if 0 < len(topic) <= MAX_NAME and not topic.startswith(_OWN_RULES):\n",
+        "            if 0 < len(topic) <= MAX_NAME:\n",
         f"{_RIGHTS}::TestEvidence::test_a_topic_of_a_group_proves_nothing",
     ),
     Mutant(

@@ -146,6 +146,15 @@ class TestEvidence:
         )
         assert code(lite(desk, topic="%RETRY%victim", **KEY)) == 16
 
+    def test_names_too_long_to_be_kept_prove_nothing(self, desk: Desk) -> None:
+        """A broker that checks nothing accepts any key; what is kept of them stays small."""
+        long = {**KEY, "AccessKey": "x" * 256}
+        desk.ask(pull(offset=150, **long), found("T", 0, range(150, 151), 100, 200))
+        assert code(lite(desk, **long)) == 16
+        desk.archive.fill("U" * 256, 0, 10, 150)
+        desk.ask(pull("U" * 256, offset=150, **KEY), found("T", 0, range(150, 151), 100, 200))
+        assert code(lite(desk, topic="U" * 256, **KEY)) == 16
+
     def test_what_the_broker_answers_itself_passes(self, desk: Desk) -> None:
         hot = found("T", 0, range(150, 151), 100, 200)
         assert desk.ask(pull(offset=150, code=361, **KEY), hot) is hot

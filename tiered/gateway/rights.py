@@ -23,6 +23,8 @@ GRANT_SECONDS = 120.0
 """How long evidence counts: rights may be taken away. Clients send a heartbeat every 30 seconds."""
 
 MAX_GRANTS = 65_536
+MAX_NAME = 255
+"""Characters of a key, or of a topic, that are kept; longer ones are nobody's, and prove nothing."""
 ACCESS_KEY = "AccessKey"
 _OWN_RULES = "%"
 """Topics of groups (retry, dead letters) begin so; brokers judge them by the group, or not at all."""
@@ -45,7 +47,7 @@ class Rights:
     def learn(self, request: Command, answer: Command) -> None:
         """The broker has answered: what does that show?"""
         key = request.ext.get(ACCESS_KEY)
-        if not key or self._believes:
+        if not key or self._believes or len(key) > MAX_NAME:
             return
         topics: Iterable[str] = ()
         if answer.code in _CHECKED.get(request.code, ()):
@@ -54,7 +56,7 @@ class Rights:
             topics = subscribed_topics(request.body)
         until = self._clock.monotonic() + GRANT_SECONDS
         for topic in topics:
-            if topic and not topic.startswith(_OWN_RULES):
+            if 0 < len(topic) <= MAX_NAME and not topic.startswith(_OWN_RULES):
                 self._granted[key, topic] = until
 
     def may_read(self, fields: Mapping[str, str], topic: str) -> bool:
