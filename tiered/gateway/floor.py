@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from tiered.clock import Clock
-from tiered.codec.protocol import RequestCode, number
+from tiered.codec.protocol import RequestCode, ResponseCode, number
 from tiered.codec.remoting import Command
 from tiered.errors import Refused, Unavailable
 from tiered.gateway.base import KEYS_HINT, PHYSICAL_OFFSET, ConnectionInfo, clipped
@@ -84,7 +84,7 @@ class Floors:
             "the broker does not answer the gateway's own question",
             code=answer.code,
             remark=clipped(answer.remark or ""),
-            hint=KEYS_HINT,
+            hint=None if answer.code == ResponseCode.SYSTEM_BUSY else KEYS_HINT,
         )
 
     async def log_end(self, connection: ConnectionInfo) -> int | None:
