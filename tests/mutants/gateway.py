@@ -48,6 +48,18 @@ MUTANTS = (
         f"{_SAME}::TestItCannotBeSeen::test_it_does_not_touch_connections_that_were_compared",
     ),
     Mutant(
+        "tiered/gateway/samebroker.py",
+        "        if archived.record[:PEEK_BYTES] != heard.head:\n",
+        "        if False:\n",
+        f"{_SAME}::TestItCannotBeSeen::test_one_of_another_life_shows_that",
+    ),
+    Mutant(
+        "tiered/gateway/samebroker.py",
+        "                for_whom = set(await self._by_what_was_heard(broker, refusal))\n",
+        "                await self._by_what_was_heard(broker, refusal)\n                for_whom = set(range(1000))\n",
+        f"{_SAME}::TestItCannotBeSeen::test_one_from_before_a_connection_says_nothing_about_it",
+    ),
+    Mutant(
         "tiered/gateway/offsets.py",
         "        await self._asking.require_same(connection, self._asking.call_seconds)\n",
         "",

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.gatewaydesk import RETRY, Desk, asking, found, offsets_of, pull, simple, too_small
+from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, found, offsets_of, pull, simple, too_small
 from tests.kit.pipeline import Crafted
 from tests.kit.readstore import Cold, cold
 from tiered.clock import ManualClock
-from tiered.codec.message import Message, encode_message
+from tiered.codec.message import Message, decode_message, encode_message
 from tiered.codec.remoting import Command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.base import ConnectionInfo
@@ -293,6 +293,56 @@ class TestItCannotBeSeen:
         scene.later()
         assert offsets_of(scene.cold()) == list(range(10, COUNT))
         assert scene.same.unknown is None
+
+    def test_then_a_record_that_it_gives_to_a_client_is_compared(self, scene: Scene) -> None:
+        """Whoever is waiting when it comes is served; a later connection waits for the next one."""
+        scene.wire.refuses = True
+        assert scene.cold() == RETRY
+        self.hot(scene, scene.wire.log.sent[COUNT - 1][1])
+        scene.later()
+        assert offsets_of(scene.cold()) == list(range(10, COUNT))
+        scene.reconnect()
+        assert scene.cold() == RETRY
+        self.hot(scene, scene.wire.log.sent[COUNT - 1][1])
+        scene.later()
+        assert offsets_of(scene.cold()) == list(range(10, COUNT))
+
+    def test_one_from_before_a_connection_says_nothing_about_it(self, scene: Scene) -> None:
+        scene.wire.refuses = True
+        assert scene.cold() == RETRY
+        self.hot(scene, scene.wire.log.sent[COUNT - 1][1])
+        scene.reconnect()
+        scene.later()
+        assert scene.cold() == RETRY
+
+    def test_one_that_is_not_archived_yet_is_compared_when_it_is(self, scene: Scene) -> None:
+        scene.wire.refuses = True
+        assert scene.cold() == RETRY
+        send(scene.wire.log, 1, "newest")
+        self.hot(scene, scene.wire.log.sent[COUNT][1])
+        scene.later()
+        assert scene.cold() == RETRY
+        scene.archived.archive()
+        scene.later()
+        assert offsets_of(scene.cold()) == list(range(10, COUNT + 1))
+
+    def test_one_of_another_life_shows_that(self, scene: Scene, tmp_path: Path) -> None:
+        scene.wire.log, scene.wire.refuses = installed_anew(tmp_path, 90), True
+        assert scene.cold() == RETRY
+        self.hot(scene, scene.wire.log.sent[0][1])
+        scene.later()
+        assert scene.cold() == RETRY
+        assert scene.differs == 1
+
+    @staticmethod
+    def hot(scene: Scene, record: bytes) -> None:
+        """Another client of the broker is given a record."""
+        mine = scene.desk.connection
+        scene.desk.connection = replace(mine, number=99)
+        offset = decode_message(record).queue_offset
+        answer = answered(0, "FOUND", offset + 1, 0, 90, body=record)
+        assert scene.desk.ask(pull(TOPIC, 0, offset), answer) is answer
+        scene.desk.connection = mine
 
     def test_it_does_not_touch_connections_that_were_compared(self, scene: Scene) -> None:
         assert offsets_of(scene.cold()) == list(range(10, COUNT))

@@ -186,6 +186,7 @@ class Answers:
                     self._positions.pull(request.ext, connection)
                 if ours:
                     self._triggers.learn(request.ext, answer)
+                    self._compare(answer, connection)
             elif (
                 code in _TELLING
                 and answer.code == ResponseCode.SUCCESS
@@ -194,6 +195,11 @@ class Answers:
                 self._told(request, answer, connection)
         except TieredError as error:
             self._untold(code, error)
+
+    def _compare(self, answer: Command, connection: ConnectionInfo) -> None:
+        """A record that the broker gave to a client may tell whether it is the archived one."""
+        if self._same is not None and self._same.listens and answer.code == ResponseCode.SUCCESS:
+            self._same.heard(connection, answer.body)
 
     def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         code, ext = request.code, request.ext

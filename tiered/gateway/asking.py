@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+from tiered.codec.remoting import Bytes
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.base import ConnectionInfo
 
@@ -28,6 +29,11 @@ class KnowsBroker(Protocol):
     def agrees(self, connection: ConnectionInfo) -> bool: ...
 
     async def require(self, connection: ConnectionInfo) -> None: ...
+
+    @property
+    def listens(self) -> bool: ...
+
+    def heard(self, connection: ConnectionInfo, head: Bytes) -> None: ...
 
     def closed(self, connection: ConnectionInfo) -> None: ...
 

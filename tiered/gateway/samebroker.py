@@ -9,6 +9,9 @@ by its place in the log (``VIEW_MESSAGE_BY_ID``):
 * its log ends before it (a replica that is behind), and its first record is archived, byte for byte: each queue is then served
   up to the broker's own end only.
 
+A broker that checks rights may refuse the gateway's own questions. Then a record that it gives to a client, whom it has judged,
+is compared by its first bytes, for the connections that were there.
+
 Anything else is another broker, or one that has lost its tail until the archiver has closed that lineage. A broker that is
 started again ends its connections, so a comparison counts for the connections that were there when it began, and the next one
 asks for another.
@@ -27,9 +30,10 @@ from typing import Protocol, TypeVar
 from tiered.archive.index import Located
 from tiered.clock import Clock
 from tiered.codec.message import decode_message
+from tiered.codec.remoting import Bytes
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.gateway.archive import Archive
-from tiered.gateway.base import KEYS_HINT, PHYSICAL_OFFSET, ConnectionInfo
+from tiered.gateway.base import KEYS_HINT, PEEK_BYTES, PHYSICAL_OFFSET, ConnectionInfo
 from tiered.gateway.stored import is_record_at
 from tiered.metrics import Metrics
 
@@ -39,6 +43,8 @@ AGAIN_SECONDS = 1.0
 """Between two comparisons when the last one did not agree."""
 
 WATCH_SECONDS = 5.0
+UNKNOWN_SECONDS = 60.0
+"""Between two lines in the log about a broker that cannot be compared."""
 HINT = "the archiver's log says what it found; source.broker and archive.url say which archive is meant"
 OTHER_TAIL = (
     "the broker does not have the archive's newest message at its place: it was installed anew, or has lost its tail and the"
@@ -60,6 +66,15 @@ class Differs(Unavailable):
     """The broker's log and the archive share nothing, as far as was seen."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The first bytes of a record that the broker gave to a client, and the connections that were there when it did."""
+
+    place: int
+    head: bytes
+    waiting: frozenset[int]
+
+
 @dataclass(slots=True)
 class _Broker:
     """What is known of the broker at one address."""
@@ -68,6 +83,8 @@ class _Broker:
     agreed: set[int] = field(default_factory=set)  # connections, by number
     waiting: set[int] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
+    refuses: bool = False  # it does not let the gateway ask
+    heard: _Heard | None = None
     error: TieredError | None = None  # of the last comparison, if it did not agree
     again: float = 0.0
 
@@ -87,6 +104,9 @@ class SameBroker:
         self._metrics = metrics
         self._clock = clock
         self._brokers: dict[str, _Broker] = {}
+        self._listens = False
+        self._told = False
+        self._unknown_again = clock.monotonic()
         self.problem: str | None = None
         """Why nothing cold is served to the clients of a broker: it is another one."""
         self.unknown: str | None = None
@@ -105,6 +125,20 @@ class SameBroker:
             await self._checked(broker, connection)
             if broker.error is not None:
                 raise _again(broker.error)
+
+    @property
+    def listens(self) -> bool:
+        """Whether ``heard`` is of use: a broker does not let the gateway ask, and somebody waits."""
+        return self._listens
+
+    def heard(self, connection: ConnectionInfo, head: Bytes) -> None:
+        """The broker has answered a client's pull with a record that begins with ``head``, its first ``PEEK_BYTES``."""
+        broker = self._brokers.get(connection.broker_address)
+        if broker is None or len(head) < PEEK_BYTES:
+            return
+        if broker.refuses and broker.heard is None and broker.waiting:
+            place = int.from_bytes(head[PHYSICAL_OFFSET], "big", signed=True)
+            broker.heard = _Heard(place, bytes(head[:PEEK_BYTES]), frozenset(broker.waiting))
 
     def closed(self, connection: ConnectionInfo) -> None:
         """The connection is gone; the next one may lead to another process at the same address."""
@@ -148,12 +182,18 @@ class SameBroker:
         broker.error, lineage = None, -1
         try:
             lineage = self._lineage()
-            await self._compare(connection)
+            try:
+                await self._compare(connection)
+                broker.refuses = False
+            except Refused as refusal:
+                broker.refuses = True
+                for_whom = set(await self._by_what_was_heard(broker, refusal))
         except Differs as error:
             outcome, broker.error = "differs", error
         except TieredError as error:
             outcome, broker.error = "unknown", error
         self._metrics.gateway_broker_checks.labels(outcome).inc()
+        self._listens = any(known.refuses and known.waiting for known in self._brokers.values())
         if broker.error is None:
             if broker.lineage != lineage:
                 broker.agreed.clear()
@@ -175,9 +215,14 @@ class SameBroker:
         )
         if problem is not None and self.problem is None:
             log.error("nothing archived is served to clients of a broker: %s", problem)
-        elif unknown is not None and self.unknown is None:
+        elif unknown is not None and self.unknown is None and self._clock.monotonic() >= self._unknown_again:
+            self._unknown_again = (
+                self._clock.monotonic() + UNKNOWN_SECONDS
+            )  # each new connection may ask anew
+            self._told = True
             log.warning("it cannot be seen whether a broker is the archived one: %s", unknown)
-        elif not errors and (self.problem or self.unknown):
+        elif not errors and (self.problem or self._told):
+            self._told = False
             log.info("the broker is the archived one; what is archived is served")
         self.problem, self.unknown = problem, unknown
         self._metrics.gateway_broker_differs.set(0 if problem is None else 1)
@@ -227,6 +272,22 @@ class SameBroker:
         if archived.record != first:
             other = "the broker's first message is not the archived one: it was installed anew"
             raise Differs(other, begin=begin, archived=place, hint=HINT)
+
+    async def _by_what_was_heard(self, broker: _Broker, refusal: Refused) -> frozenset[int]:
+        """For which connections a client's record shows the same; the broker's refusal if there is none to compare."""
+        heard = broker.heard
+        if heard is None:
+            raise refusal
+        archived = await self._aside(lambda: self._archive.locate(heard.place))
+        if archived is None or archived.lineage != self._lineage():
+            head = self._archive.view.head
+            if head is None or heard.place < head.progress[head.lineage].physical_offset:
+                broker.heard = None  # it is not archived at all
+            raise refusal
+        broker.heard = None
+        if archived.record[:PEEK_BYTES] != heard.head:
+            raise Differs(OTHER_TAIL, archived=heard.place, hint=HINT)
+        return heard.waiting
 
     async def _newest(self) -> Located | None:
         return await self._aside(self._archive.newest)
