@@ -44,9 +44,21 @@ class BlockSlice:
 
 
 class ObjectReader:
-    """Tables and blocks of one archive's objects. Thread-safe. ``cache_bytes`` bounds the decoded tables that are kept."""
+    """Tables and blocks of one archive's objects. Thread-safe. ``cache_bytes`` bounds the decoded tables that are kept.
 
-    def __init__(self, provider: Provider, keys: ArchiveKeys, archive_id: bytes, *, cache_bytes: int) -> None:
+    ``whole_bytes``: inline data up to this is fetched whole with its block table, for a provider that keeps it.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        archive_id: bytes,
+        *,
+        cache_bytes: int,
+        whole_bytes: int = 0,
+    ) -> None:
+        self._whole_bytes = whole_bytes
         self._provider = provider
         self._keys = keys
         self._archive_id = archive_id
@@ -64,7 +76,11 @@ class ObjectReader:
         key, section = self.key_of(item), self._section(item, SectionKind.BLOCK_TABLE)
         cached = self._cached(key, "blocks")
         if cached is None:
-            table = decode_block_table(self._fetch(key, section.range), section, key=key)
+            if not item.path and item.length <= self._whole_bytes:
+                data = self._fetch(key, ByteRange(0, item.length))[section.range.start : section.range.end]
+            else:
+                data = self._fetch(key, section.range)
+            table = decode_block_table(data, section, key=key)
             cached = self._keep(key, "blocks", table, table.nbytes)
         found: BlockTable = cached
         return found

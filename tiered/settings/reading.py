@@ -49,6 +49,12 @@ class Fetch(Section):
         64 * KIB,
         GIB,
     )
+    commit_cache_bytes: int = size(
+        16 * MIB,
+        "small commits kept as they came while the log was read, so that their messages are not fetched again",
+        0,
+        GIB,
+    )
     threads: int = option(16, "ranged GETs at once, all readers together", low=1, high=256)
     read_ahead: bool = option(
         True, "fetch ahead of readers that read on; off: every miss waits for the store"

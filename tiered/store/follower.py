@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
+from tiered.archive.commitcache import WHOLE_BYTES, CommitCache
 from tiered.archive.entities import Head
 from tiered.archive.identity import ArchiveIdentity
 from tiered.archive.keys import ArchiveKeys
@@ -211,7 +212,11 @@ class Follower:
             identity = find_identity(self.provider, self.keys)
             reader = LogReader(self.provider, self.keys, identity, last=self._as_of)
             objects = ObjectReader(
-                self.provider, self.keys, identity.archive_id, cache_bytes=self._table_cache_bytes
+                self.provider,
+                self.keys,
+                identity.archive_id,
+                cache_bytes=self._table_cache_bytes,
+                whole_bytes=WHOLE_BYTES if isinstance(self.provider, CommitCache) else 0,
             )
             self._reader, self._objects = reader, objects
         before = self._view

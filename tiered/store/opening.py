@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from tiered.archive.commitcache import CommitCache
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.partial import PartialStore
 from tiered.archive.scope import EVERYTHING, Scope
@@ -51,8 +52,10 @@ def open_parts(
             "no archive is named", key="archive.url", hint="set archive.url: where the archive lies"
         )
     give_up = threading.Event()
-    provider = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
-    stack.callback(provider.close)
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
+    stack.callback(opened.close)
+    provider = CommitCache(opened, keys, settings.fetch.commit_cache_bytes)
     fold = PartialStore(scope) if name is None else local_fold(settings, name, stack)
     stack.callback(fold.close)
     looking = ThreadPoolExecutor(1, "follow")
@@ -61,7 +64,7 @@ def open_parts(
     stack.callback(pool.shutdown, wait=True, cancel_futures=True)
     follower = Follower(
         provider,
-        ArchiveKeys(settings.source.cluster, settings.source.broker),
+        keys,
         fold,
         clock,
         every_seconds=settings.fetch.follow_ms / 1000,

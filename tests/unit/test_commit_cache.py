@@ -1,0 +1,131 @@
+"""Messages of quiet queues: what came with commits is not fetched again, adjacent commits are fetched at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.assemble import KEYS, Counting, memory
+from tests.kit.readstore import READER, Cold, cold
+from tests.kit.storefakes import PassThrough
+from tiered.archive.checkpoint import write_checkpoint
+from tiered.archive.commitcache import CommitCache
+from tiered.settings import KIB, MIB
+from tiered.store import MessageStore
+
+COMMITS = 40
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Cold]:
+    """One message of one queue in each of many commits."""
+    with cold(tmp_path, open_now=False) as made:
+        for number in range(COMMITS):
+            made.broker.send("Orders", 0, b"quiet %d" % number)
+            made.archive()
+        yield made
+
+
+def read_through(store: MessageStore, count: int = 7) -> list[bytes]:
+    found: list[bytes] = []
+    while True:
+        answer = store.get_message(READER, "Orders", 0, len(found), count)
+        if not answer.records:
+            return found
+        found += [bytes(record) for record in answer.records]
+
+
+def ranges(store: Counting) -> int:
+    """Requests for commits since the last look."""
+    found = sum(verb == "get" and "/commit/" in key for verb, key in store.calls)
+    store.calls.clear()
+    return found
+
+
+def saved(scene: Cold) -> None:
+    """A checkpoint at the head: none of the commits is folded any more."""
+    ids = iter(bytes([9, n]) * 8 for n in range(100))
+    write_checkpoint(
+        scene.provider, KEYS, scene.daemon.log.store.snapshot(), None, lambda: KEYS.shard(1, next(ids))
+    )
+
+
+def test_what_came_while_folding_is_not_fetched_again(scene: Cold) -> None:
+    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB))
+    scene.provider.calls.clear()
+    assert read_through(store) == scene.raws("Orders")
+    assert ranges(scene.provider) <= 2, "only the look for a newer one at the end"
+
+
+def test_behind_a_checkpoint_a_quiet_queue_costs_one_request_a_commit(scene: Cold) -> None:
+    saved(scene)
+    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB))
+    scene.provider.calls.clear()
+    assert read_through(store) == scene.raws("Orders")
+    assert COMMITS <= ranges(scene.provider) <= COMMITS + 2
+
+
+class Slow(PassThrough):
+    """Answers ranges of commits late; how many were under way at once."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self._now = self.most = 0
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Any:
+        if "/commit/" not in key or start is None or start < 0:
+            return self.inner.get(key, start, length)
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        threading.Event().wait(0.01)
+        try:
+            return self.inner.get(key, start, length)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def test_adjacent_commits_are_fetched_at_once(scene: Cold) -> None:
+    saved(scene)
+    slow = Slow(scene.provider)
+    with ThreadPoolExecutor(16) as pool:
+        store = scene.open(provider=CommitCache(slow, KEYS, MIB), pool=pool)
+        assert read_through(store) == scene.raws("Orders")
+        store.close()
+        scene.stores.remove(store)
+    assert slow.most >= 4
+
+
+def test_the_cache_is_bounded_and_never_answers_whether_a_commit_is_there(scene: Cold) -> None:
+    kept = CommitCache(scene.provider, KEYS, 4 * KIB)
+    whole = {}
+    for seq in range(1, COMMITS):
+        whole[seq] = kept.get(KEYS.commit(seq), -256 * KIB).data
+    assert sum(len(k.data) for k in kept._kept.values()) <= 4 * KIB
+    scene.provider.calls.clear()
+    last = COMMITS - 1
+    assert kept.get(KEYS.commit(last), 10, 50).data == whole[last][10:60]
+    assert ranges(scene.provider) == 0
+    assert kept.get(KEYS.commit(1), 10, 50).data == whole[1][10:60]
+    assert ranges(scene.provider) == 1, "it had to go"
+    kept.get(KEYS.commit(last), -256 * KIB)
+    assert ranges(scene.provider) == 1, "a suffix always asks the store"
+    size = len(whole[last])
+    assert kept.get(KEYS.commit(last), size - 5, 50).data == whole[last][-5:]
+    assert ranges(scene.provider) == 1, "a range past its end is the store's to answer"
+
+
+def test_only_commits_are_kept() -> None:
+    store = memory()
+    store.put("other", [b"x" * 100])
+    kept = CommitCache(store, KEYS, MIB)
+    for _ in range(2):
+        assert kept.get("other", 0, 100).data == b"x" * 100
+    assert store.calls.count(("get", "other")) == 2
