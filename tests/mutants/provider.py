@@ -104,4 +104,22 @@ MUTANTS = (
         "",
         "tests/unit/test_key_memory.py -k too_many",
     ),
+    Mutant(
+        "tiered/provider/posixsweep.py",
+        "        if now_ms - written_ms < OLD_MS:",
+        "        if now_ms < written_ms:",
+        "tests/unit/test_provider_posix.py -k old_unfinished",
+    ),
+    Mutant(
+        "tiered/provider/posix.py",
+        "        self.ask_clock(f\"{prefix}/{TEMP_PREFIX.strip('.')}\")\n",
+        "",
+        "tests/unit/test_provider_posix.py -k old_unfinished",
+    ),
+    Mutant(
+        "tiered/daemon/archiving.py",
+        '            Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),\n',
+        "",
+        "tests/unit/test_app.py -k dead_writers",
+    ),
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from tiered.archive.identity import decode_identity
 from tiered.archive.log import Claim
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
-from tiered.daemon import app
+from tiered.daemon import app, sweeping
 from tiered.daemon.app import Daemon
 from tiered.daemon.config import load
 from tiered.daemon.notify import Notifier
@@ -32,7 +34,7 @@ from tiered.errors import Corrupt, Fenced, Invalid, NotFound, TieredError, Unava
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
-from tiered.service import exit_code
+from tiered.service import DONE, exit_code
 from tiered.settings import Hold, Source
 from tiered.source.base import Wait
 from tiered.source.local import LocalCommitLog
@@ -86,6 +88,33 @@ def test_once_in_this_process(broker: Crafted, caplog: pytest.LogCaptureFixture)
     assert one._metrics.value("tiered_ready") == 1
     assert f"proven_bytes {float(broker.position)}" in text
     assert (status["ready"], status["problem"], status["messages"]) == (True, None, 20)
+
+
+def test_a_start_sweeps_what_dead_writers_left(broker: Crafted, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/archive"
+    with ExitStack() as stack:
+        assert daemon(broker, url).run(stack) == 0
+    left = tmp_path / "archive" / KEYS.root / "commit" / ".tiered-tmp-0"
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    with ExitStack() as stack:
+        assert daemon(broker, url).run(stack) == 0
+    assert not left.exists()
+
+
+def test_a_sweep_that_fails_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> Iterator[int]:
+        yield 3
+        raise Unavailable("the disk does not answer")
+
+    monkeypatch.setattr(sweeping, "sweep", broken)
+    sweeper = sweeping.Sweeper(store_of("app-sweep"), KEYS.root, lambda: False)
+    assert sweeper.step() is not DONE
+    with caplog.at_level(logging.WARNING):
+        assert sweeper.step() is DONE
+    assert "not swept" in caplog.text
 
 
 def test_a_fence_is_recorded_where_a_restart_finds_it(

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from tiered import crashpoint
 from tiered.clock import ManualClock, SystemClock
+from tiered.crashpoint import CrashPoint
 from tiered.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from tiered.provider import posixsweep
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.posix import PosixProvider
-from tiered.provider.resolve import make_durable
+from tiered.provider.resolve import make_durable, sweep
 from tiered.provider.wrap import Rooted
 
 
@@ -276,3 +279,70 @@ def test_unlinking_twice_is_fine_and_forbidden_is_told(
         store.delete("k")
     store.delete("k")
     store.delete("k")
+
+
+# --- what dead writers left
+
+
+def leave(path: Path, hours: float, name: str = "0123") -> Path:
+    """A temporary file of a writer that died so many hours ago."""
+    path.mkdir(parents=True, exist_ok=True)
+    left = path / f".tiered-tmp-{name}"
+    left.write_bytes(b"half")
+    written = SystemClock().now_ms() / 1000 - 3600 * hours
+    os.utime(left, (written, written))
+    return left
+
+
+@pytest.mark.parametrize("host_hours", [-72, 0, 72])
+def test_old_unfinished_files_are_swept_and_no_others(tmp_path: Path, host_hours: int) -> None:
+    """Old by the file server's clock: a host whose clock is days ahead must not remove what a writer is at work on."""
+    clock = ManualClock(SystemClock().now_ms() + 3_600_000 * host_hours)
+    store = PosixProvider(str(tmp_path / "archive"), clock)
+    store.create_root()
+    for key in ("c/b/archive.json", "c/b/data/1", "c/b/commit/00/7"):
+        store.put(key, [b"x"])
+    base = tmp_path / "archive" / "c" / "b"
+    old = [leave(base / part, 25, str(n)) for n, part in enumerate(("", "data", "commit/00"))]
+    kept = [leave(base / "data", 23, "young"), leave(tmp_path / "archive" / "c" / "other", 25)]
+    objects = base / "data" / "1"
+    os.utime(objects, (0, 0))
+    assert sum(sweep(Rooted(store, "c"), "b/")) == len(old)
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in (*kept, objects))
+    assert len(list(tmp_path.rglob(".tiered-tmp-*"))) == len(kept), "nor does looking at the clock leave one"
+
+
+def test_a_large_directory_is_swept_in_slices(
+    store: PosixProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posixsweep, "SLICE_NAMES", 10)
+    for number in range(35):
+        leave(tmp_path / "archive" / "c", 48, str(number))
+    assert list(sweep(store, "c")) == [10, 10, 10, 5]
+
+
+def test_a_put_whose_unfinished_file_was_swept_fails_and_is_made_again(
+    store: PosixProvider, tmp_path: Path
+) -> None:
+    """A writer that was stopped for more than a day, in the middle of a put."""
+    store.put("c/first", [b"x"])
+
+    def stopped_for_long(point: CrashPoint) -> None:
+        if point is CrashPoint.POSIX_AFTER_TEMPORARY:
+            (left,) = (tmp_path / "archive" / "c").glob(".tiered-tmp-*")
+            os.utime(left, (1, 1))
+            assert sum(sweep(store, "c")) == 1
+
+    crashpoint.install(stopped_for_long)
+    try:
+        with pytest.raises(Unavailable):
+            store.put("c/k", [b"mine"])
+    finally:
+        crashpoint.install(None)
+    assert files(tmp_path / "archive") == ["c/first"]
+    store.put("c/k", [b"mine"])
+
+
+def test_stores_without_unfinished_objects_are_not_swept() -> None:
+    assert list(sweep(MemoryProvider("", ManualClock()), "c")) == []

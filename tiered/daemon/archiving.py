@@ -18,6 +18,7 @@ from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
 from tiered.daemon.status import Reporter, View
 from tiered.daemon.stillness import Stillness
+from tiered.daemon.sweeping import Sweeper
 from tiered.dispatch.committer import Committer
 from tiered.dispatch.comparison import first_local_ms
 from tiered.dispatch.dispatcher import Dispatcher, Hooks
@@ -275,6 +276,8 @@ class Archiving:
             distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
 
+        sweeper = Sweeper(parts.provider, parts.log.reader.keys.root, lambda: self._finished)
+
         def commit() -> Next:
             if committer.step(IDLE_STEP_SECONDS):
                 checkpointer.count()
@@ -306,6 +309,7 @@ class Archiving:
             return DONE if self._finished else pause(CHECKPOINT_LOOK_SECONDS)
 
         return [
+            Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),
             Service("checkpointer", save, parts.clock, metrics=parts.metrics),
             Service("committer", commit, parts.clock, metrics=parts.metrics),
             Service("dispatcher", dispatch, parts.clock, finish=drain, metrics=parts.metrics),

@@ -30,6 +30,7 @@ from tiered.provider.naming import (
     slice_range,
 )
 from tiered.provider.posixplace import ABSENT, Anchor, Place, Target, opened_directory
+from tiered.provider.posixsweep import sweep_files
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -189,6 +190,14 @@ class PosixProvider:
                 os.unlink(temporary, dir_fd=target.descriptor)
         except OSError as error:
             raise self._error("create", key, error) from error
+
+    def sweep(self, prefix: str) -> Iterator[int]:
+        """Remove what writers that died left unfinished below ``prefix``; see ``posixsweep``. By the archive's own clock."""
+        self.ask_clock(f"{prefix}/{TEMP_PREFIX.strip('.')}")
+        try:
+            yield from sweep_files(os.path.join(self._root, prefix), self._now_ms())
+        except OSError as error:
+            raise self._error("sweep", prefix, error) from error
 
     def close(self) -> None:
         """Further verbs are errors."""

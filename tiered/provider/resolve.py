@@ -5,7 +5,7 @@ Commits have rules of their own (``archive/log.py``); a data object only needs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tiered.errors import Conflict, NotFound, Unavailable
 from tiered.provider.base import Buffer, Fetched, Provider, Stored
@@ -127,3 +127,11 @@ def tidy(provider: Provider, prefix: str) -> None:
     driver = driver_of(provider)
     if isinstance(driver, PosixProvider):
         driver.tidy(driver_key(provider, prefix.rstrip("/")))
+
+
+def sweep(provider: Provider, prefix: str) -> Iterator[int]:
+    """Remove what writers that died left unfinished below ``prefix`` (POSIX: temporary files, a day old), a slice at a time;
+    how many went. Object stores show no unfinished objects."""
+    driver = driver_of(provider)
+    if isinstance(driver, PosixProvider):
+        yield from driver.sweep(driver_key(provider, prefix.rstrip("/")))
