@@ -410,6 +410,29 @@ class TestPresentEnd:
         broker.write(broker.position, bytes(broker.file_bytes - broker.position))
         assert end.done(PhysicalOffset(broker.position), "")
 
+    def test_it_comes_whatever_is_waited_for(
+        self, broker: Crafted, end: PresentEnd, clock: ManualClock
+    ) -> None:
+        """Nothing is known that could stand still for so long; if something does, it is damage and not an endless run."""
+        stuck = broker.sent[5][0].physical_offset
+        reason = "the last record is not confirmed yet"
+        assert not end.done(PhysicalOffset(stuck), reason)
+        clock.advance(end._source.patience_seconds)
+        assert not end.done(PhysicalOffset(stuck), reason)
+        clock.advance(1)
+        assert end.done(PhysicalOffset(stuck), reason)
+        verdict = end.verdict()
+        assert isinstance(verdict, Corrupt)
+        assert (verdict.fields["position"], verdict.fields["found"]) == (stuck, reason)
+
+    def test_an_end_that_was_reached_stays_one_however_long_committing_takes(
+        self, broker: Crafted, end: PresentEnd, clock: ManualClock
+    ) -> None:
+        for _ in range(2):
+            assert end.done(PhysicalOffset(broker.position), "")
+            clock.advance(10 * end._source.patience_seconds)
+        assert end.verdict() is None
+
     def test_damage_moves_it_behind_what_a_look_from_before_the_damage_saw(
         self, broker: Crafted, end: PresentEnd
     ) -> None:

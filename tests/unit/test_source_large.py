@@ -16,8 +16,8 @@ from tests.kit.tailing import drain, look
 from tiered.clock import ManualClock
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.once import PresentEnd
-from tiered.errors import Invalid
-from tiered.model import MessageQueue
+from tiered.errors import Corrupt, Invalid
+from tiered.model import MessageQueue, PhysicalOffset
 from tiered.settings import MIB, Hold, Replay, Source
 from tiered.source.base import ReadStatus
 from tiered.source.chain import WALK_BYTES
@@ -83,6 +83,19 @@ def test_it_is_waited_at_and_named(log: BrokerLog, source: LocalCommitLog, clock
     end = PresentEnd(source, clock, source.max_offset())
     assert end.done(waiting.position, waiting.reason), "--once ends there"
     assert end.verdict() is waiting.problem
+
+
+def test_once_ends_at_one_right_behind_damage(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
+) -> None:
+    bad, large = list(log.records)[2:4]
+    log.write(bad + 4, b"\xde\xad\xbe\xef")
+    end = PresentEnd(source, clock, source.max_offset())
+    end.gap(PhysicalOffset(bad), PhysicalOffset(large), "corrupt: unknown magic")
+    idle = look(source, large)
+    assert end.done(idle.start, idle.reason)
+    assert isinstance(verdict := end.verdict(), Corrupt)
+    assert "larger than source.max_record_bytes" in str(verdict.fields["ends"])
 
 
 def test_what_the_broker_accepts_is_archived(

@@ -73,9 +73,13 @@ class PresentEnd:
             return waiting_for is not None and self._rested(
                 position, waiting_for
             )  # first what the hold still has
+        wait = self._source.waiting
+        if waiting_for is not None and wait is not None and wait.problem is not None:
+            self._stopped_by = wait.problem
+            return True
         if self._behind is not None:
-            if position == self._behind:
-                return False  # what lies behind the damage is there, and about to be read
+            if position == self._behind:  # what lies behind the damage is there, and about to be read
+                return waiting_for is not None and self._stood_too_long(position, waiting_for)
             if position > self._behind:
                 self._target = max(self._target, self._source.max_offset())
             self._behind = None  # below it: the broker cut its log, and the place is looked at again
@@ -84,19 +88,16 @@ class PresentEnd:
         if waiting_for is None:
             self._stood_at = None
             return False
-        if self._stands(position, waiting_for):
-            return True
         torn = waiting_for.startswith("unreadable")
-        if position < self._target and not torn and position < self._source.max_offset():
-            return False
-        return self.reached(position, waiting_for)
-
-    def _stands(self, position: PhysicalOffset, reason: str) -> bool:
-        """Whether nothing is going to move here any more unless somebody does something about it."""
-        wait, now = self._source.waiting, self._clock.monotonic()
-        if wait is not None and wait.problem is not None:
-            self._stopped_by = wait.problem
+        moves_on = position < self._target and not torn and position < self._source.max_offset()
+        if not moves_on and self.reached(position, waiting_for):
+            self._stood_at = None
             return True
+        return self._stood_too_long(position, waiting_for)
+
+    def _stood_too_long(self, position: PhysicalOffset, reason: str) -> bool:
+        """Whether nothing moved here for longer than reading ever waits: then it never will."""
+        now = self._clock.monotonic()
         if self._stood_at != position:
             self._stood_at, self._stood_since = position, now
         if now - self._stood_since <= self._source.patience_seconds:

@@ -126,7 +126,7 @@ class LookBehind:
         self._life = life
         self._written = written
         self._clock = clock
-        self._place: Place | None = None
+        self._place: tuple[Place, int | None] | None = None
         self._look_at = 0.0
         self._pause = 0.0
         self._found: PhysicalOffset | None = None
@@ -137,8 +137,9 @@ class LookBehind:
         ``settle``: the place must have been the same for a moment first, as where a busy broker writes it is not.
         """
         now = self._clock.monotonic()
-        if self._place != (file.identity, position):
-            self._place, self._found, self._pause = (file.identity, position), None, LOOK_SECONDS
+        place = ((file.identity, position), self._life.start_ms())
+        if self._place != place:
+            self._place, self._found, self._pause = place, None, LOOK_SECONDS
             self._look_at = now + LOOK_SECONDS if settle else now
         if self._found is None and now >= self._look_at:
             self._found = self.find(table, file, position)
