@@ -80,10 +80,10 @@ class Corrupt(TieredError):
     exit_code = 8
 
     def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
-        super().__init__(message, hint=hint or _damage_hint(fields), **fields)
+        super().__init__(message, hint=hint or damage_hint(fields), **fields)
 
 
-def _damage_hint(fields: Mapping[str, object]) -> str:
+def damage_hint(fields: Mapping[str, object]) -> str:
     """What to do about damage: the command that shows how far it goes, and where sound bytes may come from."""
     if "key" not in fields and "commit" not in fields:
         return (

@@ -15,15 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.command import Done, tiered
 from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, archived_queues, compare, opened
+from tiered.archive.flatfile import FlatMessageFile
 from tiered.archive.objects import ObjectReader
 from tiered.archive.open import ReadArchive
 from tiered.archive.verify import Verifier
 from tiered.codec.object import FOOTER_BYTES
 from tiered.codec.sections import SectionKind
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
+from tiered.model import MessageQueue
 
 ROOT = "DefaultCluster/broker-a"
 FLIPS_A_KIND = 4
@@ -275,6 +278,123 @@ def test_the_commands_tell_and_never_serve(made: Made, tmp_path: Path) -> None:
             assert key.encode() in got.stderr.replace(b"\n", b"")
             assert b"Traceback" not in got.stderr
     assert failed == 1
+
+
+def told_by(archive: Made, *words: str) -> Done:
+    return tiered(*words, "--archive", archive.url)
+
+
+def said_by(done: Done) -> str:
+    """Everything a person reads, however it was wrapped."""
+    return " ".join((done.text + done.err).split())
+
+
+def rest_is_readable(archive: Made, damaged: str) -> TieredError | None:
+    """Read queue by queue, message by message: what is served is right, and errors name the damage. The last error."""
+    read, met = opened(archive.url), None
+    for (topic, queue), wanted in archive.model.items():
+        file = FlatMessageFile(read.state, read.objects, MessageQueue(topic, queue))
+        for offset, data in enumerate(wanted):
+            try:
+                found = next(iter(file.read(offset, 1)))
+            except (Corrupt, NotFound) as error:
+                met = error
+                continue
+            assert bytes(found.record(0)) == data
+    assert met is None or damaged in str(met), met
+    return met
+
+
+HOW = ("flipped", "cut", "removed")
+
+
+def spoil(path: Path, how: str, position: int) -> None:
+    if how == "flipped":
+        flip(path, position, 2)
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:position])
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("area", ["data", "checkpoint", "shard"])
+def test_one_object_costs_no_more_than_itself(alone: Made, area: str, how: str) -> None:
+    """S17: the rest stays readable, and the commands name what is damaged and what to do."""
+    key = alone.keys(area)[-1]
+    path = alone.path(key)
+    spoil(path, how, path.stat().st_size // 2)
+    met = rest_is_readable(alone, key)
+    if area == "data":
+        assert met is not None
+        assert met.hint is not None
+        assert "restore this key" in met.hint
+        assert "all other objects stay readable" in met.hint
+    else:
+        assert met is None, "readers take an older checkpoint, or the log"
+    told = told_by(alone, "verify", "--deep", "--json")
+    lost = area == "checkpoint" and how == "removed"  # nothing names it, but what it named is there
+    assert (told.code, told.json["verdict"]) == ((0, "sound") if lost else (1, "DAMAGED"))
+    assert key in json.dumps(told.json["damage"]) or (lost and told.json["notes"])
+    assert lost or "versions or a copy" in said_by(told_by(alone, "verify", "--deep"))
+
+
+def test_the_identity_is_named_and_nothing_is_guessed(made: Made, tmp_path: Path) -> None:
+    for number, how in enumerate(HOW):
+        archive = made.copy(tmp_path / str(number))
+        spoil(archive.path(f"{ROOT}/archive.json"), how, 20)
+        told = told_by(archive, "topics")
+        assert told.code == (NotFound.exit_code if how == "removed" else Corrupt.exit_code), told.err
+        assert how == "removed" or "restore this key" in said_by(told)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("which", ["first", "middle", "newest"])
+def test_one_commit_is_named_read_around_and_repaired(
+    alone: Made, tmp_path: Path, which: str, how: str
+) -> None:
+    """Without a checkpoint behind it the log cannot be folded past it: --as-of reads what was before, repair mends it."""
+    shutil.rmtree(alone.directory / ROOT / "checkpoint")
+    keys = alone.keys("commit")
+    number = {"first": 1, "middle": len(keys) - 2, "newest": len(keys) - 1}[which]
+    path = alone.path(keys[number])
+    spoil(path, how, path.stat().st_size - 200)
+    told = told_by(alone, "topics")
+    if how == "removed" and which == "newest":
+        assert told.code == 0, "a log that ends earlier is no damage by itself"
+        objects = told_by(alone, "verify", "--json")
+        assert objects.code == 1
+        assert "younger commit was lost" in json.dumps(objects.json["damage"])
+        return
+    assert told.code == Corrupt.exit_code
+    for word in (keys[number], "tiered repair", f"--as-of {number - 1} "):
+        assert word in said_by(told)
+    for verb in ("topics", "queues", "status"):
+        assert told_by(alone, verb, "--as-of", str(number - 1)).code == 0
+    checked = told_by(alone, "verify", "--json")
+    assert keys[number] in [d["key"] for d in checked.json["damage"]]
+    before = {p: p.read_bytes() for p in alone.directory.rglob("*") if p.is_file()}
+    assert told_by(alone, "repair").code == 1
+    assert {p: p.read_bytes() for p in alone.directory.rglob("*") if p.is_file()} == before
+    mended = told_by(alone, "repair", "--apply")
+    assert mended.code == 0, said_by(mended)
+    assert {p: p.read_bytes() for p in before} == before, "not a byte is changed"
+    assert serve_nothing_wrong(alone) is None
+    assert told_by(alone, "verify", "--deep").code == 0
+    if (which, how) == ("middle", "flipped"):
+        the_daemon_goes_on(alone, tmp_path)
+
+
+def the_daemon_goes_on(archive: Made, work: Path) -> None:
+    shutil.copytree(archive.oracle.store, work / "store")
+    broker = FaultBroker(work / "store", topics=("Orders",), queues=2)
+    broker.open()
+    broker.write(50)
+    broker.oracle.look(broker.physical_offset)
+    daemon = Daemon(work, work / "store", archive.url, **SMALL_FLUSHES)
+    assert daemon.once() == 0, daemon.output()
+    assert compare(archive.url, broker.oracle).good
+    broker.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tiered.archive.keys import (
     IdentityKey,
     ObjectKey,
     ProbeKey,
+    RepairKey,
     build,
     decode_name,
     encode_name,
@@ -30,6 +31,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(CheckpointKey, SEQ),
     st.builds(ObjectKey, st.sampled_from(Area), st.integers(0, 10**10 - 1), ID),
     st.builds(ProbeKey, ID),
+    st.builds(RepairKey, SEQ, ID),
 )
 NAMES = st.text(min_size=1, max_size=12)
 

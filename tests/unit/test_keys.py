@@ -14,6 +14,7 @@ from tiered.archive.keys import (
     IdentityKey,
     ObjectKey,
     ProbeKey,
+    RepairKey,
     build,
     decode_name,
     encode_name,
@@ -39,6 +40,7 @@ UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
         (ObjectKey(Area.SHARD, 3, ID), f"shard/0000000003-{UUID_TEXT}"),
         (ObjectKey(Area.CONFIG, 10**10 - 1, ID), f"config/9999999999-{UUID_TEXT}"),
         (ProbeKey(ID), f"probe/{UUID_TEXT}"),
+        (RepairKey(7, ID), f"repair/00000000000000000007-{UUID_TEXT}"),
     ],
 )
 def test_spelling(identity: object, path: str) -> None:

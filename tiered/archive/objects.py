@@ -23,7 +23,7 @@ from tiered.codec.directory import Directory, decode_directory
 from tiered.codec.keyindex import KeyFilter, KeysReader, decode_keys
 from tiered.codec.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
 from tiered.codec.sections import Section, SectionKind
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, NotFound, damage_hint
 from tiered.model import ByteRange
 from tiered.provider.base import Provider
 
@@ -253,7 +253,12 @@ class ObjectReader:
         return as_sections(item.sections)[kind]
 
     def _fetch(self, key: str, wanted: ByteRange) -> bytes:
-        data = self._provider.get(key, wanted.start, wanted.length).data
+        try:
+            data = self._provider.get(key, wanted.start, wanted.length).data
+        except NotFound as e:
+            raise NotFound(
+                "an object of the archive is not there", hint=damage_hint({"key": key}), key=key
+            ) from e
         if len(data) != wanted.length:
             raise Corrupt(
                 "an object is shorter than its tables say",

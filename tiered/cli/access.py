@@ -100,5 +100,10 @@ def _settings(
     return loaded, loaded.settings
 
 
+def archive_settings(out: Output, config: Path | None, archive: str | None, sets: list[str] | None) -> Loaded:
+    """Settings that name an archive."""
+    return _settings(out, config, archive, sets, None)[0]
+
+
 def _folding(out: Output) -> contextlib.AbstractContextManager[Callable[[int], None]]:
     return out.progress("reading the log", 0)

@@ -36,6 +36,7 @@ VERBS: Mapping[str, str] = {
     "query": "Find messages by key, message id or time.",
     "replay": "Send archived messages to a POP group that missed them; what is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
+    "repair": "Mend commits that are damaged or lost, from what is left.",
     "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with the fix for what is missing.",

@@ -29,7 +29,7 @@ from tiered.errors import Corrupt, Invalid
 
 __all__ = [
     "COMMIT_FOOTER_BYTES", "MAX_EDIT_BYTES", "MAX_EDIT_ROWS", "MAX_INLINE_BYTES", "CommitFooter",
-    "decode_commit", "decode_commit_footer", "decode_edits", "encode_commit", "encode_edits",
+    "decode_commit", "decode_commit_footer", "decode_edits", "encode_commit", "encode_edits", "encode_stand_in",
     "tail_length",
 ]  # fmt: skip
 
@@ -116,20 +116,28 @@ def encode_commit(commit: Commit, inline: Sequence[Buffer] = ()) -> list[Buffer]
             expected=f"{commit.inline_length}, at most {MAX_INLINE_BYTES}",
             found=inline_length,
         )
+    inline_crc = 0
+    for part in inline:
+        inline_crc = crc32c(part, inline_crc)
+    return [*inline, *encode_stand_in(commit, inline_crc)]
+
+
+def encode_stand_in(commit: Commit, inline_crc: int = 0) -> list[Buffer]:
+    """Edits and footer of a commit whose inline data, if it has any, lies elsewhere: what stands for a damaged commit."""
     raw = pack_edits(commit.edits)
     if len(raw) > MAX_EDIT_BYTES:
         raise Invalid(
             "the edits of a commit are too large", expected=f"at most {MAX_EDIT_BYTES} bytes", found=len(raw)
         )
     stored = deflate(raw, level=_ZSTD_LEVEL)
-    inline_crc = 0
-    for part in inline:
-        inline_crc = crc32c(part, inline_crc)
     body = _BODY.pack(
-        *ids,
+        commit.archive_id,
+        commit.commit_id,
+        commit.previous_id,
+        commit.writer_id,
         commit.seq,
         commit.epoch,
-        inline_length,
+        commit.inline_length,
         len(stored),
         len(raw),
         inline_crc,
@@ -137,7 +145,7 @@ def encode_commit(commit: Commit, inline: Sequence[Buffer] = ()) -> list[Buffer]
         bytes(80),
     )
     footer = close_footer(body.ljust(COMMIT_FOOTER_BYTES - TRAILER_BYTES, b"\0"), MAGIC)
-    return [*inline, stored, footer]
+    return [stored, footer]
 
 
 def decode_commit_footer(tail: Buffer, *, key: str) -> CommitFooter:

@@ -1,0 +1,127 @@
+"""``tiered repair``: put something sound beside commits that are damaged or lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.open import find_identity
+from tiered.archive.state import FOLD_VERSION
+from tiered.archive.writer import record_distrust
+from tiered.cli.access import archive_settings
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.output import Column, Kind, Output
+from tiered.clock import SystemClock
+from tiered.errors import Refused, TieredError, Unavailable
+from tiered.metadata.base import MetadataStore
+from tiered.metadata.open import open_metadata
+from tiered.provider.open import open_provider
+from tiered.repair.mend import Mender, Step
+from tiered.settings import Settings
+
+COLUMNS = (
+    Column("commit", kind=Kind.COUNT),
+    Column("damage"),
+    Column("mended_from", "mended from"),
+    Column("exact", less=1),
+    Column("puts", less=2),
+    Column("advice", flexible=True),
+)
+
+
+def command(
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="DIR", help="The stopped daemon's state directory.")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Put it; without this nothing is written.")] = False,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Find commits that are damaged or lost and mend them from the local state, a later checkpoint or their own objects.
+
+    Nothing is deleted or written over: what stands for a commit is put beside it. Stop the daemon first. Exit code 1 while
+    damage is left.
+    """
+    out = output(json)
+    settings = archive_settings(out, config, archive, sets).settings
+    directory = Path(state or settings.state_directory) if state or settings.state_directory else None
+    provider = open_provider(settings.archive.url, settings.store, SystemClock())
+    try:
+        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+        identity = find_identity(provider, keys)
+        with _local(settings, directory, out, apply=apply) as local:
+            mender = Mender(provider, keys, identity, local, os.urandom)
+            with out.progress("reading the log", 0) as advance:
+                steps = mender.plan(advance)
+            if apply:
+                mender.mend(steps)
+                if directory is not None and local is not None and any(s.fold_again for s in steps):
+                    record_distrust(directory)
+    finally:
+        provider.close()
+    _tell(out, steps, apply=apply, json=json)
+    left = [s for s in steps if not (apply and (s.put is not None or s.fold_again))]
+    return TieredError.exit_code if left else 0
+
+
+@contextlib.contextmanager
+def _local(
+    settings: Settings, directory: Path | None, out: Output, *, apply: bool
+) -> Iterator[MetadataStore | None]:
+    """The daemon's own fold, if it is on this machine and the daemon is stopped."""
+    where = None if directory is None else directory / "metadata"
+    kind = settings.state.metadata
+    if where is None or kind == "memory" or not (where / kind).exists():
+        yield None
+        return
+    try:
+        store = open_metadata(kind, where, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
+    except Unavailable as error:
+        if apply:
+            raise Refused(
+                "the daemon of this archive is running",
+                hint="stop it, repair, start it again",
+                path=str(directory),
+            ) from error
+        out.note("the daemon is running: its local state is not looked at; stop it before --apply")
+        yield None
+        return
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
+    if not steps and not json:
+        out.note(
+            "every commit can be read: nothing to repair. Damaged data objects are found by tiered verify --deep"
+        )
+        return
+    out.table(
+        COLUMNS,
+        (
+            (
+                s.seq,
+                s.damage,
+                s.source or "nothing",
+                s.exact,
+                s.put if s.put is not None else "nothing",
+                s.advice,
+            )
+            for s in steps
+        ),
+        title="repaired" if apply else "what a repair would do",
+    )
+    if not json and not apply:
+        out.note("nothing was written; --apply does it")
+    elif not json:
+        out.note("tiered verify checks the whole; start the daemon again")

@@ -1,0 +1,385 @@
+"""What can be mended of a log, and mending it.
+
+For each commit that cannot be read one is made that may stand for it. It counts only if it fits: folded on what lies before it,
+with every commit behind it on top, it must give the later fold it was made from, pair by pair; without such a fold, all commits
+behind it must at least be taken by the fold. It is put beside the damage (``repair/``), or, where the commit's own key is free
+and nothing of it is missing, under that key, as a put of its writer that arrived late would be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tiered.archive.checkpoint import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
+from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.objects import ObjectReader
+from tiered.archive.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.shadow import difference
+from tiered.archive.state import ArchiveState, Head, apply
+from tiered.archive.statekeys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
+from tiered.archive.strays import Stray, inline_stray, read_stray, strangers
+from tiered.archive.verify import read_log
+from tiered.codec.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in
+from tiered.codec.edits import Commit, EditBatch, EditKind
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.metadata.base import MetadataStore, MetadataView
+from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Buffer, Provider
+from tiered.repair.derive import derive
+from tiered.repair.infer import infer
+from tiered.settings import MIB
+
+FOLLOWING = 64
+"""Commits behind a damaged one that are looked at to tell what it held."""
+MOST_TRIES = 200
+"""Combinations tried for neighbouring damage before each is mended by itself."""
+TABLE_CACHE_BYTES = 8 * MIB
+ZERO_ID = bytes(16)
+_OBJECTS = "its objects and the commits behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One damaged or lost commit. ``source``: where what stands for it comes from, ``None`` if nothing can.
+
+    ``exact``: the folds that it leads to are those there were. ``put``: the key that is made, with ``parts``.
+    """
+
+    seq: int
+    key: str
+    damage: str
+    source: str | None
+    exact: bool = False
+    put: str | None = None
+    parts: tuple[Buffer, ...] = ()
+    advice: str = ""
+    fold_again: bool = False
+    """Whether the local state has what the bucket lost for good: the daemon must start from the bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A fold at or above a damaged commit."""
+
+    name: str
+    state: ArchiveState
+    head: Head
+
+
+class _Planned(LogReader):
+    """Reads the log as it will be when everything planned is put."""
+
+    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
+        super().__init__(provider, keys, identity)
+        self.planned: dict[int, ReadCommit] = {}
+
+    def read(self, seq: int) -> ReadCommit | None:
+        return self.planned.get(seq) or super().read(seq)
+
+
+def _same_but_for_marks(one: MetadataView, other: MetadataView) -> bool:
+    left, right = ArchiveState(one).head(), ArchiveState(other).head()
+    assert left is not None
+    assert right is not None
+    offsets = [{n: p.physical_offset for n, p in head.progress.items()} for head in (left, right)]
+    prefixes = [p for p in FOLD_PREFIXES if p not in (HEAD, LINEAGE, MARK, FILE_MARK)]
+    return offsets[0] == offsets[1] and all(
+        list(one.iterate(prefix)) == list(other.iterate(prefix)) for prefix in prefixes
+    )
+
+
+class Mender:
+    """Looks at one archive. ``local``: the daemon's own fold, if there is one; nobody writes it meanwhile."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        identity: ArchiveIdentity,
+        local: MetadataView | None,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._provider = provider
+        self._keys = keys
+        self._identity = identity
+        self._reader = _Planned(provider, keys, identity)
+        self._objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+        head = None if local is None else ArchiveState(local).head()
+        ours = local is not None and head is not None and head.archive_id == identity.archive_id
+        self._local = (
+            _Later("the local state", ArchiveState(local), head) if ours and local and head else None
+        )
+        self._random_bytes = random_bytes
+        self._broken: list[tuple[int, Corrupt]] = []
+        self._newest = -1
+        self._tries = 0
+
+    def plan(self, progress: Callable[[int], None] = lambda seq: None) -> list[Step]:
+        """What is damaged and what can be done about each, in order; nothing is written."""
+        saved = next(checkpoint_keys(self._provider, self._keys), None)
+        newest = -1 if saved is None else checkpoint_number(saved)
+        known = max(newest, -1 if self._local is None else self._local.head.seq)
+        broken: list[tuple[int, Corrupt]] = []
+        for seq, found, damage in read_log(self._reader, 0, known):
+            progress(seq)
+            if found is None and damage is not None:
+                broken.append((seq, damage))
+            newest = max(newest, seq) if found is not None or self._is_there(seq) else newest
+        self._broken, self._newest, self._tries = broken, newest, 0
+        steps: list[Step] = []
+        while len(steps) < len(broken):
+            steps += self._chain(len(steps)) or [self._alone(len(steps))]
+        return steps
+
+    def mend(self, steps: Sequence[Step]) -> None:
+        """Put what was planned, in order. ``Conflict`` if a key is there by now: plan again."""
+        for step in steps:
+            if step.put is not None:
+                self._provider.put(step.put, step.parts, create_only=True)
+
+    def _chain(self, number: int) -> list[Step] | None:
+        """A step for damage ``number``, and for as much behind it as is told apart by the same later fold only; ``None`` if
+        there are none that all fit together."""
+        for step in self._options(number):
+            if not self._linked(number):
+                return [step]
+            rest = self._chain(number + 1)
+            if rest is not None:
+                return [step, *rest]
+            if self._tries > MOST_TRIES:
+                break
+        self._reader.planned.pop(self._broken[number][0], None)
+        return None
+
+    def _alone(self, number: int) -> Step:
+        """The best for one damage, when nothing fits it and those behind it together."""
+        seq, damage = self._broken[number]
+        advice = "restore the key from the bucket's versions or a copy"
+        return next(
+            self._options(number), Step(seq, self._keys.commit(seq), damage.message, None, advice=advice)
+        )
+
+    def _linked(self, number: int) -> bool:
+        """Whether the next damage lies before the fold that tells what this commit was, or right behind it."""
+        if number + 1 == len(self._broken):
+            return False
+        (seq, _), (following, _) = self._broken[number : number + 2]
+        later = self._later(seq)
+        return following == seq + 1 if later is None else later.head.seq >= following
+
+    def _options(self, number: int) -> Iterator[Step]:
+        """Steps for one damage that fit what lies before it and what can be read behind it, the most certain first."""
+        seq, damage = self._broken[number]
+        until = self._broken[number + 1][0] - 1 if number + 1 < len(self._broken) else None
+        base = MemoryStore()
+        if seq:
+            with contextlib.suppress(Corrupt, NotFound):
+                self._reader.fold_until(base, seq - 1)
+            if ArchiveState(base).head() is None:
+                return
+        following = list(self._following(seq))
+        strays = list(self._strays(base, seq, following))
+        later = self._later(seq)
+        for source, edits in self._candidates(base, seq, later, following, strays):
+            self._tries += 1
+            made = self._fitting(base, seq, edits, following, strays, later, until)
+            if made is not None and (
+                made[1] or source == _OBJECTS or later is None or not self._reached(later, until)
+            ):
+                yield self._mended(source, *made, damage, lost_end=seq > self._newest)
+
+    def _mended(self, source: str, commit: Commit, exact: bool, damage: Corrupt, *, lost_end: bool) -> Step:
+        """What to put for a commit that stands for ``damage``, and where."""
+        seq = commit.seq
+        key = self._keys.commit(seq)
+        gone = not self._is_there(seq)
+        if gone and lost_end and commit.inline_length:
+            return Step(
+                seq, key, damage.message, None,
+                advice="its messages travelled inside it and are gone from the bucket: the local state is folded again, and "
+                "the daemon archives anew what the broker still has",
+                fold_again=True,
+            )  # fmt: skip
+        whole = gone and not commit.inline_length
+        put = key if whole else self._keys.repair(seq, commit.commit_id)
+        advice = (
+            "its messages travelled inside it and are lost; all others are readable"
+            if gone and not whole
+            else ""
+        )
+        return Step(seq, key, damage.message, source, exact, put, tuple(encode_stand_in(commit)), advice)
+
+    def _candidates(
+        self,
+        base: MetadataStore,
+        seq: int,
+        later: _Later | None,
+        following: Sequence[Commit],
+        strays: Sequence[Stray],
+    ) -> Iterator[tuple[str, list[EditBatch]]]:
+        state = ArchiveState(base)
+        if later is not None:
+            with contextlib.suppress(Corrupt, NotFound, Refused):
+                for edits in derive(state, later.state, seq, following, self._objects):
+                    yield later.name, edits
+        with contextlib.suppress(Corrupt, NotFound, Refused):
+            for edits in infer(state, seq, strays, following, self._objects):
+                yield _OBJECTS, edits
+
+    def _fitting(
+        self,
+        base: MetadataStore,
+        seq: int,
+        edits: list[EditBatch],
+        following: Sequence[Commit],
+        strays: Sequence[Stray],
+        later: _Later | None,
+        until: int | None,
+    ) -> tuple[Commit, bool] | None:
+        """The commit with these edits, and whether it leads to the very fold there was; ``None`` if it does not fit.
+
+        Where a later fold is in reach it must be met in all but marks, which only comparisons with the broker look at.
+        """
+        commit = self._commit(base, seq, edits, following, strays, later)
+        copy = MemoryStore()
+        copy.put_many(base.iterate(b""), applied=base.applied())
+        try:
+            store_changes(copy, [apply(copy, commit)])
+            self._reader.planned[seq] = ReadCommit(commit, 0, None, commit.inline_length, 0)
+            if later is not None and self._reached(later, until):
+                self._reader.fold_until(copy, later.head.seq)
+                exact = difference(copy, later.state.view) is None
+                if not exact and not _same_but_for_marks(copy, later.state.view):
+                    raise Corrupt("another fold than the one there is", commit=seq)
+            else:
+                exact = False
+                self._reader.fold_until(copy, until if until is not None else self._end(seq))
+        except (Corrupt, NotFound, Refused):
+            self._reader.planned.pop(seq, None)
+            return None
+        return commit, exact
+
+    @staticmethod
+    def _reached(later: _Later, until: int | None) -> bool:
+        """Whether no other damage lies before a later fold."""
+        return until is None or later.head.seq <= until
+
+    def _commit(
+        self,
+        base: MetadataStore,
+        seq: int,
+        edits: list[EditBatch],
+        following: Sequence[Commit],
+        strays: Sequence[Stray],
+        later: _Later | None,
+    ) -> Commit:
+        head = ArchiveState(base).head()
+        opening = next((e.row(0) for e in edits if e.kind is EditKind.OPEN_EPOCH), None)
+        inline = [
+            length
+            for e in edits
+            if e.kind is EditKind.ADD_OBJECT
+            for path, length in zip(e.columns["key"], e.ints("length").tolist(), strict=True)
+            if not path
+        ]
+        return Commit(
+            seq=seq,
+            epoch=opening["epoch"] if opening is not None else 0 if head is None else head.epoch,
+            archive_id=self._identity.archive_id,
+            commit_id=self._commit_id(seq, following, strays, later),
+            previous_id=ZERO_ID if head is None else head.commit_id,
+            writer_id=opening["writer_id"]
+            if opening is not None
+            else ZERO_ID
+            if head is None
+            else head.writer_id,
+            edits=edits,
+            inline_length=inline[0] if inline else 0,
+        )
+
+    def _commit_id(
+        self, seq: int, following: Sequence[Commit], strays: Sequence[Stray], later: _Later | None
+    ) -> bytes:
+        """The damaged commit's own id where anything still tells it, a new one where nothing does (and nothing names it)."""
+        if following and following[0].seq == seq + 1:
+            return following[0].previous_id
+        if later is not None and later.head.seq == seq:
+            return later.head.commit_id
+        with contextlib.suppress(Corrupt, Refused, NotFound):
+            key = self._keys.commit(seq)
+            footer = decode_commit_footer(self._provider.get(key, -COMMIT_FOOTER_BYTES).data, key=key)
+            if (footer.seq, footer.archive_id) == (seq, self._identity.archive_id):
+                return footer.commit_id
+        inline = next((s for s in strays if not s.path), None)
+        return self._random_bytes(16) if inline is None else inline.footer.object_id
+
+    def _following(self, seq: int) -> Iterator[Commit]:
+        """Commits behind one, as far as they can be read; damaged ones among them are left out."""
+        for number in range(seq + 1, seq + 1 + FOLLOWING):
+            with contextlib.suppress(Corrupt):
+                found = self._reader.read(number)
+                if found is not None:
+                    yield found.commit
+
+    def _strays(self, base: MetadataStore, seq: int, following: Sequence[Commit]) -> Iterator[Stray]:
+        """The inline data of the damaged commit, and data objects that neither the fold before it nor later commits name."""
+        key = self._keys.commit(seq)
+        with contextlib.suppress(NotFound):
+            found = inline_stray(bytes(self._provider.get(key).data), key, self._identity.archive_id)
+            if found is not None:
+                yield found
+        named = {
+            path
+            for commit in following
+            for edit in commit.edits
+            if edit.kind is EditKind.ADD_OBJECT
+            for path in edit.columns["key"]
+        }
+        for stored in strangers(self._provider, self._keys, ArchiveState(base)):
+            if self._keys.path(stored.key) not in named:
+                with contextlib.suppress(Corrupt, Refused, NotFound):
+                    yield read_stray(self._provider, self._keys, stored, self._identity.archive_id)
+
+    def _later(self, seq: int) -> _Later | None:
+        """The nearest fold at or above a commit: a checkpoint's, or the local one if the bucket does not contradict it."""
+        nearest: _Later | None = None
+        for key in reversed(list(checkpoint_keys(self._provider, self._keys))):
+            if key < self._keys.checkpoint(seq):
+                continue
+            with contextlib.suppress(Corrupt):
+                store = MemoryStore()
+                head = load_checkpoint(self._provider, read_manifest(self._provider, key), store)
+                nearest = _Later(f"checkpoint {head.seq}", ArchiveState(store), head)
+                break
+        local = self._local
+        if (
+            local is None
+            or local.head.seq < seq
+            or (nearest is not None and nearest.head.seq <= local.head.seq)
+        ):
+            return nearest
+        with contextlib.suppress(Corrupt):
+            found = self._reader.read(local.head.seq)
+            if found is not None and found.commit.commit_id != local.head.commit_id:
+                return nearest
+        return local
+
+    def _end(self, seq: int) -> int:
+        """The last commit behind ``seq`` that can be read without a hole."""
+        while True:
+            try:
+                if self._reader.read(seq + 1) is None:
+                    return seq
+            except Corrupt:
+                return seq
+            seq += 1
+
+    def _is_there(self, seq: int) -> bool:
+        try:
+            self._provider.head(self._keys.commit(seq))
+        except NotFound:
+            return False
+        return True
