@@ -253,7 +253,9 @@ class Metrics:
         )
 
     def _declare_health(self) -> None:
-        self.ready = self._gauge("ready", "1 while this process archives: epoch held, broker found")
+        self.ready = self._gauge(
+            "ready", "1 while /readyz is 200: this process archives, and nothing stands still or fails"
+        )
         self.stalled = self._gauge(
             "stalled", "1 while nothing was archived for watchdog.stall_ms although something waits"
         )
