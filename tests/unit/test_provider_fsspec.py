@@ -78,6 +78,26 @@ def test_a_range_behind_the_end_and_a_listing_of_nothing(azure: FsspecProvider) 
     assert [stored.key for stored in azure.list("a/")] == ["a/k"]
 
 
+def test_a_root_that_is_gone_is_not_made_by_a_write(tmp_path: Path) -> None:
+    store = made("file", str(tmp_path / "disk" / "archive"))
+    with pytest.raises(Invalid, match="missing"):
+        store.create_root()
+    assert not (tmp_path / "disk").exists()
+    (tmp_path / "disk").mkdir()
+    store.create_root()
+    store.put("a/k", [b"x"])
+    (tmp_path / "disk").rename(tmp_path / "away")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(Invalid, match="missing"):
+        store.put("b/k", [b"x"])
+    assert list((tmp_path / "disk").iterdir()) == []
+    (tmp_path / "disk").rmdir()
+    (tmp_path / "away").rename(tmp_path / "disk")
+    store.create_root()
+    store.put("b/k", [b"x"])
+    assert store.get("a/k").data == b"x"
+
+
 class Answered(Exception):
     """An error of a library that keeps the status under this name."""
 

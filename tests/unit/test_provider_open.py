@@ -12,7 +12,8 @@ import pytest
 from tiered.clock import ManualClock
 from tiered.errors import Invalid, Unavailable
 from tiered.provider.base import Provider
-from tiered.provider.fsspec import FsspecProvider, s3_options
+from tiered.provider.fsspec import FsspecProvider
+from tiered.provider.fsspecparts import s3_options
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider

@@ -23,6 +23,7 @@ from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
 from tiered.provider.body import joined
+from tiered.provider.fsspecparts import is_refusal, response_of, s3_options
 from tiered.provider.naming import (
     TEMP_PREFIX,
     check_key,
@@ -153,6 +154,18 @@ class FsspecProvider:
         with suppress(NotFound):
             self._guard("delete", key, lambda: self._connected().rm_file(path))
 
+    def create_root(self) -> None:
+        """Make the root's directory where the file system has directories, unless it is there; what holds it must be."""
+        if self._protocol in OBJECT_STORES:
+            return
+
+        def make() -> None:
+            system, root = self._connected(), self._root()
+            if not system.isdir(root):
+                system.mkdir(root, create_parents=False)
+
+        self._guard("put", "", make)
+
     def close(self) -> None:
         """Further verbs are errors. Sessions of the file system end with it."""
         with self._lock:
@@ -176,6 +189,10 @@ class FsspecProvider:
             if create_only and system.exists(path):
                 raise FileExistsError(errno.EEXIST, "exists", path)
             return system.pipe_file(path, data)
+        if not system.isdir(
+            self._root()
+        ):  # an empty mount point, perhaps: nothing is made there but by ``create_root``
+            raise FileNotFoundError(errno.ENOENT, "the archive's root is gone", self._root())
         directory = path.rpartition("/")[0]
         temporary = f"{directory}/{TEMP_PREFIX}{uuid.uuid4().hex}"
         try:
@@ -305,7 +322,7 @@ class FsspecProvider:
         context = Context(
             verb, key, self.url, (store.access_key_id, store.secret_access_key, store.session_token)
         )
-        response = _response_of(error)
+        response = response_of(error)
         if response is not None and status_of(response) != 416:
             return from_response(response, context)
         where = {"key": key, "url": self.url, "found": f"{type(error).__name__} {context.clean(str(error))}"}
@@ -320,7 +337,7 @@ class FsspecProvider:
             return Invalid(
                 f"the store refuses to {verb}", hint="check the file system's credentials", **where
             )
-        refused = response is not None or getattr(error, "errno", None) == errno.EINVAL or _is_refusal(error)
+        refused = response is not None or getattr(error, "errno", None) == errno.EINVAL or is_refusal(error)
         passing = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORKED
         if passing and not refused:
             return Unavailable(f"the store cannot {verb} now", **where)
@@ -333,55 +350,6 @@ _NETWORKED = frozenset(
     {"aiohttp", "aiobotocore", "botocore", "azure", "google", "gcsfs", "requests", "urllib3", "paramiko"}
 )
 _FOREIGN = (OSError, ValueError, RuntimeError, AttributeError)
-
-
-def s3_options(store: Store) -> dict[str, Any]:
-    """s3fs' arguments for the store section; ``Invalid`` for what s3fs cannot do."""
-    if store.role_arn:
-        raise Invalid(
-            "fsspec's s3 cannot assume a role", hint="use an s3:// URL, or a profile with role_arn in it"
-        )
-    client: dict[str, Any] = {"region_name": store.region or None, "verify": store.ca_bundle or None}
-    placement = {
-        "ServerSideEncryption": store.sse,
-        "SSEKMSKeyId": store.sse_kms_key_id,
-        "StorageClass": store.storage_class,
-    }
-    return {
-        "key": store.access_key_id or None,
-        "secret": store.secret_access_key or None,
-        "token": store.session_token or None,
-        "profile": store.profile or None,
-        "endpoint_url": store.endpoint or None,
-        "client_kwargs": {name: value for name, value in client.items() if value},
-        "s3_additional_kwargs": {name: value for name, value in placement.items() if value},
-        "config_kwargs": {
-            "s3": {"addressing_style": "path" if store.path_style else "virtual"},
-            "retries": {"total_max_attempts": 1},
-            "connect_timeout": store.connect_timeout_ms / 1000,
-            "read_timeout": store.read_timeout_ms / 1000,
-            "max_pool_connections": store.max_connections,
-        },
-    }
-
-
-def _response_of(error: BaseException | None) -> Mapping[str, Any] | None:
-    """botocore's parsed answer, somewhere in the chain of causes."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        response = getattr(error, "response", None)
-        if isinstance(response, dict) and "Error" in response:
-            return response
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether an HTTP status says that asking again will not help; the libraries keep it under different names."""
-    told = (getattr(error, name, None) for name in ("status_code", "status", "code"))
-    status = next((found for found in told if isinstance(found, int)), 0)
-    return 400 <= status < 500 and status not in (408, 409, 429)
 
 
 def _moment_ms(moment: Any, default: int) -> int:

@@ -84,11 +84,11 @@ def make_durable(provider: Provider, key: str) -> None:
 
 
 def create_root(provider: Provider) -> None:
-    """Make the place that archives are made in, where that is more than a name (POSIX: the root directory). Whoever creates an
-    archive does so; a write never does."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        driver.create_root()
+    """Make the place that archives are made in, where that is more than a name (file systems: the root directory). Whoever
+    creates an archive does so; a write never does."""
+    create: Callable[[], None] | None = getattr(driver_of(provider), "create_root", None)
+    if create is not None:
+        create()
 
 
 def guard(provider: Provider, key: str, same: Callable[[bytes], bool]) -> None:
