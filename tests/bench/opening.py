@@ -69,7 +69,7 @@ def opening(commits: int) -> list[Row]:
         )
         for at in range(behind):
             log.put(log.plan(log.ticket(), [progress_edit(1, [(200 + 100 * at, next(number), 0)])]))
-        for what, made in (("some queues", PartialStore), ("all of the fold", MemoryStore)):
+        for what, made in (("what is asked for", PartialStore), ("all of the fold", MemoryStore)):
             far = Far(store.inner, FAR_SECONDS)
             started = time.monotonic()
             archive = open_archive(far, KEYS, made(), cache_bytes=MIB)

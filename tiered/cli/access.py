@@ -47,8 +47,12 @@ def reading(
     store: str | None = None,
     as_of: int | None = None,
     whole: bool = False,
+    scope: Scope = EVERYTHING,
 ) -> Iterator[Opened]:
-    """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once."""
+    """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once.
+
+    ``scope``: the queues that will be asked for, so that no others are folded.
+    """
     loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     try:
@@ -57,7 +61,7 @@ def reading(
             opened = open_archive(
                 provider,
                 keys,
-                MemoryStore() if whole else PartialStore(),
+                MemoryStore() if whole else PartialStore(scope),
                 cache_bytes=TABLE_CACHE_BYTES,
                 progress=advance,
                 until=as_of,

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.archive.state import ArchiveState, QueueState
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import Opened, reading
@@ -52,7 +53,8 @@ def command(
 ) -> None:
     """Queues: readable offsets [min, max), commit offset (proven in the archive), dispatch offset (taken in by the daemon)."""
     out = output(json)
-    with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
+    scope = EVERYTHING if topic is None else Scope.topic(topic)
+    with reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope) as opened:
         view = opened.archive.state
         if topic is not None and next(view.queues(topic), None) is None:
             raise absent_topic(topic, (name for name, _ in groupby(view.queues(), lambda q: q.queue.topic)))
