@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.assemble import Assembly, assemble, memory
@@ -43,15 +43,23 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Crafted:
 
 @dataclass(frozen=True)
 class Damage:
-    """What befalls a store: ``kind``, a place in the log and a length, or a file and how much of it is left."""
+    """What befalls a store: ``kind``, a place in the log and a length, or a file and how much of it is left.
+
+    ``row``: the place is counted back from the end of that record (negative: from the newest), where properties lie.
+    """
 
     kind: str
-    at: int
+    place: int
     length: int
+    row: int | None = None
 
-    def befall(self, directory: Path) -> None:
+    def befall(self, directory: Path, records: dict[int, bytes]) -> None:
         """Do it, as far as the place is still there."""
-        path = directory / f"{self.at // FILE_BYTES * FILE_BYTES:020d}"
+        at = self.place
+        if self.row is not None:
+            begin, raw = sorted(records.items())[self.row % len(records)]
+            at = max(begin, begin + len(raw) - self.place % 100)
+        path = directory / f"{at // FILE_BYTES * FILE_BYTES:020d}"
         if not path.exists():
             return
         if self.kind == "missing":
@@ -59,24 +67,20 @@ class Damage:
             return
         data = bytearray(path.read_bytes())
         if self.kind == "short":
-            path.write_bytes(data[: self.at % FILE_BYTES])
+            path.write_bytes(data[: at % FILE_BYTES])
             return
-        start = self.at % FILE_BYTES
+        start = at % FILE_BYTES
         stop = min(len(data), start + self.length)
-        noise = random.Random(self.at).randbytes(max(0, stop - start))
+        noise = random.Random(at).randbytes(max(0, stop - start))
         data[start:stop] = bytes(len(noise)) if self.kind == "zeros" else noise
         path.write_bytes(data)
 
 
 places = st.integers(0, 9 * FILE_BYTES + 2000)
 lengths = st.one_of(st.integers(1, 300), st.sampled_from((512, 4096)), st.integers(300, 2 * FILE_BYTES))
-damages = st.lists(
-    st.builds(
-        Damage, st.sampled_from(("zeros", "noise", "short", "missing", "zeros", "noise")), places, lengths
-    ),
-    min_size=1,
-    max_size=5,
-)
+kinds = st.sampled_from(("zeros", "noise", "short", "missing", "zeros", "noise"))
+rows = st.one_of(st.none(), st.integers(-12, 60))
+damages = st.lists(st.builds(Damage, kinds, places, lengths, rows), min_size=1, max_size=5)
 
 
 def once(one: Assembly) -> TieredError | None:
@@ -115,12 +119,18 @@ def is_whole(at: int, data: bytes) -> bool:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages)
+@example([Damage("zeros", 50, 600, 8)])  # from the middle of properties on, in a full file
+@example([Damage("zeros", 50, 600, -8)])  # the same in the newest
+@example([Damage("zeros", 0, 512, -9)])  # whole records before and behind
+@example([Damage("zeros", 9 * FILE_BYTES, 512)])  # the newest file's beginning
+@example([Damage("missing", 5 * FILE_BYTES, 0), Damage("noise", 7 * FILE_BYTES - 100, 300)])
+@example([Damage("short", 3 * FILE_BYTES + 2000, 0), Damage("short", 4 * FILE_BYTES, 0)])
 def test_once_ends_and_tells_every_record(sound: Crafted, damage: list[Damage]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         store = Path(scratch) / "store"
         shutil.copytree(sound.store, store)
         for blow in damage:
-            blow.befall(store / "commitlog")
+            blow.befall(store / "commitlog", sound.records)
         if not any(path.stat().st_size == FILE_BYTES for path in (store / "commitlog").iterdir()):
             return  # how long the files were cannot be told
         clock = ManualClock()

@@ -128,6 +128,7 @@ class LookBehind:
         self._clock = clock
         self._place: tuple[Place, int | None] | None = None
         self._look_at = 0.0
+        self._looked = False
         self._pause = 0.0
         self._found: PhysicalOffset | None = None
 
@@ -140,8 +141,10 @@ class LookBehind:
         place = ((file.identity, position), self._life.start_ms())
         if self._place != place:
             self._place, self._found, self._pause = place, None, LOOK_SECONDS
-            self._look_at = now + LOOK_SECONDS if settle else now
-        if self._found is None and now >= self._look_at:
+            self._look_at, self._looked = now + LOOK_SECONDS, False
+        first = not settle and not self._looked
+        if self._found is None and (first or now >= self._look_at):
+            self._looked = True
             self._found = self.find(table, file, position)
             self._look_at, self._pause = now + self._pause, min(2 * self._pause, LONGEST_LOOK_SECONDS)
         return self._found
@@ -208,11 +211,10 @@ class NewestEnd:
         end, suspicious = self._hop_on(file, position)
         while not suspicious:
             kind = self._chain.head(file, end).kind
-            if kind is HeadKind.BLANK:
-                break
-            found = self._behind.look(table, file, end, settle=settle and kind is HeadKind.ZERO)
+            quiet = kind in (HeadKind.ZERO, HeadKind.BLANK)  # as at the tail of any log
+            found = self._behind.look(table, file, end, settle=settle and quiet)
             if found is None:
-                cut = file.missing and kind is not HeadKind.ZERO
+                cut = file.missing and not quiet
                 return PhysicalOffset(file.base + file.stored) if cut else end
             file = table.at(found) or file
             self._place = (file.identity, found)
