@@ -125,7 +125,7 @@ class LogReader:
         while True:
             head = self.follow(store, progress)
             reached = -1 if head is None else head.seq
-            if not self._is_there(reached + 2):
+            if not self.is_there(reached + 2):
                 return head
             if self.read(reached + 1) is None:  # else both were written meanwhile
                 self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
@@ -203,7 +203,8 @@ class LogReader:
         listed = self.provider.list(self.keys.commit_prefix, start_after=after, limit=1)
         return self.checkpoint_above(seq) or next(iter(listed), None) is not None
 
-    def _is_there(self, seq: int) -> bool:
+    def is_there(self, seq: int) -> bool:
+        """Whether something lies under a commit's own key."""
         try:
             self.provider.head(self.keys.commit(seq))
         except NotFound:

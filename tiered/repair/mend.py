@@ -127,7 +127,7 @@ class Mender:
             progress(seq)
             if found is None and damage is not None:
                 broken.append((seq, damage))
-            newest = max(newest, seq) if found is not None or self._is_there(seq) else newest
+            newest = max(newest, seq) if found is not None or self._reader.is_there(seq) else newest
         self._broken, self._newest, self._tries = broken, newest, 0
         steps: list[Step] = []
         while len(steps) < len(broken):
@@ -195,7 +195,7 @@ class Mender:
         """What to put for a commit that stands for ``damage``, and where."""
         seq = commit.seq
         key = self._keys.commit(seq)
-        gone = not self._is_there(seq)
+        gone = not self._reader.is_there(seq)
         if gone and lost_end and commit.inline_length:
             return Step(
                 seq, key, damage.message, None,
@@ -376,10 +376,3 @@ class Mender:
             except Corrupt:
                 return seq
             seq += 1
-
-    def _is_there(self, seq: int) -> bool:
-        try:
-            self._provider.head(self._keys.commit(seq))
-        except NotFound:
-            return False
-        return True
