@@ -35,7 +35,7 @@ class Chosen:
     raw_bytes: Ints
 
 
-def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
+def choose(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) -> Chosen:
     """Those of a portion. ``Corrupt`` if fold and object disagree."""
     item, pieces = portion.object, portion.pieces
     if not _may_hold(objects, portion, wanted):
@@ -50,7 +50,12 @@ def choose(objects: ObjectReader, portion: Portion, wanted: Wanted) -> Chosen:
     ends = _ends(table, numbers, pieces, piece_of)
     low = np.array([p.run.start for p in pieces])[piece_of]
     high = np.array([p.run.end for p in pieces])[piece_of]
-    good = wanted.blocks(table[numbers], ends) & (table["first_queue_offset"][numbers] < high) & (ends > low)
+    limits = wanted.limits(broker, [p.run.queue for p in pieces])[:, piece_of]
+    good = (
+        wanted.blocks(table[numbers], ends, limits)
+        & (table["first_queue_offset"][numbers] < high)
+        & (ends > low)
+    )
     keep = np.flatnonzero(good)
     if wanted.tags is not None and len(keep):
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]

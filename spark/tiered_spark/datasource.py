@@ -22,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from tiered.errors import Invalid
 from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
+from tiered_spark.loss import check_bounds, warn_of_gaps
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
-from tiered_spark.plan import check_topics, partitions, queue_runs, wanted_runs
+from tiered_spark.plan import check_topics, enough, partitions, queue_runs, wanted_runs
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.sqltables import given, remembered, remembering
 from tiered_spark.wanted import first_wish
@@ -150,11 +151,18 @@ class MessageReader(DataSourceReader):
         if not needs_records(self._spark_schema.names):
             # Such tasks read a small part of the bytes, and each costs a start.
             options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
-        for snapshot in open_snapshots(options):
-            runs = wanted_runs(snapshot, options, self._wanted)
+        found = [
+            (snapshot, wanted_runs(snapshot, options, self._wanted)) for snapshot in open_snapshots(options)
+        ]
+        for _, runs in found:
             seen.update(runs.queues.topics)
-            made += partitions(snapshot, self._holding(snapshot, runs), options)
         check_topics(options, seen)
+        check_bounds(options, [snapshot for snapshot, _ in found])
+        warn_of_gaps(options, [snapshot for snapshot, _ in found])
+        found = [(snapshot, self._holding(snapshot, runs)) for snapshot, runs in found]
+        options = enough(options, [runs for _, runs in found])
+        for snapshot, runs in found:
+            made += partitions(snapshot, runs, options)
         return made
 
     def _holding(self, snapshot: Snapshot, runs: RunTable) -> RunTable:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from tiered.errors import Invalid
 from tiered.settings import MIB
+from tiered_spark.bounds import Bounds, offsets, times
 from tiered_spark.optionvalues import (
     Parsers,
     flag,
@@ -60,6 +61,12 @@ class Options:
     starting_offset: int | None = None
     ending_offset: int | None = None
     starting: str = "earliest"
+    starting_offsets: Bounds = ()
+    ending_offsets: Bounds = ()
+    starting_times: Bounds = ()
+    ending_times: Bounds = ()
+    fail_on_loss: bool = True
+    min_partitions: int | None = None
     max_bytes: int | None = None
     max_messages: int | None = None
 
@@ -120,6 +127,8 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Op
                 found=value,
                 hint="leave it out; startingOffsets, startingTimestamp and their like bound a batch",
             )
+        if (name.lower(), value.strip().lower()) == ("startingoffsets", "latest") and stream is not False:
+            name = "startingPosition"
         values.update([parsed(_PARSERS, name, value)])
     if not values.get("archives"):
         raise Invalid(
@@ -169,6 +178,12 @@ _PARSERS: Parsers = {
     "maxBytesInFlight": ("in_flight_bytes", whole(MIB, 4096 * MIB)),
     "asOfCommit": ("as_of_commit", whole(0, 2**63 - 1)),
     "asOfTimestamp": ("as_of_ms", moment),
+    "startingOffsets": ("starting_offsets", offsets),
+    "endingOffsets": ("ending_offsets", offsets),
+    "startingTimestamps": ("starting_times", times),
+    "endingTimestamps": ("ending_times", times),
+    "failOnDataLoss": ("fail_on_loss", flag),
+    "minPartitions": ("min_partitions", whole(1, 1_000_000)),
     "startingPosition": ("starting", one_of(POSITIONS)),
     "maxBytesPerTrigger": ("max_bytes", whole(1, 1 << 50)),
     "maxMessagesPerTrigger": ("max_messages", whole(1, 1 << 50)),

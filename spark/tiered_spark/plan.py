@@ -7,8 +7,8 @@ in their order, so that an executor reads neighbouring bytes in one request. Pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +90,7 @@ class ScanPartition(InputPartition):
 def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
     """Live runs that may hold wanted messages."""
     runs = queue_runs(snapshot, options, wanted)
-    return runs.only(wanted.runs(runs.records))
+    return runs.only(wanted.runs(snapshot.place.broker, runs))
 
 
 def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
@@ -122,6 +122,16 @@ def _queues(snapshot: Snapshot, queues: Queues, options: Options, wanted: Wanted
     if wanted.queue_ids is not None:
         good &= np.isin(queues.queue_id, list(wanted.queue_ids))
     return good
+
+
+def enough(options: Options, runs: Iterable[RunTable]) -> Options:
+    """Options whose partitions are small enough to be ``min_partitions``, as far as there are blocks."""
+    if options.min_partitions is None:
+        return options
+    whole = sum(int(np.maximum(some.sizes, 1).sum()) for some in runs)
+    return replace(
+        options, partition_bytes=max(1, min(options.partition_bytes, whole // options.min_partitions))
+    )
 
 
 def partitions(snapshot: Snapshot, runs: RunTable, options: Options) -> list[ScanPartition]:

@@ -33,6 +33,11 @@ class Queues:
     def __len__(self) -> int:
         return len(self.topic)
 
+    def names(self) -> list[MessageQueue]:
+        """Each as topic and id."""
+        pairs = zip(self.topic.tolist(), self.queue_id.tolist(), strict=True)
+        return [MessageQueue(self.topics[topic], queue_id) for topic, queue_id in pairs]
+
     def only(self, rows: npt.NDArray[Any]) -> Queues:
         """Some of them."""
         used, topic = np.unique(self.topic[rows], return_inverse=True)
@@ -53,10 +58,7 @@ class RunTable:
 
     def __iter__(self) -> Iterator[RunState]:
         q = self.queues
-        names = [
-            MessageQueue(q.topics[topic], queue_id)
-            for topic, queue_id in zip(q.topic.tolist(), q.queue_id.tolist(), strict=True)
-        ]
+        names = q.names()
         generations = q.generation.tolist()
         for queue, record in zip(self.queue.tolist(), self.records, strict=True):
             yield run_state(names[queue], generations[queue], record.tobytes())

@@ -161,7 +161,7 @@ class Scan:
         pieces = tuple(p for p, _, _ in span)
         piece_of = np.repeat(np.arange(len(span)), counts)
         offsets = queue_offsets(objects, item, pieces, counts, columns.get("queue_offsets"))
-        keep = self._rows(pieces, piece_of, offsets, columns["store_timestamp"], columns.get(COMMIT))
+        keep = self._rows(place, pieces, piece_of, offsets, columns["store_timestamp"], columns.get(COMMIT))
         if self._wanted.tags is not None:
             keep = keep[tagged(objects.directory(item), self._wanted.tags)[columns["tag"][keep]]]
 
@@ -176,7 +176,7 @@ class Scan:
     def _blocks(
         self, place: Place, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
     ) -> Iterator[pa.RecordBatch]:
-        groups = self._groups(objects, portions, pool)
+        groups = self._groups(place, objects, portions, pool)
         waiting: deque[tuple[_Group, Future[list[bytes]]]] = deque()
         in_flight = 0
         try:
@@ -226,12 +226,12 @@ class Scan:
                 yield from batches
 
     def _groups(
-        self, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
+        self, place: Place, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
     ) -> Iterator[_Group]:
         """Neighbouring blocks that may hold wanted messages; the tables of later objects are asked for meanwhile."""
 
         def choice(portion: Portion) -> tuple[Portion, Chosen]:
-            return portion, choose(objects, portion, self._wanted)
+            return portion, choose(objects, place.broker, portion, self._wanted)
 
         for portion, chosen in self._results((partial(choice, p) for p in portions), pool):
             yield from _neighbours(portion, chosen)
@@ -251,7 +251,7 @@ class Scan:
         first_row = int(objects.block_table(group.item)["rows"][: group.first_block].sum())
         if self._some_commits(group.item):
             commits = objects.columns(group.item, (COMMIT,), first_row, len(records))[COMMIT]
-        keep = self._rows(group.pieces, piece_of, offsets, records.headers["store_timestamp"], commits)
+        keep = self._rows(place, group.pieces, piece_of, offsets, records.headers["store_timestamp"], commits)
         if self._wanted.keys is not None:
             keep = keep[records.has_key(self._wanted.keys)[keep]]
         if self._wanted.tags is not None:
@@ -302,6 +302,7 @@ class Scan:
 
     def _rows(
         self,
+        place: Place,
         pieces: Sequence[Piece],
         piece_of: Ints,
         offsets: Ints,
@@ -312,8 +313,10 @@ class Scan:
         low = np.array([p.run.start for p in pieces])[piece_of]
         high = np.array([p.run.end for p in pieces])[piece_of]
         good = (offsets >= low) & (offsets < high)
-        good &= (offsets >= self._wanted.offsets.low) & (offsets <= self._wanted.offsets.high)
-        good &= (stored_at >= self._wanted.times.low) & (stored_at <= self._wanted.times.high)
+        first, last, early, late = self._wanted.limits(place.broker, [p.run.queue for p in pieces])[
+            :, piece_of
+        ]
+        good &= (offsets >= first) & (offsets <= last) & (stored_at >= early) & (stored_at <= late)
         if commits is not None and self._commits is not None:
             good &= (commits >= self._commits.low) & (commits <= self._commits.high)
         return np.flatnonzero(good)

@@ -11,6 +11,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
 from tiered.archive.open import ReadArchive, open_archive, shown
 from tiered.archive.partial import PartialStore
+from tiered.archive.state import ArchiveState
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
@@ -168,3 +169,9 @@ def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> 
             hint="start `tiered run`, or wait for its first message",
         )
     return Snapshot(Place(url, keys.cluster, keys.broker, archive.identity.archive_id), archive, head.seq)
+
+
+def open_past(place: Place, commit: int) -> ArchiveState:
+    """The fold of an archive as it was. ``NotFound`` if the log does not go back so far."""
+    provider, keys = shared_provider(place.url), ArchiveKeys(place.cluster, place.broker)
+    return open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, until=commit).state

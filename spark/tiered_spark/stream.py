@@ -23,10 +23,11 @@ from tiered.errors import Invalid, Refused
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
+from tiered_spark.loss import Watch
 from tiered_spark.merged import appended_by
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
-from tiered_spark.plan import partitions, queue_runs, wanted_runs
+from tiered_spark.plan import enough, partitions, queue_runs, wanted_runs
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
 from tiered_spark.scan import read_partition
@@ -56,10 +57,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wanted = first_wish(options)
         self._snapshots: dict[str, Snapshot] | None = None
         self._target: Offset | None = None
+        self._watches: dict[str, Watch] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """For the executors: no fold."""
-        return {**self.__dict__, "_snapshots": None}
+        return {**self.__dict__, "_snapshots": None, "_watches": {}}
 
     # ---- offsets
 
@@ -174,13 +176,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._ends()  # they may have grown
         _check(asked, ends)
         made: list[InputPartition] = []
+        found = []
         for place, snapshot in self._opened().items():
             after, last = start.get(place, BEGIN), end.get(place, BEGIN)
-            runs, _ = self._runs(snapshot, after, last)
-            for partition in partitions(snapshot, runs, self._options):
-                partition.commits = Range(after + 1, last)
+            if after > BEGIN:
+                self._watch(place).check(snapshot, self._options, after)
+            found.append((snapshot, self._runs(snapshot, after, last)[0], Range(after + 1, last)))
+        options = enough(self._options, [runs for _, runs, _ in found])
+        for snapshot, runs, commits in found:
+            for partition in partitions(snapshot, runs, options):
+                partition.commits = commits
                 made.append(partition)
         return made
+
+    def _watch(self, place: str) -> Watch:
+        return self._watches.setdefault(place, Watch())
 
     def _runs(self, snapshot: Snapshot, start: int, end: int) -> tuple[RunTable, Bools]:
         """Runs that may hold what the commits in (start, end] have appended; and which of them are of merged objects.

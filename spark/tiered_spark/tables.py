@@ -96,7 +96,7 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place, wanted = snapshot.place, first_wish(options)
     runs = queue_runs(snapshot, options, wanted)
-    kept = holding_runs(snapshot, runs.only(wanted.runs(runs.records)), wanted)
+    kept = holding_runs(snapshot, runs.only(wanted.runs(place.broker, runs)), wanted)
     objects, left = (len(objects_of(some)[0]) for some in (runs, kept))
     yield (
         place.cluster, place.broker, snapshot.commit, len(runs.queues), len(runs),

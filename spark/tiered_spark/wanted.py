@@ -6,40 +6,58 @@ reads other queries of the frame, those of a view, and both sides of a union wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tiered.model import MessageQueue
+from tiered_spark.arrays import Ints
+from tiered_spark.bounds import Bounds, limits
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range
+from tiered_spark.runs import RunTable
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What messages must be like; ``None``: whatever. ``times`` in ms. ``keys``: one of them, as a key or unique key."""
+    """What messages must be like; ``None``: whatever. ``times`` in ms. ``keys``: one of them, as a key or unique key.
+
+    ``lows`` and ``ends``: of single queues, offsets and times; ends are not included.
+    """
 
     queue_ids: frozenset[int] | None = None
     offsets: Range = field(default_factory=Range)
     times: Range = field(default_factory=Range)
     tags: frozenset[str] | None = None
     keys: frozenset[str] | None = None
+    lows: tuple[Bounds, Bounds] = ((), ())
+    ends: tuple[Bounds, Bounds] = ((), ())
 
-    def runs(self, records: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-        """Which runs (``RUN_DTYPE``) may hold wanted messages."""
-        good = (records["start"] <= self.offsets.high) & (records["end"] > self.offsets.low)
-        good &= records["min_store_time"] <= self.times.high
-        good &= records["max_store_time"] >= self.times.low
+    def limits(self, broker: str, queues: Sequence[MessageQueue]) -> Ints:
+        """Of each queue: lowest and highest queue offset, lowest and highest store time."""
+        whole = (self.offsets, self.times)
+        if not any((*self.lows, *self.ends)):
+            same = [edge for some in whole for edge in (some.low, some.high)]
+            return np.repeat(np.array(same, np.int64)[:, None], len(queues), axis=1)
+        return limits(broker, queues, self.lows, self.ends, whole)
+
+    def runs(self, broker: str, runs: RunTable) -> npt.NDArray[np.bool_]:
+        """Which runs may hold wanted messages."""
+        low, high, early, late = self.limits(broker, runs.queues.names())[:, runs.queue]
+        records = runs.records
+        good = (records["start"] <= high) & (records["end"] > low)
+        good &= (records["min_store_time"] <= late) & (records["max_store_time"] >= early)
         found: npt.NDArray[np.bool_] = good
         return found
 
-    def blocks(self, table: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which blocks of a table may hold wanted messages; ``ends``: the queue offset behind each."""
-        good = (table["min_store_time"] <= self.times.high) & (table["max_store_time"] >= self.times.low)
-        found: npt.NDArray[np.bool_] = (
-            good & (table["first_queue_offset"] <= self.offsets.high) & (ends > self.offsets.low)
-        )
+    def blocks(self, table: npt.NDArray[Any], ends: Ints, limits: Ints) -> npt.NDArray[np.bool_]:
+        """Which blocks of a table may hold wanted messages. Of each: ``ends``, the queue offset behind it, and ``limits``."""
+        low, high, early, late = limits
+        good = (table["min_store_time"] <= late) & (table["max_store_time"] >= early)
+        found: npt.NDArray[np.bool_] = good & (table["first_queue_offset"] <= high) & (ends > low)
         return found
 
 
@@ -51,4 +69,6 @@ def first_wish(options: Options) -> Wanted:
         times=options.times,
         tags=frozenset(options.tags) or None,
         keys=frozenset(options.keys) or None,
+        lows=(options.starting_offsets, options.starting_times),
+        ends=(options.ending_offsets, options.ending_times),
     )
