@@ -37,7 +37,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --only-binary :all: --python-version 3.11 \
 	  --extra dev --extra s3fs pyproject.toml requirements-build.in -o requirements.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11 \
-	  requirements-spark.in -o requirements-spark.lock
+	  -c requirements.lock requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample

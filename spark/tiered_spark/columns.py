@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from inspect import signature
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -85,6 +88,13 @@ KNOWN: dict[str, Column] = {**COLUMNS, RECORD: Column(_PLACE, Cost.COLUMNS)}
 def message_schema(names: Sequence[str] = tuple(COLUMNS)) -> StructType:
     """The schema of these columns."""
     return StructType([StructField(name, KNOWN[name].kind) for name in names])
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """As Spark wants batches of it; times are in UTC."""
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # Spark 4.1 knows no other zone
 
 
 def parse_columns(value: str) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tiered.archive.entities import ObjectState, pack_object, unpack_object
 from tiered.archive.objects import ObjectReader
@@ -25,7 +24,7 @@ from tiered.errors import Invalid
 from tiered.model import ObjectRef
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
-from tiered_spark.columns import COLUMNS, RECORD, Cost, message_schema, parse_columns
+from tiered_spark.columns import COLUMNS, RECORD, Cost, arrow_schema, message_schema, parse_columns
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.plain import plainly
 from tiered_spark.plan import check_topics, wanted_runs
@@ -163,7 +162,7 @@ class _Reader:
 
     def column(self, name: str, commit: pa.Array, number: pa.Array, row: pa.Array) -> pa.Array:
         """One value for each place. ``Corrupt`` for damage."""
-        kind = to_arrow_schema(message_schema((name,)), timezone="UTC").field(0).type
+        kind = arrow_schema(message_schema((name,))).field(0).type
         if not len(row):
             return pa.array([], kind)
         reader = _open(self.place)

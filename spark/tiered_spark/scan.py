@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tiered.allocator import keep_freed_memory
@@ -25,7 +24,7 @@ from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
-from tiered_spark.columns import KNOWN, RECORD, Cost, needs_records
+from tiered_spark.columns import KNOWN, RECORD, Cost, arrow_schema, needs_records
 from tiered_spark.headers import places, queue_column, queue_offsets, spans, stored_column
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
@@ -330,7 +329,7 @@ def read_partition(
         return
     before, rows = requests.so_far(), 0
     with plainly():
-        for batch in Scan(options, wanted, to_arrow_schema(schema, timezone="UTC")).read(partition):
+        for batch in Scan(options, wanted, arrow_schema(schema)).read(partition):
             rows += len(batch)
             yield batch
     asked, received = np.subtract(requests.so_far(), before).tolist()

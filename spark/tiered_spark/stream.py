@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from tiered.errors import Invalid, Refused
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
+from tiered_spark.limits import (
+    ADMISSION,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from tiered_spark.loss import Watch
 from tiered_spark.merged import appended_by
 from tiered_spark.options import Options
@@ -53,6 +54,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema)
         if options.as_of_commit is not None or options.as_of_ms is not None:
             raise Invalid("a stream follows the archive", hint="leave asOfCommit and asOfTimestamp out")
+        if not ADMISSION and (options.max_bytes is not None or options.max_messages is not None):
+            raise Invalid(
+                "Spark 4.1 lets no Python stream bound its batches",
+                hint="leave maxBytesPerTrigger and maxMessagesPerTrigger out, or take PySpark 4.2 or newer",
+            )
         self._options, self._spark_schema = options, schema
         self._wanted = first_wish(options)
         self._snapshots: dict[str, Snapshot] | None = None
@@ -82,9 +88,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     @plainly()
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch may go."""
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
+        """How far the next batch may go. Spark 4.1 asks without a start: ``partitions`` is told it."""
         ends = self._ends()
+        if start is None or limit is None:
+            return ends
         _check(start, ends)
         if self._target is not None:
             ends = {place: min(end, self._target.get(place, BEGIN)) for place, end in ends.items()}

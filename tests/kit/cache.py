@@ -7,6 +7,7 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     rocketmq-<version>/pop-<hash>/         the POP client, the same way (5.x only)
     bin/versitygw-<version>/versitygw      the S3 server
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
+    pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
     <name>.installed                       marker, written last; holds what was installed, as JSON
     <name>.lock                            held while one process installs
 
@@ -30,6 +31,8 @@ POP_SOURCE = JAVA_DIRECTORY / "Pop.java"
 GRPC_SOURCE = JAVA_DIRECTORY / "Grpc.java"
 PROXY_POMS = (JAVA_DIRECTORY / "pom-proxy.xml", JAVA_DIRECTORY / "pom-grpc.xml")
 
+TABLES_POM = JAVA_DIRECTORY / "pom-sparktables.xml"
+
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
 ROCKETMQ_4 = "4.9.7"
@@ -39,6 +42,9 @@ GRPC_JAVA = "5.2.0"
 GRPC_PYTHON = "5.1.2"
 PROXY = "rocketmq-proxy"
 """Name of the counterpart that is the Proxy and the gRPC clients."""
+PYSPARK = "4.1.0"
+OLD_SPARK = "pyspark-oldest"
+"""Name of the counterpart that is the oldest PySpark that is supported, with table formats for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
+        Counterpart(OLD_SPARK, "oldspark", PYSPARK),
     )
 }
 
@@ -97,6 +104,11 @@ def grpc_python() -> Path:
     return proxy_directory() / "grpc-python" / "bin" / "python"
 
 
+def old_spark() -> Path:
+    """Where the oldest PySpark (``python``) and table formats for it (``jars``) are."""
+    return root() / OLD_SPARK
+
+
 def versitygw_binary() -> Path:
     """The S3 server's executable."""
     return root() / "bin" / f"versitygw-{VERSITYGW}" / "versitygw"
@@ -119,6 +131,8 @@ def expected_marker(counterpart: Counterpart) -> str:
         facts["pom"] = _digest(pom(counterpart.version))
     if counterpart.tier == "proxy":
         facts |= {"poms": _digest(*PROXY_POMS), "python": GRPC_PYTHON}
+    if counterpart.tier == "oldspark":
+        facts["pom"] = _digest(TABLES_POM)
     return json.dumps(facts, sort_keys=True)
 
 
@@ -136,6 +150,8 @@ def installed(name: str) -> bool:
         return pops and (client_classes(version) / "Client.class").exists()
     if counterpart.tier == "proxy":
         return grpc_python().exists() and (grpc_classes() / "Grpc.class").exists()
+    if counterpart.tier == "oldspark":
+        return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
     return versitygw_binary().exists()
 
 

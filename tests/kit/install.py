@@ -51,6 +51,8 @@ def install(name: str, say: Callable[[str], None] = print) -> None:
             _install_rocketmq(counterpart, say)
         elif counterpart.tier == "proxy":
             _install_proxy(say)
+        elif counterpart.tier == "oldspark":
+            _install_old_spark(say)
         else:
             _install_versitygw(say)
         mark = cache.marker(name)
@@ -130,6 +132,27 @@ def _install_proxy(say: Callable[[str], None]) -> None:
         except InstallError:
             shutil.rmtree(place, ignore_errors=True)
             raise
+
+
+def _install_old_spark(say: Callable[[str], None]) -> None:
+    """PySpark alone, in a directory for ``PYTHONPATH``: what else it needs the tests' own environment has."""
+    _need("mvn", "java")
+    home = cache.old_spark()
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "jars").exists():
+        say(f"{cache.OLD_SPARK}: mvn copies Delta and Iceberg to {home / 'jars'}")
+        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+            scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
+            _run(["mvn", "-B", "-q", "-f", str(cache.TABLES_POM), MAVEN_COPY, *scope], timeout_seconds=900)
+            os.replace(f"{part}/jars", home / "jars")
+    if not (home / "python").exists():
+        say(
+            f"{cache.OLD_SPARK}: pip installs pyspark {cache.PYSPARK} (450 MB, about a minute) to {home / 'python'}"
+        )
+        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
+            wanted = ["--no-deps", "--target", f"{part}/python", f"pyspark=={cache.PYSPARK}"]
+            _run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], timeout_seconds=900)
+            os.replace(f"{part}/python", home / "python")
 
 
 def _install_versitygw(say: Callable[[str], None]) -> None:

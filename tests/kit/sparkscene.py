@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tests.kit.oracle import opened, records_of
@@ -16,7 +15,7 @@ from tiered.archive.flatfile import RunReader
 from tiered.codec.message import decode_message
 from tiered.codec.messagefields import message_fields
 from tiered.codec.systemtopics import is_system_topic
-from tiered_spark.columns import message_schema
+from tiered_spark.columns import arrow_schema, message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
 
@@ -69,7 +68,7 @@ def batches_of(options: Mapping[str, str], schema: StructType | None = None) -> 
     reader = MessageReader(parsed, chosen)
     for partition in reader.partitions():
         for batch in reader.read(partition):
-            assert batch.schema.equals(to_arrow_schema(chosen, timezone="UTC"))
+            assert batch.schema.equals(arrow_schema(chosen))
             batch.validate(full=True)
             yield batch
 

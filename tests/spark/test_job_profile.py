@@ -85,6 +85,7 @@ def test_everything_about_every_topic(
     assert totals["producers"] == len({_address(row) for row in sent})
     _about(totals["unique_keys_approx"], {row["unique_key"] for row in sent if row["unique_key"]})
     _about(totals["keys_approx"], {key for row in sent for key in row["keys"]})
+    assert totals["unique_keys_approx"] <= totals["messages"]
     assert list(made["archives"].values()) == [open_snapshots(parse_options({"archive": url}))[0].commit]
     text = report.read_text()
     found = _checked(text)
@@ -127,6 +128,8 @@ def _compare(topic: dict[str, Any], rows: Rows) -> None:
     assert topic["keyed_messages"] == sum(bool(row["keys"]) for row in rows)
     _about(topic["unique_keys_approx"], {row["unique_key"] for row in rows if row["unique_key"]})
     _about(topic["keys_approx"], {key for row in rows for key in row["keys"]})
+    assert topic["unique_keys_approx"] <= sum(row["unique_key"] is not None for row in rows)
+    assert topic["keys_approx"] <= sum(len(row["keys"]) for row in rows)
 
 
 def _address(row: dict[str, Any]) -> str:
@@ -314,6 +317,21 @@ def test_what_messages_say_is_escaped() -> None:
     assert len(found.plots) == 4
     assert "3 messages have" not in found.texts
     assert _checked(page(made, 0)).tags["details"] == 0
+
+
+def test_few_are_seen_beside_many() -> None:
+    """Delays of one message beside ten thousand: their bars are tall enough to be seen."""
+    from tiered_jobs.profile.svg import bars as drawn
+
+    def heights(*, decades: bool) -> list[float]:
+        plot = drawn([10_000, 1, 100, 0, 5], [], name="n", says="s", decades=decades)
+        shape = plot.split('class="one" d="')[1].split('"')[0]
+        return [float(part.split("v-")[1].split("h")[0]) for part in shape.split("M")[1:]]
+
+    many, one, hundred, five = heights(decades=True)
+    assert one > 5
+    assert one < five < hundred < many
+    assert heights(decades=False)[1:] == [1.0, 1.2, 1.0]
 
 
 def test_a_report_of_many_topics_has_plots_of_some() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiered.cli.output import moment, size
@@ -68,21 +68,25 @@ def _tiles(totals: dict[str, Any]) -> list[Tile]:
 
 def _table(topics: Sequence[dict[str, Any]], span: range, records: bool) -> str:
     headings = ["Topic", "Messages", "Over time", "Bodies", "In the bucket", "Queues", "Lost"]
-    headings += ["≈ Unique keys", "≈ Keys"] if records else []
-    headings += ["Size p50", "p99", "Delay p50", "p99", "First stored", "Last stored"]
+    headings += ["≈ Unique keys, keys"] if records else []
+    headings += ["Size p50, p99", "Delay p50, p99", "First and last stored"]
     rows = []
     for topic in topics:
-        keys = [_count(topic["unique_keys_approx"]), _count(topic["keys_approx"])] if records else []
+        keys = [_two(topic, ("unique_keys_approx", "keys_approx"), _count)] if records else []
         over_time = spark(_over_time(topic, span), name="messages over time")
         rows.append([
             topic["topic"], f"{topic['messages']:,}", Markup(over_time), size(topic["body_bytes"]),
             size(topic["stored_bytes"]), f"{topic['queues']:,}", f"{topic['gaps']['messages']:,}", *keys,
-            _size(topic["body_size"]["p50"]), _size(topic["body_size"]["p99"]),
-            _delay(topic["delay_ms"]["p50"]), _delay(topic["delay_ms"]["p99"]),
-            _minute(topic["first_store_timestamp"]), _minute(topic["last_store_timestamp"]),
+            _two(topic["body_size"], ("p50", "p99"), _size), _two(topic["delay_ms"], ("p50", "p99"), _delay),
+            _two(topic, ("first_store_timestamp", "last_store_timestamp"), _minute),
         ])  # fmt: skip
-    texts = {0, 2, len(headings) - 2, len(headings) - 1}
+    texts = {0, 2, len(headings) - 1}
     return report.table(headings, rows, set(range(len(headings))) - texts, "Topics by number of messages")
+
+
+def _two(found: dict[str, Any], names: tuple[str, str], shown: Callable[[Any], str]) -> Markup:
+    """Two values, one above the other."""
+    return Markup("<br>".join(report.text(shown(found[name])) for name in names))
 
 
 def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool) -> str:
@@ -102,10 +106,10 @@ def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool)
             ),
         ),
         report.figure(
-            "Delay from birth to storing",
+            "Delay from birth to storing (powers of ten)",
             bars(
                 [n for _, _, n in topic["delays"]], _range_labels(topic["delays"], _duration), colour="three",
-                name="Delays", says=_says(delays, _delay),
+                name="Delays", says=_says(delays, _delay), decades=True,
             ),
         ),
     ]  # fmt: skip
@@ -153,7 +157,8 @@ def _notes(records: bool) -> list[str]:
     ]
     if records:
         notes.append(
-            "Numbers of keys are approximate, usually within 3 %. A producer is an address, without its port."
+            "Numbers of keys are approximate, usually within 3 %, and never more than were counted. A producer is an address, "
+            "without its port."
         )
     return notes
 
@@ -217,4 +222,4 @@ def _duration(ms: int) -> str:
 
 
 def _minute(ms: int | None) -> str:
-    return "–" if ms is None else moment(ms)[:19]
+    return "–" if ms is None else moment(ms)[:19].replace("T", " ")

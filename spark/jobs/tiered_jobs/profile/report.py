@@ -28,7 +28,7 @@ p.about { color: var(--soft); margin: .35rem 0; overflow-wrap: anywhere; }
 .tile dd { margin: 0; font-size: 1.35rem; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .tile dd small { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); }
 .tile.warn dd { color: var(--warn); }
-.wide { overflow-x: auto; font-size: .9rem; background:
+.wide { overflow-x: auto; font-size: .84rem; background:
   linear-gradient(to right, var(--card) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
   linear-gradient(to left, var(--card) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
   linear-gradient(to right, var(--soft), transparent) 0 0 / .4rem 100% no-repeat scroll,
@@ -40,6 +40,8 @@ th { color: var(--soft); font-size: .78rem; font-weight: 600; }
 tbody tr:last-child > * { border-bottom: 0; } td.n, th.n { text-align: right; }
 tbody th { color: inherit; font-size: inherit; max-width: min(18rem, 40vw); overflow: hidden;
   text-overflow: ellipsis; }
+.wide th, .wide td { padding: .35rem .42rem; line-height: 1.3; } .wide thead th { white-space: normal; vertical-align: bottom; }
+.wide tbody th { max-width: 15rem; } .wide td:last-child { font-size: .92em; }
 details { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; margin: .6rem 0; }
 summary { cursor: pointer; padding: .65rem 1rem; font-weight: 600; overflow-wrap: anywhere; }
 summary span { color: var(--soft); font-weight: 400; margin-left: .6rem; }
@@ -47,7 +49,7 @@ summary span { color: var(--soft); font-weight: 400; margin-left: .6rem; }
 figure { margin: 0; } svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 11px system-ui, sans-serif; } svg .axis { stroke: var(--line); stroke-width: 1; }
 svg .one { fill: var(--one); } svg .two { fill: var(--two); } svg .three { fill: var(--three); }
-td svg { width: 6rem; } .lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem;
+td svg { width: 5rem; } .lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem;
   padding: 0 1rem 1rem; } .lists td, .lists th { padding: .15rem .5rem .15rem 0; white-space: normal; overflow-wrap: anywhere; }
 .lists tbody th { min-width: 6.5rem; max-width: none; } .lists .n { white-space: nowrap; overflow-wrap: normal; }
 @media print { body { background: none; } details { break-inside: avoid; } }

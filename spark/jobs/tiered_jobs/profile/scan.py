@@ -116,15 +116,18 @@ def count_records(
         f.sum((f.col("n") == 1).cast("long")).alias("keyed"),
         f.hll_sketch_agg(f.when(f.col("n") == 0, f.col("key"))).alias("unique_keys"),
         f.hll_sketch_agg(f.when(f.col("n") > 0, f.col("key"))).alias("keys"),
+        f.count(f.when(f.col("n") == 0, f.col("key"))).alias("with_unique_key"),
+        f.count(f.when(f.col("n") > 0, f.col("key"))).alias("with_keys"),
     )
     shown = _shown(
         [name for name in found if name is not OTHERS], len(found) - 1 if more else len(found), more=more
     )
     with _kept(grouped) as kept:
-        totals = kept.select(shown.alias("shown"), "address", "keyed", "unique_keys", "keys").rollup("shown").agg(
+        counted = kept.drop("topic", "messages").columns
+        totals = kept.select(shown.alias("shown"), *counted).rollup("shown").agg(
             f.grouping_id().alias("all"), f.sum("keyed").alias("keyed"),
-            f.hll_sketch_estimate(f.hll_union_agg("unique_keys")).alias("unique_keys"),
-            f.hll_sketch_estimate(f.hll_union_agg("keys")).alias("keys"), f.countDistinct("address").alias("addresses"),
+            _distinct("unique_keys", "with_unique_key"), _distinct("keys", "with_keys"),
+            f.countDistinct("address").alias("addresses"),
         )  # fmt: skip
         all_unique = all_keys = all_addresses = 0
         for row in totals.collect():
@@ -139,6 +142,14 @@ def count_records(
             one.producers = [*(one.producers or []), (producer, messages)]
             one.distinct_producers = distinct
     return all_unique, all_keys, all_addresses
+
+
+def _distinct(sketch: str, counted: str) -> Column:
+    """How many a sketch has seen, about, and never more than were counted."""
+    from pyspark.sql import functions as f
+
+    estimate = f.hll_sketch_estimate(f.hll_union_agg(sketch))
+    return f.least(estimate, f.sum(counted)).alias(sketch)
 
 
 def _is(columns: Sequence[str]) -> Column:

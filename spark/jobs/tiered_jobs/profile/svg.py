@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, log10
 
 from tiered_jobs.profile.report import text
+
+_ONE = 0.3
+"""How tall a single one is where powers of ten are, as a share of a power."""
 
 _WIDTH, _HEIGHT = 360, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 10, 22
 
 
 def bars(
-    counts: Sequence[int], labels: Sequence[tuple[float, str]], *, name: str, says: str, colour: str = "one"
+    counts: Sequence[int],
+    labels: Sequence[tuple[float, str]],
+    *,
+    name: str,
+    says: str,
+    colour: str = "one",
+    decades: bool = False,
 ) -> str:
     """Bars side by side. ``labels``: text under the plot, each at a share (0 to 1) of its width; ``says``: what a reader who
-    does not see it should know."""
+    does not see it should know. ``decades``: each power of ten is as tall as the next, so that the few are seen beside the
+    many."""
     top = max(counts, default=0)
     ceiling = _rounded(top)
+    marks = [(share, ceiling * share) for share in (0.0, 0.5, 1.0)]
+    heights: list[float] = [count / ceiling for count in counts]
+    if decades:
+        most = max(1, ceil(log10(max(1, top))))
+        step = ceil(most / 4)
+        marks = [((power + _ONE) / (most + _ONE), 10.0**power) for power in range(0, most + 1, step)]
+        heights = [(log10(count) + _ONE) / (most + _ONE) if count > 0 else 0.0 for count in counts]
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
     base = _TOP + height
     lines = "".join(
         f'<path class="axis" d="M{_LEFT} {base - height * share:g}H{_WIDTH - _RIGHT}" fill="none"/>'
-        f'<text x="{_LEFT - 6}" y="{base - height * share + 4:g}" text-anchor="end">{_short(ceiling * share)}</text>'
-        for share in (0, 0.5, 1)
+        f'<text x="{_LEFT - 6}" y="{base - height * share + 4:g}" text-anchor="end">{_short(value)}</text>'
+        for share, value in marks
     )
     under = "".join(
         f'<text x="{_LEFT + width * at:.1f}" y="{_HEIGHT - 6}" text-anchor="{_anchor(at)}">{text(label)}</text>'
         for at, label in labels
     )
-    shape = _path(counts, ceiling, _LEFT, _TOP, width, height)
+    shape = _path(heights, _LEFT, _TOP, width, height)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><title>{text(name)}</title><desc>{text(says)}</desc>'
         f'{lines}<path class="{text(colour)}" d="{shape}"/>{under}</svg>'
@@ -37,21 +55,22 @@ def bars(
 
 def spark(counts: Sequence[int], *, name: str, colour: str = "one") -> str:
     """Bars as small as a word."""
-    shape = _path(counts, max(counts, default=0), 0, 1, 120, 22)
+    top = max(1, max(counts, default=0))
+    shape = _path([count / top for count in counts], 0, 1, 120, 22)
     return (
         f'<svg viewBox="0 0 120 24" role="img"><title>{text(name)}</title>'
         f'<path class="{text(colour)}" d="{shape}"/></svg>'
     )
 
 
-def _path(counts: Sequence[int], ceiling: float, left: float, top: float, width: float, height: float) -> str:
-    """One outline of all bars; a bar of few is still seen."""
-    step = width / max(1, len(counts))
+def _path(heights: Sequence[float], left: float, top: float, width: float, height: float) -> str:
+    """One outline of all bars, their heights shares of the whole; a bar of few is still seen."""
+    step = width / max(1, len(heights))
     gap = min(1.0, step * 0.2)
     parts = []
-    for at, count in enumerate(counts):
-        if count > 0:
-            tall = max(1.0, height * count / ceiling)
+    for at, share in enumerate(heights):
+        if share > 0:
+            tall = max(1.0, height * share)
             x, y = left + at * step, top + height
             parts.append(f"M{x:.1f} {y:g}v{-tall:.1f}h{step - gap:.2f}v{tall:.1f}z")
     return "".join(parts) or "M0 0"
