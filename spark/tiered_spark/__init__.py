@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tiered_spark.datasource import TieredDataSource, register
+from tiered_spark.steady import SteadyQuery
 
 if TYPE_CHECKING:
     from tiered_spark.late import late_frame, view
+    from tiered_spark.noted import metrics
     from tiered_spark.replay.source import TieredReplay
 
-__all__ = ["TieredDataSource", "TieredReplay", "late_frame", "register", "view"]
+__all__ = ["SteadyQuery", "TieredDataSource", "TieredReplay", "late_frame", "metrics", "register", "view"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from tiered_spark.replay.source import TieredReplay
 
         return TieredReplay
+    if name == "metrics":
+        from tiered_spark.noted import metrics
+
+        return metrics
     if name in ("late_frame", "view"):
         from tiered_spark import late
 

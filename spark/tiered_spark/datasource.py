@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from tiered.errors import Invalid
 from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
 from tiered_spark.loss import check_bounds, warn_of_gaps
+from tiered_spark.noted import note
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import check_topics, enough, partitions, queue_runs, wanted_runs
@@ -158,11 +159,13 @@ class MessageReader(DataSourceReader):
             seen.update(runs.queues.topics)
         check_topics(options, seen)
         check_bounds(options, [snapshot for snapshot, _ in found])
-        warn_of_gaps(options, [snapshot for snapshot, _ in found])
+        warn_of_gaps(options, found)
         found = [(snapshot, self._holding(snapshot, runs)) for snapshot, runs in found]
         options = enough(options, [runs for _, runs in found])
         for snapshot, runs in found:
-            made += partitions(snapshot, runs, options)
+            some = partitions(snapshot, runs, options)
+            note("planned", snapshot.place, partitions=len(some), bytes=int(runs.sizes.sum()))
+            made += some
         return made
 
     def _holding(self, snapshot: Snapshot, runs: RunTable) -> RunTable:

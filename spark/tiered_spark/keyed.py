@@ -22,6 +22,7 @@ from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import passing
+from tiered_spark.noted import note
 from tiered_spark.runs import RunTable
 from tiered_spark.snapshot import Place, Snapshot, open_objects, requests
 from tiered_spark.wanted import Wanted
@@ -92,10 +93,8 @@ def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable
         found = pool.map(partial(_holds, snapshot.place, keys), items, names)
         good = np.fromiter(found, np.bool_, len(items))
     asked, received = np.subtract(requests.so_far(), before).tolist()
-    log.info(
-        "keys in %s looked for: objects=%d without=%d requests=%d bytes=%d",
-        snapshot.place, len(refs), len(refs) - int(good.sum()), asked, received,
-    )  # fmt: skip
+    without = len(refs) - int(good.sum())
+    note("keys", snapshot.place, objects=len(refs), without=without, requests=asked, bytes=received)
     return runs.only(good[mine])
 
 

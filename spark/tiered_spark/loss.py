@@ -12,6 +12,7 @@ from tiered.archive.statekeys import QUEUE, queue_of
 from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
 from tiered_spark.options import Options
+from tiered_spark.runs import RunTable
 from tiered_spark.snapshot import Place, Snapshot, open_past
 
 log = logging.getLogger("tiered.spark")
@@ -60,14 +61,14 @@ def _matching(
     return found
 
 
-def warn_of_gaps(options: Options, snapshots: Sequence[Snapshot]) -> None:
-    """One line, where queue offsets of the topics chosen can never be served."""
-    messages = sum(
-        gap.end - gap.start
-        for snapshot in snapshots
-        for gap in snapshot.archive.state.gaps()
-        if snapshot.shows(gap.queue.topic, options)
-    )
+def warn_of_gaps(options: Options, found: Sequence[tuple[Snapshot, RunTable]]) -> None:
+    """One line, where queue offsets of the queues chosen can never be served. Of other topics nothing is loaded."""
+    messages = 0
+    for snapshot, runs in found:
+        state = snapshot.archive.state
+        some = [None] if options.topics == ("*",) else runs.queues.names()
+        gaps = (gap for queue in some for gap in state.gaps(queue))
+        messages += sum(gap.end - gap.start for gap in gaps if snapshot.shows(gap.queue.topic, options))
     if messages:
         log.warning(
             "%d messages of these topics were lost before they could be archived: see table=gaps", messages

@@ -26,6 +26,7 @@ from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
 from tiered_spark.columns import KNOWN, RECORD, Cost, arrow_schema, needs_records
 from tiered_spark.headers import places, queue_column, queue_offsets, spans, stored_column
+from tiered_spark.noted import note
 from tiered_spark.options import Options
 from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
@@ -333,7 +334,7 @@ def read_partition(
             rows += len(batch)
             yield batch
     asked, received = np.subtract(requests.so_far(), before).tolist()
-    log.info("partition of %s read: rows=%d requests=%d bytes=%d", partition.place, rows, asked, received)
+    note("read", partition.place, rows=rows, requests=asked, bytes=received)
 
 
 def _whole(make: Callable[[], Batches]) -> Batches:

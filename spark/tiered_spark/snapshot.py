@@ -174,4 +174,4 @@ def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> 
 def open_past(place: Place, commit: int) -> ArchiveState:
     """The fold of an archive as it was. ``NotFound`` if the log does not go back so far."""
     provider, keys = shared_provider(place.url), ArchiveKeys(place.cluster, place.broker)
-    return open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, until=commit).state
+    return open_archive(provider, keys, PartialStore(), cache_bytes=TABLE_CACHE_BYTES, until=commit).state

@@ -18,7 +18,7 @@ from tests.kit.demo import Demo, parse, work_directory
 from tests.kit.oracle import read_store
 from tests.kit.pysparks import session
 from tiered_jobs.main import main as job
-from tiered_spark import register
+from tiered_spark import SteadyQuery, register
 
 COLUMNS = "topic,queue_id,queue_offset,store_timestamp,body"
 REPORT = Path("out/profile.html")
@@ -37,21 +37,21 @@ class SparkDemo(Demo):
             time.sleep(0.1)
         table = self.work / "table"
         reader = spark.readStream.format("rocketmq_tiered").option("archive", self.archive)
-        writer = reader.option("columns", COLUMNS).load().writeStream.format("parquet")
-        query = (
-            writer.option("path", str(table))
-            .option("checkpointLocation", str(self.work / "checkpoint"))
-            .start()
+        writer = (
+            reader.option("columns", COLUMNS).load().writeStream.format("parquet").option("path", str(table))
         )
+        query = SteadyQuery(writer.option("checkpointLocation", str(self.work / "checkpoint")).start)
         started, taken = time.monotonic(), 0
+        before, restarted = 0, 0  # what queries that were started again have written
         while taken < self.messages:
             time.sleep(1.0)
-            error = query.exception()
-            if error is not None:
-                raise SystemExit(f"the stream ended: {error}")
+            query.look()
+            if query.restarted > restarted:
+                restarted = query.restarted
+                before = spark.read.parquet(str(table)).count() if (table / "_spark_metadata").exists() else 0
             if time.monotonic() - started > self.limit_seconds:
                 raise SystemExit(f"the stream took {taken:,} messages in {self.limit_seconds:.0f} s")
-            taken = sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+            taken = before + sum(int(progress["numInputRows"]) for progress in query.query.recentProgress)
             archived = int(str(self.status().get("messages", 0)))
             self.console.print(f"archived {archived:>8,}   in the table {taken:>8,}")
         query.stop()

@@ -1,4 +1,4 @@
-"""The oldest PySpark that is supported: scans, views, tables, streams, and both table formats, in one session."""
+"""The oldest PySpark that is supported: scans, views, streams, and both table formats, in one session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def test_all_of_it(tmp_path: Path) -> None:
     right = [[len(sent), sum(map(_sum, sent))]]
     for what in ("rows", "view", "delta", "delta stream", "iceberg", "iceberg stream"):
         assert seen[what] == right, what
-    assert seen["table"] == sum(row["topic"].startswith("Order") for row in sent) > 100
     assert "take PySpark 4.2" in seen["bounded"]
 
 

@@ -16,7 +16,8 @@ from tests.kit.oracle import opened
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
 from tiered.archive.objects import ObjectReader
-from tiered_spark import TieredDataSource, late_frame, register, view
+from tiered_spark import TieredDataSource, late_frame, metrics, register, view
+from tiered_spark.noted import LOGGING
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -152,6 +153,20 @@ def test_a_table_of_the_catalog(spark: SparkSession, url: str, sent: list[dict[s
     finally:
         for name in ("kept", "queues", "bare"):
             spark.sql(f"drop table if exists {name}")
+
+
+def test_what_a_scan_cost_is_a_table(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
+    spark.conf.set(LOGGING, "true")
+    try:
+        load(spark, url, columns="topic,body", minPartitions=3).agg({"body": "max"}).collect()
+        found = {row.event: row for row in metrics(spark).groupBy("event").sum().collect()}
+        parts = metrics(spark).where("event = 'read'").collect()
+    finally:
+        spark.conf.unset(LOGGING)
+    assert found["read"]["sum(rows)"] == len(sent)
+    assert 3 <= len(parts) == found["planned"]["sum(partitions)"]
+    assert {row.archive for row in parts} == {f"{url} DefaultCluster/broker-a"}
+    assert all(row.requests > 0 and row.bytes > 10_000 for row in parts)
 
 
 def test_writing_says_which_format_does(spark: SparkSession, tmp_path: Path) -> None:
