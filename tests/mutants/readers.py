@@ -62,12 +62,6 @@ MUTANTS = (
         f"{_PARTIAL} -k says_of_them",
     ),
     Mutant(
-        "tiered/archive/partial.py",
-        "            if key in self.damaged:\n                continue\n",
-        "",
-        f"{_PARTIAL} -k nothing_makes_good",
-    ),
-    Mutant(
         "tiered/archive/reader.py",
         "        if missing is not None or store.applied() != position:\n",
         "        if False:\n",
