@@ -46,7 +46,7 @@ def latency(work: Path, seconds: float) -> list[Row]:
         writer = _generator(store, 2000, seconds, 8)
         fold, seen, more = MemoryStore(), -1, True
         while more:
-            more = writer.poll() is None or bool(daemon.status()["lag"]["bytes"])
+            more = writer.poll() is None or daemon.status()["lag"]["bytes"] != 0
             head = archive.reader.fold(fold)
             now_ms = time.time() * 1000
             state = ArchiveState(fold)
@@ -88,7 +88,7 @@ def objects(work: Path, seconds: float) -> list[Row]:
         _seed(store, queues, queues)
         daemon = Daemon(work, store, f"file://{root}", name=f"objects{queues}", **GROUP_COMMIT)
         with daemon.running():
-            daemon.wait_until(lambda d=daemon: not d.status()["lag"]["bytes"], "the first messages archived")  # type: ignore[misc]
+            daemon.wait_until(lambda d=daemon: d.status()["lag"]["bytes"] == 0, "the first messages archived")  # type: ignore[misc]
             before = sum(1 for p in root.rglob("*") if p.is_file())
             started = time.monotonic()
             writer = _generator(store, 2000, seconds, queues)
@@ -117,7 +117,7 @@ def idle(work: Path, seconds: float) -> list[Row]:
         url, environment = server.url(server.bucket(), "archive"), server.environment()
         daemon = Daemon(work, store, url, name="idle", environment=environment, **GROUP_COMMIT)
         with daemon.running():
-            daemon.wait_until(lambda: not daemon.status()["lag"]["bytes"], "everything archived")
+            daemon.wait_until(lambda: daemon.status()["lag"]["bytes"] == 0, "everything archived")
             time.sleep(1.5)
             before = _requests(daemon)
             time.sleep(seconds)
@@ -140,7 +140,7 @@ def restart(work: Path, queues: int) -> list[Row]:
         settings = {**GROUP_COMMIT, "state.metadata": kind}
         daemon = Daemon(work, store, f"file://{work / f'archive-{kind}'}", name=f"restart-{kind}", **settings)
         with daemon.running():
-            daemon.wait_until(lambda d=daemon: not d.status()["lag"]["bytes"], "everything archived", 120.0)  # type: ignore[misc]
+            daemon.wait_until(lambda d=daemon: d.status()["lag"]["bytes"] == 0, "everything archived", 120.0)  # type: ignore[misc]
         for what, target in (("present", "≤ 2 s" if kind == "rocksdb" else "-"), ("deleted", "-")):
             if what == "deleted":
                 _remove(daemon.state / "metadata")

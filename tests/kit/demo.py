@@ -154,8 +154,10 @@ class Demo:
         assert isinstance(lag, dict)
         table.add_row(
             f"{int(str(now.get('messages', 0))):,}",
-            f"{int(lag.get('bytes', 0)):,}",
-            f"{int(lag.get('messages', 0)):,}",
+            *(
+                f"{lag[name]:,}" if lag.get(name) is not None else "not known yet"
+                for name in ("bytes", "messages")
+            ),
             f"{float(lag.get('seconds') or 0):.2f}",
             f"{now.get('seq', '-')}",
             f"{now.get('epoch', '-')}",

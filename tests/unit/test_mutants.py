@@ -21,7 +21,12 @@ def test_every_mutant_still_has_its_line_and_its_test() -> None:
         names = [re.split(r"\[|::", name)[-1 if "::" in name else 0] for _, _, name in files if name]
         known = all((ROOT / file).is_file() for file, _, _ in files)
         text = "".join((ROOT / file).read_text() for file, _, _ in files) if known else ""
-        if found != 1 or not files or not known or not all(re.search(rf"(def|class) {name}\b", text) for name in names):
+        if (
+            found != 1
+            or not files
+            or not known
+            or not all(re.search(rf"(def|class) {name}\b", text) for name in names)
+        ):
             wrong.append((mutant.name, found, mutant.test))
         if mutant.before == mutant.after:
             wrong.append((mutant.name, found, "changes nothing"))
