@@ -58,11 +58,18 @@ def test_a_second_daemon_on_one_local_state_is_turned_away(tmp_path: Path) -> No
 
 
 def test_the_second_waits_while_the_first_writes_and_follows_when_it_is_gone(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, takeover_wait_ms=2500)
+    pair = Pair(tmp_path, takeover_wait_ms=5000)
     pair.first.start()
     pair.archived_by(pair.first)
     pair.second.start(ready=False)
-    pair.second.wait_until(lambda: pair.second.said("waiting until it is silent"), "the second waits")
+
+    def waits() -> bool:
+        """A process takes its time to start, longer than the first may be silent: it writes on meanwhile."""
+        pair.broker.write(30)
+        pair.archived_by(pair.first)
+        return pair.second.said("waiting until it is silent")
+
+    pair.second.wait_until(waits, "the second waits")
     for _ in range(8):
         pair.broker.write(30)
         pair.archived_by(pair.first)
