@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tiered.errors import Invalid
+from tiered.errors import Invalid, TieredError
 from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
 from tiered_spark.loss import check_bounds, warn_of_gaps
 from tiered_spark.noted import note
@@ -75,14 +75,23 @@ class TieredDataSource(DataSource):
     @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For messages."""
-        options = parse_options(remembered(self.options, schema), stream=True)
-        if options.table != "messages":
-            raise Invalid(
-                "only messages can be streamed", option="table", found=options.table, hint="use spark.read"
-            )
-        from tiered_spark.stream import MessageStreamReader
+        from tiered_spark.limits import ADMISSION
+        from tiered_spark.stream import MessageStreamReader, RefusingReader
 
-        return MessageStreamReader(options, schema)
+        try:
+            options = parse_options(remembered(self.options, schema), stream=True)
+            if options.table != "messages":
+                raise Invalid(
+                    "only messages can be streamed",
+                    option="table",
+                    found=options.table,
+                    hint="use spark.read",
+                )
+            return MessageStreamReader(options, schema)
+        except TieredError as error:
+            if ADMISSION:
+                raise
+            return RefusingReader(error)  # Spark 4.1 shows an error of its own in the place of one from here
 
     @plainly()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

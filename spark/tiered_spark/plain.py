@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tiered.archive.keys import Area, ObjectKey, split_key
 from tiered.errors import NotFound, TieredError
 
 GONE = (
@@ -25,7 +26,15 @@ def plainly() -> Iterator[None]:
     try:
         yield
     except TieredError as error:
-        if isinstance(error, NotFound) and error.hint is None:
+        if isinstance(error, NotFound) and (error.hint is None or _planned(error.fields.get("key"))):
             error.hint = GONE
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - the only way to tell the worker
         raise
+
+
+def _planned(key: object) -> bool:
+    """Whether this is the key of an object with messages: plans name them, and retention may take them before they are read."""
+    found = split_key(key) if isinstance(key, str) else None
+    return (
+        found is not None and isinstance(found[2], ObjectKey) and found[2].area in (Area.DATA, Area.SEGMENT)
+    )

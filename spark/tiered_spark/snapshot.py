@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from tiered.archive.entities import ObjectState
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive, open_archive, shown
+from tiered.archive.open import ReadArchive, find_identity, open_archive, shown
 from tiered.archive.partial import PartialStore
+from tiered.archive.reader import LogReader
 from tiered.archive.state import ArchiveState
 from tiered.clock import SystemClock
 from tiered.codec.systemtopics import is_system_topic
@@ -173,5 +174,10 @@ def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> 
 
 def open_past(place: Place, commit: int) -> ArchiveState:
     """The fold of an archive as it was. ``NotFound`` if the log does not go back so far."""
-    provider, keys = shared_provider(place.url), ArchiveKeys(place.cluster, place.broker)
-    return open_archive(provider, keys, PartialStore(), cache_bytes=TABLE_CACHE_BYTES, until=commit).state
+    provider, keys, store = (
+        shared_provider(place.url),
+        ArchiveKeys(place.cluster, place.broker),
+        PartialStore(),
+    )
+    LogReader(provider, keys, find_identity(provider, keys), last=commit).fold(store)
+    return ArchiveState(store.snapshot())

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tiered.errors import Invalid, Refused
+from tiered.errors import Invalid, Refused, TieredError
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
@@ -239,3 +239,24 @@ def _check(offset: Offset, ends: Offset) -> None:
 def _name(place: Place) -> str:
     """With the archive's id, so that a query does not go on in another archive that has taken its place."""
     return f"{place} {place.archive_id.hex()}"
+
+
+class RefusingReader(DataSourceStreamReader):
+    """Of a stream that cannot be: it says why at the first question, whichever that is."""
+
+    def __init__(self, error: TieredError) -> None:
+        self._error = error
+
+    @plainly()
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Of a new query, the first question."""
+        raise self._error
+
+    @plainly()
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
+        """Of a query that is started again, the first question."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Never asked: there are no partitions."""
+        raise self._error

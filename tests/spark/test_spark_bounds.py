@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from tests.kit.archiveedits import Edits
 from tests.kit.fetchscene import ORDERS, Scene
@@ -14,9 +15,9 @@ from tests.kit.fetchscene import scene as new_scene
 from tests.kit.sparkedits import MEMORY, QUEUES, Following, Rowset, send
 from tests.kit.sparkscene import scan
 from tiered.errors import Invalid, NotFound, Refused
-from tiered_spark import snapshot
+from tiered_spark import limits, snapshot, stream
 from tiered_spark.columns import message_schema
-from tiered_spark.datasource import MessageReader
+from tiered_spark.datasource import MessageReader, TieredDataSource
 from tiered_spark.options import parse_options
 
 pytestmark = pytest.mark.spark
@@ -154,6 +155,17 @@ def test_options_of_streams_are_no_options_of_a_batch(option: str) -> None:
     parse_options(given, stream=True)
     with pytest.raises(Invalid, match="only a stream takes this option"):
         parse_options(given, stream=False)
+
+
+def test_what_a_stream_refuses_is_heard_on_spark_41(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There an error of ``streamReader`` itself is replaced by one of Spark's own."""
+    asked = CaseInsensitiveDict({**MEMORY, "maxMessagesPerTrigger": "1"})
+    for module in (limits, stream):
+        monkeypatch.setattr(module, "ADMISSION", False)
+    reader = TieredDataSource(asked).streamReader(message_schema())
+    for question in (reader.initialOffset, reader.latestOffset):
+        with pytest.raises(Invalid, match=r"take PySpark 4\.2"):
+            question()
 
 
 def test_a_stream_that_begins_at_the_end(scene: Scene) -> None:

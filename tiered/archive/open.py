@@ -52,6 +52,8 @@ def open_archive(
     """
     identity = find_identity(provider, keys)
     reader = LogReader(provider, keys, identity, last=until)
+    if until is not None:
+        reader.check_floor(until)
     head = reader.fold(store, progress)
     if until is None and until_ms is not None and head is not None:
         reader = LogReader(provider, keys, identity, last=reader.commit_at(head, until_ms))

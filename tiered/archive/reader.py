@@ -16,7 +16,7 @@ from tiered.archive.checkpoint import load_newest
 from tiered.archive.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.partial import PartialStore
-from tiered.archive.scope import EVERYTHING
+from tiered.archive.scope import EVERYTHING, Scope
 from tiered.archive.shardview import DamagedShard
 from tiered.archive.state import ArchiveState, Changes, Head, Overlay, apply
 from tiered.codec.commit import decode_commit, decode_commit_footer
@@ -169,6 +169,19 @@ class LogReader:
                 _refuse(store, error)
             store.clear()
             head = self._load_newest(store, seq)
+
+    def check_floor(self, seq: int) -> None:
+        """``NotFound`` for a commit below the floor of the log, as the bucket may have deleted it or may at any moment. Where
+        later commits are damaged nothing says where the floor is: then what is there is read."""
+        try:
+            head = LogReader(self.provider, self.keys, self.identity).fold(PartialStore(Scope({})))
+        except (Corrupt, Refused):
+            return
+        if head is not None and seq < head.floor:
+            raise NotFound(
+                "the log of the archive begins after this commit",
+                commit=seq, expected=f"commits {head.floor} to {head.seq}", hint=f"commit {head.floor} is the oldest to choose",
+            )  # fmt: skip
 
     def fold_all(self, store: MetadataStore, seq: int) -> Head:
         """``fold_until`` from the log's first commit on, whatever checkpoints say."""
