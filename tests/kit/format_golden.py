@@ -18,7 +18,7 @@ import zstandard
 
 from tests.kit import format_samples as samples
 from tiered.codec import block
-from tiered.codec.commit import COMMIT_FOOTER_BYTES, decode_commit, encode_commit
+from tiered.codec.commit import COMMIT_FOOTER_BYTES, decode_commit, encode_commit, encode_stand_in
 from tiered.codec.object import (
     FOOTER_BYTES,
     ColumnsReader,
@@ -47,6 +47,7 @@ def files() -> dict[str, bytes]:
         "object-no-keys.bin": b"".join(samples.tables([1], keys=False, level=0).encode().parts),
         "commit-every-kind.bin": b"".join(encode_commit(samples.commit(samples.every_kind()))),
         "commit-inline.bin": b"".join(encode_commit(data, inline.parts)),
+        "repair-loss.bin": b"".join(encode_stand_in(samples.commit([samples.loss()]))),
     }
 
 

@@ -267,6 +267,20 @@ def every_kind() -> list[EditBatch]:
     ]
 
 
+def loss() -> EditBatch:
+    """The kind that only what stands for a damaged commit holds."""
+    return batch(
+        EditKind.LOSS,
+        topic=["a", "b", "a"],
+        queue_id=[0, 1, 1],
+        generation=[1, 1, 2],
+        start=[5, 0, 7],
+        end=[2**40, 3, 7],
+        bytes=[2**41, 600, 0],
+        physical_end=[2**42, 900, 900],
+    )
+
+
 def commit(edits: list[EditBatch], *, seq: int = 8, inline_length: int = 0) -> Commit:
     """A commit with fixed ids."""
     return Commit(

@@ -18,7 +18,8 @@ from tiered.clock import ManualClock
 from tiered.codec.commit import decode_commit_footer
 from tiered.errors import Conflict, Corrupt
 from tiered.metadata.memory import MemoryStore
-from tiered.repair.mend import Mender, Step
+from tiered.repair.mend import Mender
+from tiered.repair.step import Step
 
 LOST = 7
 IDS = itertools.count(1)
@@ -222,18 +223,6 @@ def test_the_newest_commits_are_lost(scene: Scene) -> None:
     else:
         assert scene.read() == scene.rows
         goes_on(scene, scene.local)
-
-
-def test_what_nothing_tells_of_is_said_and_nothing_is_put(scene: Scene) -> None:
-    data = [seq for seq in range(scene.last) if decode_commit_footer(scene.bytes[seq], key="").inline_length]
-    for seq in data:
-        scene.restore()
-        scene.damage(seq, "removed")
-        step = one(scene.mender().plan())
-        assert (step.source, step.put) == (None, None)
-        assert "versions or a copy" in step.advice
-        before = open_archive(scene.store, KEYS, MemoryStore(), cache_bytes=1 << 20, until=seq - 1)
-        assert Verifier(before).run(deep=True).damage != []
 
 
 def test_a_repair_of_another_history_is_not_taken(scene: Scene) -> None:

@@ -132,6 +132,10 @@ class ObjectState:
     retired_by: int | None
 
 
+LOST = "lost from the archive with a damaged commit"
+"""Reason of gaps that the archive itself made, when it was repaired; the broker may have had what was in them."""
+
+
 @dataclass(frozen=True, slots=True)
 class GapState:
     """Queue offsets [start, end) that can never be served, and why."""

@@ -9,6 +9,7 @@ from itertools import islice, product
 
 import numpy as np
 
+from tiered.archive.entities import LOST
 from tiered.archive.fold import Fold
 from tiered.archive.fold_log import check_lineage
 from tiered.archive.fold_marks import add_mark, cut_marks
@@ -179,8 +180,13 @@ def _check_bounds(
     high = closed[-1].first_queue_offset if closed else record.max_offset
     fold.check(low <= maximum <= high, rule, queue=mq, expected=f"{low} to {high}", found=maximum)
     high = closed[-1].first_flat_offset if closed else record.flat_end
-    # Rows that retention took away may have been cut too; only then is the exact flat end unknown.
-    low = high if maximum >= record.min_offset or kept is not None else 0
+    # Rows that retention took away, or that are lost, may have been cut too; only then is the exact flat end unknown.
+    if kept is not None:
+        low = kept.flat_end
+    elif maximum < record.min_offset or _lost_some(fold, queue_key(mq), record):
+        low = 0
+    else:
+        low = high
     fold.check(low <= flat_end <= high, flat_rule, queue=mq, expected=f"{low} to {high}", found=flat_end)
 
 
@@ -200,18 +206,30 @@ def _choose_current(fold: Fold, queue: bytes) -> None:
     """A current generation that was emptied gives way to the highest non-empty one of the lineage, or to
     none."""
     emptied = fold.load_queue(queue)
-    if emptied is None or emptied.generation == 0 or emptied.runs > 0 or emptied.lineage != fold.head.lineage:
+    if emptied is None or emptied.generation == 0 or emptied.lineage != fold.head.lineage:
+        return
+    if _had_records(fold, queue, emptied):
         return
     chosen = QueueRecord()
     for key, value in fold.draft.iterate(GENERATION + queue, reverse=True):
         candidate = unpack_queue(value)
-        if candidate.lineage == emptied.lineage and candidate.runs > 0:
+        if candidate.lineage == emptied.lineage and _had_records(fold, queue, candidate):
             chosen = candidate
             fold.draft.put(key, None)
             break
     chosen.highest_generation = emptied.highest_generation
     fold.draft.put(GENERATION + queue + U4.pack(emptied.generation), pack_queue(emptied))
     fold.draft.put(QUEUE + queue, pack_queue(chosen))
+
+
+def _had_records(fold: Fold, queue: bytes, record: QueueRecord) -> bool:
+    """Whether a generation holds records, or did before they were lost with a damaged commit."""
+    return record.runs > 0 or (record.flat_end > 0 and _lost_some(fold, queue, record))
+
+
+def _lost_some(fold: Fold, queue: bytes, record: QueueRecord) -> bool:
+    gaps = fold.draft.iterate(generation_prefix(GAP, queue, record.generation))
+    return any(v[16:] == LOST.encode() and U8.unpack_from(v)[0] > record.min_offset for _, v in gaps)
 
 
 def _check_complete(fold: Fold, lineage: int, position: int) -> None:

@@ -1,4 +1,4 @@
-"""The hot edits, ten thousand rows at a time: ``AppendRun``, ``Gap``, ``NewGeneration``.
+"""The hot edits, ten thousand rows at a time: ``AppendRun``, ``Gap``, ``NewGeneration``; and ``Loss``, which is like them.
 
 Rows of one queue depend on each other, rows of different queues do not. So rows are ordered by queue
 (stable), each is checked against the row before it in its queue, the first one against the queue's record,
@@ -8,11 +8,14 @@ queue occurs once is just the plain case.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.entities import LOST
 from tiered.archive.fold import Bools, Fold, Ints
 from tiered.archive.records import NO_TIME_HIGH, NO_TIME_LOW, OPEN, RUN_DTYPE
 from tiered.archive.statekeys import (
@@ -201,18 +204,52 @@ def gaps(fold: Fold, batch: EditBatch) -> None:
     _check_current(fold, batch, by)
     start, end = batch.ints("start")[by.order], batch.ints("end")[by.order]
     fold.check_rows(batch, end > start, "a gap has queue offsets", start + 1, end, by.order)
+    _leave_out(fold, batch, by, start, end, batch.columns["reason"])
+
+
+def losses(fold: Fold, batch: EditBatch) -> None:
+    """What was archived and is gone with a damaged commit: a gap that moves the queue's flat end and physical end, too.
+
+    The queue offsets may be none: that a generation began, or reached behind a physical offset, is then all that is known.
+    """
+    if not len(batch):
+        return
+    fold.check_numbers(batch)
+    fold.appended_to = max(fold.appended_to, int(batch.ints("physical_end").max()))
+    batch, _ = fold.mine(batch)
+    if not len(batch):
+        return
+    by = _by_queue(fold, batch)
+    _check_current(fold, batch, by)
+    start, end = batch.ints("start")[by.order], batch.ints("end")[by.order]
+    physical = batch.ints("physical_end")[by.order]
+    fold.check_rows(batch, end >= start, "a loss does not go back", start, end, by.order)
+    lowest = by.after(physical, by.record, "last_physical_end")
+    rule = "physical ranges ascend within a queue"
+    fold.check_rows(batch, physical >= lowest, rule, lowest, physical, by.order)
+    by.record["flat_end"] += np.add.reduceat(batch.ints("bytes")[by.order], by.heads)
+    by.record["last_physical_end"] = physical[by.tails]
+    for queue in by.queues:
+        fold.created.pop(queue, None)
+    _leave_out(fold, batch, by, start, end, [LOST] * len(batch))
+
+
+def _leave_out(
+    fold: Fold, batch: EditBatch, by: _ByQueue, start: Ints, end: Ints, why: Sequence[str]
+) -> None:
+    """Gaps at the ends of their queues."""
     expected = by.after(end, by.record, "max_offset")
-    fold.check_rows(
-        batch, start == expected, "a gap starts at its queue's maximum", expected, start, by.order
-    )
+    rule = "a gap starts at its queue's maximum"
+    fold.check_rows(batch, start == expected, rule, expected, start, by.order)
     by.record["max_offset"] = end[by.tails]
     fold.draft.put_all(prefixed(QUEUE, by.queues), packed(by.record))
     seq = U8.pack(fold.commit.seq)
-    reasons = {r: seq + r.encode() for r in dict.fromkeys(batch.columns["reason"])}
+    reasons = {r: seq + r.encode() for r in dict.fromkeys(why)}
     ends = packed(batch.ints("end").astype(">u8"))
-    values = [e + reasons[r] for e, r in zip(ends, batch.columns["reason"], strict=True)]
+    values = [e + reasons[r] for e, r in zip(ends, why, strict=True)]
     names = offset_keys(GAP, by.keys, batch.ints("generation"), batch.ints("start"))
-    fold.draft.put_all(names, values)
+    some = (batch.ints("end") > batch.ints("start")).tolist()
+    fold.draft.put_all(compress(names, some), list(compress(values, some)))
 
 
 def new_generations(fold: Fold, batch: EditBatch) -> None:

@@ -35,7 +35,7 @@ from tiered.archive.entities import (
 from tiered.archive.fold import Fold, packed_table
 from tiered.archive.fold_cut import rewind, trim_queues
 from tiered.archive.fold_replace import replace_runs
-from tiered.archive.fold_runs import append_runs, check_created, gaps, new_generations
+from tiered.archive.fold_runs import append_runs, check_created, gaps, losses, new_generations
 from tiered.archive.overlay import Changes, Draft, Overlay
 from tiered.archive.records import (
     FOLD_VERSION,
@@ -96,6 +96,7 @@ _HANDLERS: Mapping[EditKind, Any] = {
     **fold_log.HANDLERS,
     EditKind.APPEND_RUN: append_runs,
     EditKind.GAP: gaps,
+    EditKind.LOSS: losses,
     EditKind.NEW_GENERATION: new_generations,
     EditKind.REWIND: rewind,
     EditKind.TRIM_QUEUE: trim_queues,

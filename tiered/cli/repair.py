@@ -22,7 +22,8 @@ from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 from tiered.provider.open import open_provider
-from tiered.repair.mend import Mender, Step
+from tiered.repair.mend import Mender
+from tiered.repair.step import Lost, Step
 from tiered.settings import Settings
 
 COLUMNS = (
@@ -33,6 +34,15 @@ COLUMNS = (
     Column("puts", less=2),
     Column("advice", flexible=True),
 )
+LOST = (
+    Column("commit", kind=Kind.COUNT),
+    Column("queue"),
+    Column("generation", kind=Kind.COUNT, less=1),
+    Column("start", "from", kind=Kind.COUNT),
+    Column("end", "to", kind=Kind.COUNT),
+    Column("bytes", "at most", kind=Kind.SIZE),
+)
+"""Of what is lost: queue offsets, and first the physical offsets among which it lay."""
 
 
 def command(
@@ -47,6 +57,7 @@ def command(
 ) -> int:
     """Find commits that are damaged or lost and mend them from the local state, a later checkpoint or their own objects.
 
+    Where nothing is left of what a commit held, that becomes a recorded gap and all else stays as it is; it is shown first.
     Nothing is deleted or written over: what stands for a commit is put beside it. Stop the daemon first. Exit code 1 while
     damage is left.
     """
@@ -100,14 +111,26 @@ def _local(
         store.close()
 
 
+def _lost(lost: Lost) -> dict[str, object]:
+    queue = "(physical offsets)" if lost.queue is None else str(lost.queue)
+    return {
+        "queue": queue,
+        "generation": lost.generation,
+        "start": lost.start,
+        "end": lost.end,
+        "bytes": lost.bytes,
+    }
+
+
 def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
     if not steps and not json:
         out.note(
             "every commit can be read: nothing to repair. Damaged data objects are found by tiered verify --deep"
         )
         return
+    lost = [[_lost(x) for x in s.lost] for s in steps]
     out.table(
-        COLUMNS,
+        (*COLUMNS, Column("lost")) if json else COLUMNS,
         (
             (
                 s.seq,
@@ -116,11 +139,15 @@ def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
                 s.exact,
                 s.put if s.put is not None else "nothing",
                 s.advice,
+                *([gone] if json else ()),
             )
-            for s in steps
+            for s, gone in zip(steps, lost, strict=True)
         ),
         title="repaired" if apply else "what a repair would do",
     )
+    rows = [(s.seq, *x.values()) for s, gone in zip(steps, lost, strict=True) for x in gone]
+    if rows and not json:
+        out.table(LOST, rows, title="lost, a recorded gap now" if apply else "lost: would be a recorded gap")
     if not json and not apply:
         out.note("nothing was written; --apply does it")
     elif not json:

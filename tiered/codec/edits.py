@@ -38,9 +38,10 @@ class EditKind(IntEnum):
     SINK_MAP = 15
     QUEUE_ALIAS = 16
     PHYS_MAP = 17
+    LOSS = 18
 
 
-RESERVED_KINDS = frozenset(k for k in EditKind if k >= EditKind.BROKER_CONFIG)
+RESERVED_KINDS = frozenset(k for k in EditKind if EditKind.BROKER_CONFIG <= k <= EditKind.PHYS_MAP)
 
 
 class Col(Enum):
@@ -142,6 +143,15 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
     ),
     EditKind.RETIRE: (("keys", Col.OBJ), ("floor", Col.OBJ)),  # list of object keys; int or None
     EditKind.DELETED: (("keys", Col.OBJ),),
+    EditKind.LOSS: (  # what was archived and is gone; only in what stands for a damaged commit
+        ("topic", Col.TEXT),
+        ("queue_id", Col.INT),
+        ("generation", Col.INT),
+        ("start", Col.INT),  # queue offsets
+        ("end", Col.INT),
+        ("bytes", Col.INT),  # raw record bytes
+        ("physical_end", Col.INT),  # the lost records end here at the latest
+    ),
 }
 
 

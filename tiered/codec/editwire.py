@@ -124,7 +124,7 @@ class _Reader:
                 f"a commit holds {kind.name} edits: it was written by a newer program",
                 hint="install that program's version or a later one",
                 key=self._key,
-                expected=f"kinds 1 to {max(SCHEMA)}",
+                expected=f"one of {sorted(map(int, SCHEMA))}",
                 found=number,
             )
         schema = SCHEMA[kind]

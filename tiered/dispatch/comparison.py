@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tiered.archive.entities import LOST
 from tiered.archive.objects import ObjectReader
 from tiered.archive.state import ArchiveState, Head
 from tiered.dispatch.lineage import Outcome, Relation, compare, rewritten
@@ -48,8 +49,11 @@ def compare_with_archive(
 
 
 def rewritten_gap(source: CommitLogSource, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
-    """Where the broker has written over bytes of this lineage that were recorded as a gap."""
-    starts = (PhysicalOffset(gap.start) for gap in state.phys_gaps(lineage))
+    """Where the broker has written over bytes of this lineage that were recorded as a gap.
+
+    What the archive lost by itself is none of these: the broker's records there are the ones that were archived once.
+    """
+    starts = (PhysicalOffset(gap.start) for gap in state.phys_gaps(lineage) if gap.reason != LOST)
     return rewritten(source, starts)
 
 

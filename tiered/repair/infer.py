@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tiered.archive.entities import LOST
 from tiered.archive.objects import ObjectReader
 from tiered.archive.state import ArchiveState
 from tiered.archive.strays import Stray
 from tiered.codec.edits import Commit, EditBatch, EditKind
-from tiered.dispatch.planner import progress_edit
+from tiered.dispatch.planner import gap_edit, progress_edit
 from tiered.dispatch.preparer import Mark
 from tiered.dispatch.reconcile import rewind_edit
 from tiered.model import PhysicalOffset
+from tiered.repair.behind import Behind, look_behind
 from tiered.repair.derive import opened_silently
-from tiered.repair.runs import append_edits, runs_of_stray, strays_edit
+from tiered.repair.runs import Appended, append_edits, lossy_edits, runs_of_stray, strays_edit
 
 
 def infer(
@@ -21,7 +23,8 @@ def infer(
 ) -> Iterator[list[EditBatch]]:
     """What a commit must have held for the next ones to fit. ``strays``: the objects that may be its own, inline data first.
 
-    Marks are not known: the ``Progress`` made here has one over no byte, which is no evidence to any comparison.
+    Marks are not known: the ``Progress`` made here has one over no byte, which is no evidence to any comparison. A commit that
+    moved the log on and left no object is none of these: ``lose``.
     """
     head = base.head()
     opened = opened_silently(head, seq, following)
@@ -31,23 +34,17 @@ def infer(
         return
     reached = head.progress.get(head.lineage)
     proven = 0 if reached is None else reached.physical_offset
-    next_start = _first_physical(following)
-    if next_start is not None and next_start < proven:
-        offset = PhysicalOffset(next_start)
+    reach = look_behind(following, head.lineage).reach
+    if reach is not None and reach < proven:
+        offset = PhysicalOffset(reach)
         rewound = rewind_edit(base, objects, head.lineage, offset, Mark(offset, 0, offset))
         yield [rewound, progress_edit(head.lineage, [(offset, 0, offset)])]
-    ours = sorted(
-        (
-            s
-            for s in strays
-            if s.physical_start >= proven and (next_start is None or s.physical_end <= next_start)
-        ),
-        key=lambda s: s.physical_start,
-    )
-    runs = [run for number, stray in enumerate(ours) for run in runs_of_stray(stray, number)]
+    ours = _between(strays, proven, reach)
     end = max((s.physical_end for s in ours), default=proven)
+    if not ours and reached is not None and reach is not None and reach > proven:
+        return
     edits = [strays_edit(ours)] if ours else []
-    edits += append_edits(base, runs, ())
+    edits += append_edits(base, _runs(ours), ())
     if reached is not None and end == proven:
         edits.append(progress_edit(head.lineage, [(proven, reached.mark_crc, reached.crc_from)]))
     else:
@@ -55,14 +52,47 @@ def infer(
     yield edits
 
 
-def _first_physical(following: Sequence[Commit]) -> int | None:
-    """The lowest physical offset that the commits behind append, up to the next that goes back or opens an epoch."""
-    starts: list[int] = []
-    for commit in following:
-        kinds = {edit.kind for edit in commit.edits}
-        if kinds & {EditKind.OPEN_EPOCH, EditKind.REWIND}:
-            break
-        for edit in commit.edits:
-            if edit.kind is EditKind.APPEND_RUN and len(edit):
-                starts.append(int(edit.ints("physical_start").min()))
-    return min(starts, default=None)
+def unsure(commit: Commit, base: ArchiveState, following: Sequence[Commit]) -> str:
+    """What to say of a commit that stands for one of which nothing tells whether messages were in it; else nothing."""
+    head = base.head()
+    if head is None or head.lineage not in head.progress:
+        return ""
+    behind = look_behind(following, head.lineage)
+    if behind.reach is not None or any(edit.kind is not EditKind.PROGRESS for edit in commit.edits):
+        return ""
+    said = "nothing tells whether messages were in it; if there were, "
+    if behind.rewound is not None:
+        return said + "they were of a tail that the broker lost, too"
+    return said + "the daemon archives anew what the broker still has, and records the rest as a gap"
+
+
+def lose(base: ArchiveState, strays: Sequence[Stray], behind: Behind) -> list[EditBatch] | None:
+    """What stands for a flush whose records are gone, at least some of them: a gap in the log and in each queue that went on
+    elsewhere, so that everything behind is as it was. ``None`` where no commit tells how far the log was.
+    """
+    head = base.head()
+    if head is None:
+        return None
+    reached = head.progress.get(head.lineage)
+    proven = 0 if reached is None else reached.physical_offset
+    end = behind.reach
+    if end is None and behind.rewound is not None:  # beyond it, or nothing would have been cut
+        end = max(proven, behind.rewound + 1)
+    if end is None or end < proven:
+        return None
+    ours = _between(strays, proven, end)
+    edits = [strays_edit(ours)] if ours else []
+    edits += lossy_edits(base, _runs(ours), behind.stands, end)
+    if end > proven:
+        edits.append(gap_edit(head.lineage, proven, end, LOST))
+    return [*edits, progress_edit(head.lineage, [(end, 0, end)])]
+
+
+def _between(strays: Sequence[Stray], proven: int, end: int | None) -> list[Stray]:
+    """Those with records of this part of the log and of no other, in its order."""
+    inside = (s for s in strays if s.physical_start >= proven and (end is None or s.physical_end <= end))
+    return sorted(inside, key=lambda s: s.physical_start)
+
+
+def _runs(strays: Sequence[Stray]) -> list[Appended]:
+    return [run for number, stray in enumerate(strays) for run in runs_of_stray(stray, number)]

@@ -2,7 +2,8 @@
 
 For each commit that cannot be read one is made that may stand for it. It counts only if it fits: folded on what lies before it,
 with every commit behind it on top, it must give the later fold it was made from, pair by pair; without such a fold, all commits
-behind it must at least be taken by the fold. It is put beside the damage (``repair/``), or, where the commit's own key is free
+behind it must at least be taken by the fold. Where nothing tells what it held, what stands for it says what is lost: a gap, for
+which the rest is as it was. It is put beside the damage (``repair/``), or, where the commit's own key is free
 and nothing of it is missing, under that key, as a put of its writer that arrived late would be.
 """
 
@@ -27,9 +28,11 @@ from tiered.codec.edits import Commit, EditBatch, EditKind
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.memory import MemoryStore
-from tiered.provider.base import Buffer, Provider
-from tiered.repair.derive import derive
-from tiered.repair.infer import infer
+from tiered.provider.base import Provider
+from tiered.repair.behind import look_behind
+from tiered.repair.derive import derive, opened_silently
+from tiered.repair.infer import infer, lose, unsure
+from tiered.repair.step import Step, lost_with
 from tiered.settings import MIB
 
 FOLLOWING = 64
@@ -39,25 +42,8 @@ MOST_TRIES = 200
 TABLE_CACHE_BYTES = 8 * MIB
 ZERO_ID = bytes(16)
 _OBJECTS = "its objects and the commits behind it"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One damaged or lost commit. ``source``: where what stands for it comes from, ``None`` if nothing can.
-
-    ``exact``: the folds that it leads to are those there were. ``put``: the key that is made, with ``parts``.
-    """
-
-    seq: int
-    key: str
-    damage: str
-    source: str | None
-    exact: bool = False
-    put: str | None = None
-    parts: tuple[Buffer, ...] = ()
-    advice: str = ""
-    fold_again: bool = False
-    """Whether the local state has what the bucket lost for good: the daemon must start from the bucket."""
+_REST = "the commits behind it"
+"""They tell what is missing, and nothing else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +149,13 @@ class Mender:
         )
 
     def _linked(self, number: int) -> bool:
-        """Whether the next damage lies before the fold that tells what this commit was, or right behind it."""
+        """Whether the next damage lies before the fold that tells what this commit was, or, without one, among the commits
+        that do."""
         if number + 1 == len(self._broken):
             return False
         (seq, _), (following, _) = self._broken[number : number + 2]
         later = self._later(seq)
-        return following == seq + 1 if later is None else later.head.seq >= following
+        return following <= seq + FOLLOWING if later is None else later.head.seq >= following
 
     def _options(self, number: int) -> Iterator[Step]:
         """Steps for one damage that fit what lies before it and what can be read behind it, the most certain first."""
@@ -183,15 +170,18 @@ class Mender:
         following = list(self._following(seq))
         strays = list(self._strays(base, seq, following))
         later = self._later(seq)
-        for source, edits in self._candidates(base, seq, later, following, strays):
+        for source, edits in self._candidates(base, seq, later, following, strays, until):
             self._tries += 1
             made = self._fitting(base, seq, edits, following, strays, later, until)
             if made is not None and (
-                made[1] or source == _OBJECTS or later is None or not self._reached(later, until)
+                made[1] or source in (_OBJECTS, _REST) or later is None or not self._reached(later, until)
             ):
-                yield self._mended(source, *made, damage, lost_end=seq > self._newest)
+                doubt = unsure(made[0], ArchiveState(base), following) if source == _OBJECTS else ""
+                yield self._mended(source, *made, damage, lost_end=seq > self._newest, doubt=doubt)
 
-    def _mended(self, source: str, commit: Commit, exact: bool, damage: Corrupt, *, lost_end: bool) -> Step:
+    def _mended(
+        self, source: str, commit: Commit, exact: bool, damage: Corrupt, *, lost_end: bool, doubt: str
+    ) -> Step:
         """What to put for a commit that stands for ``damage``, and where."""
         seq = commit.seq
         key = self._keys.commit(seq)
@@ -203,14 +193,22 @@ class Mender:
                 "the daemon archives anew what the broker still has",
                 fold_again=True,
             )  # fmt: skip
-        whole = gone and not commit.inline_length
+        lost = lost_with(commit)
+        whole = gone and not commit.inline_length and not lost and not doubt
         put = key if whole else self._keys.repair(seq, commit.commit_id)
-        advice = (
-            "its messages travelled inside it and are lost; all others are readable"
-            if gone and not whole
-            else ""
+        advice = ""
+        if lost:
+            advice = (
+                "what it held becomes a recorded gap, all else stays as it is; if the key can be restored from the bucket's "
+                "versions or a copy, do that: then nothing is lost"
+            )
+        elif doubt:
+            advice = doubt
+        elif gone and not whole:
+            advice = "its messages travelled inside it and are lost; all others are readable"
+        return Step(
+            seq, key, damage.message, source, exact, put, tuple(encode_stand_in(commit)), advice, lost=lost
         )
-        return Step(seq, key, damage.message, source, exact, put, tuple(encode_stand_in(commit)), advice)
 
     def _candidates(
         self,
@@ -219,6 +217,7 @@ class Mender:
         later: _Later | None,
         following: Sequence[Commit],
         strays: Sequence[Stray],
+        until: int | None,
     ) -> Iterator[tuple[str, list[EditBatch]]]:
         state = ArchiveState(base)
         if later is not None:
@@ -228,6 +227,13 @@ class Mender:
         with contextlib.suppress(Corrupt, NotFound, Refused):
             for edits in infer(state, seq, strays, following, self._objects):
                 yield _OBJECTS, edits
+        head = state.head()
+        if head is None or (opened_silently(head, seq, following) and following[0].seq == seq + 1):
+            return
+        for last in dict.fromkeys((until, None)):  # other damage may hide what a queue was then, or not
+            edits_left = lose(state, strays, look_behind(self._behind(seq, last), head.lineage))
+            if edits_left is not None:
+                yield _REST, edits_left
 
     def _fitting(
         self,
@@ -323,6 +329,15 @@ class Mender:
                 found = self._reader.read(number)
                 if found is not None:
                     yield found.commit
+
+    def _behind(self, seq: int, last: int | None) -> Iterator[Commit]:
+        """All commits behind one up to ``last`` that can be read; damaged ones among them are left out."""
+        damaged = {number for number, _ in self._broken} - self._reader.planned.keys()
+        newest = self._newest if last is None else last
+        for number in range(seq + 1, newest + 1):
+            found = None if number in damaged else self._reader.read(number)
+            if found is not None:
+                yield found.commit
 
     def _strays(self, base: MetadataStore, seq: int, following: Sequence[Commit]) -> Iterator[Stray]:
         """The inline data of the damaged commit, and data objects that neither the fold before it nor later commits name."""

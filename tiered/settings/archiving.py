@@ -245,7 +245,11 @@ class Store(Section):
 class State(Section):
     """Local state: the cached fold, the writer id, the lock. Deleting it loses nothing but time."""
 
-    directory: str = option("", "where; empty: <store_dir>.tiered beside the store")
+    directory: str = option(
+        "",
+        "where; empty: <store_dir>.tiered beside the store. It holds the fold twice: as the daemon made it (metadata) "
+        "and as it is read back from the bucket for checkpoints (shadow)",
+    )
     metadata: str = option(
         "rocksdb", "provider of the cached fold; json suits few queues", choices=("rocksdb", "json", "memory")
     )
