@@ -48,6 +48,36 @@ def test_a_broker_is_not_read_while_many_of_its_answers_are_held() -> None:
     on_loop(test())
 
 
+def test_answers_of_all_connections_share_one_budget() -> None:
+    """Room for an answer is set aside before the archive is asked for it, and is free again when it went out or failed."""
+
+    async def test() -> None:
+        asked, awake = list[int](), asyncio.Event()
+
+        async def make(request: Command, answer: Command) -> None:
+            asked.append(request.opaque)
+            await awake.wait()
+            if request.opaque % 2:
+                raise Unavailable("away")
+
+        scripted = ScriptedAnswers(make)
+        async with gateway(scripted, broker=large, answer_bytes=MIB, max_pull_bytes=256 * KIB) as running:
+            clients = [await running.client() for _ in range(6)]
+            for number, client in enumerate(clients):
+                await client.send(frame(Command(11, number)))
+            await running.broker.until(lambda: len(asked) == 4)
+            (session, *_) = running.app.brokers.fronts[running.broker.address].sessions
+            budget = session.shared.budget
+            await asyncio.sleep(0.2)
+            assert (len(asked), budget.taken) == (4, MIB), "the other two wait for room"
+            awake.set()
+            got = [await client.command() for client in clients]
+            assert [answer.opaque for answer in got] == list(range(6))
+            await running.broker.until(lambda: budget.taken == 0)
+
+    on_loop(test())
+
+
 def test_a_broker_that_keeps_changing_its_address_never_runs_out_of_ports() -> None:
     """Of five ports the one that no name server has named for hours, and that nobody is connected to, is given away."""
 

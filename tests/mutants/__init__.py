@@ -3,6 +3,11 @@
 A ``Mutant`` is a line or a few of the program, changed as a tired programmer would change them. ``python -m tests.mutants``
 applies them one at a time to a copy of the tree and runs the test that guards the line: a mutant that *survives* is a line
 without a guard.
+
+Left out, because the change cannot matter: a length looked at before a CRC that covers it (``check_length_and_crc``: another
+length has another CRC); bounds of a binary remoting header that every text in it is held against again; ``max_ext_len`` of
+msgpack, whose hook refuses every extension; whether marks were refuted where no archived byte is local any more
+(``lineage.compare``: without local bytes no mark can be refuted).
 """
 
 from __future__ import annotations

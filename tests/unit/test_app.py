@@ -90,6 +90,23 @@ def test_once_in_this_process(broker: Crafted, caplog: pytest.LogCaptureFixture)
     assert (status["ready"], status["problem"], status["messages"]) == (True, None, 20)
 
 
+def test_a_start_links_the_brokers_files_before_anything_else(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the archive is being opened the broker deletes what is old enough."""
+    seen: list[str] = []
+
+    def noted(name: str) -> None:
+        real = getattr(LocalCommitLog, name)
+        monkeypatch.setattr(LocalCommitLog, name, lambda self: seen.append(name) or real(self))
+
+    noted("hold")
+    noted("max_offset")
+    with ExitStack() as stack:
+        assert daemon(broker, "memory://app-hold").run(stack) == 0
+    assert seen[0] == "hold"
+
+
 def test_a_start_sweeps_what_dead_writers_left(broker: Crafted, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/archive"
     with ExitStack() as stack:

@@ -98,6 +98,23 @@ def test_our_own_commit_behind_a_412_is_a_success(clock: ManualClock) -> None:
     assert log.proven().head() == log.tip
 
 
+def test_what_is_built_upon_is_made_durable_first(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it may have died, or lost the answer, before it was."""
+    durable: list[str] = []
+    monkeypatch.setattr("tiered.archive.log.make_durable", lambda provider, key: durable.append(key))
+    store = memory(clock)
+    claimed(open_log(store, clock))
+    assert durable == []
+    log = open_log(store, clock)
+    assert durable == [KEYS.commit(0)], "the head that an opener found"
+    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    store.put(KEYS.commit(1), planned.parts)
+    log.put(planned)
+    assert durable == [KEYS.commit(0), KEYS.commit(1)], "its own commit that it met"
+
+
 def test_another_commit_behind_a_412_is_a_fence(clock: ManualClock) -> None:
     store = memory(clock)
     ours, theirs = open_log(store, clock), open_log(store, clock, writer=B, seed=2)

@@ -187,6 +187,19 @@ def test_one_dead_worker_stops_all_without_drain_and_gives_its_exit_code() -> No
     assert all(not service.alive for service in services)
 
 
+def test_the_dying_worker_itself_stops_the_others() -> None:
+    """Nobody may go on until the supervisor looks: what it builds on may be what failed."""
+
+    def dies() -> Next:
+        raise Fenced("another writer owns the archive")
+
+    clock = ManualClock()
+    other, failed = Service("other", lambda: AGAIN, clock), Service("failed", dies, clock)
+    Supervisor([other, failed], clock)
+    failed.run()
+    assert (failed.stopping, other.stopping) == (False, True)
+
+
 def test_a_graceful_stop_drains_in_reverse_order() -> None:
     order: list[str] = []
     stop = threading.Event()

@@ -329,6 +329,16 @@ def test_file_start_and_copies(log: BrokerLog, source: LocalCommitLog) -> None:
         source.copy(PhysicalOffset(4000), PhysicalOffset(5000))
 
 
+def test_a_copy_of_a_file_that_became_short_is_no_zeros(log: BrokerLog, source: LocalCommitLog) -> None:
+    log.append_many(100)
+    second = next(at for at in log.records if at >= 4096)
+    end = PhysicalOffset(second + len(log.records[second]))
+    os.truncate(log.path(4096), end - 4096 - 1)
+    for copy in (source.copy, source.copy_local):
+        with pytest.raises(NotFound, match="shorter than it was"):
+            copy(PhysicalOffset(second), end)
+
+
 def test_broker_mark_changes_with_every_start(log: BrokerLog, source: LocalCommitLog) -> None:
     nothing = source.broker_mark()
     assert (nothing.lock, nothing.abort) == (None, None)

@@ -212,6 +212,26 @@ def test_manifests_that_make_no_sense() -> None:
         decode_manifest(sealed([1, 0, *good[2:]]), "checkpoint/5")
 
 
+def test_a_manifest_whose_content_makes_sense_and_fails_its_checksum(archive: Archive) -> None:
+    made = archive.save()
+    whole, other = encode_manifest(made), encode_manifest(replace(made, epoch=made.epoch + 1))
+    tail = 8 + len(shards.MANIFEST_MAGIC)  # length and CRC
+    assert len(whole) == len(other)
+    assert whole[:-tail] != other[:-tail]
+    with pytest.raises(Corrupt, match="damaged"):
+        decode_manifest(other[:-tail] + whole[-tail:], made.key)
+
+
+def test_a_manifest_is_read_up_to_a_bound(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = archive.save()
+    size = len(encode_manifest(made))
+    monkeypatch.setattr(checkpoint, "MAX_MANIFEST_BYTES", size)
+    assert checkpoint.read_manifest(archive.provider, made.key) == made
+    monkeypatch.setattr(checkpoint, "MAX_MANIFEST_BYTES", size - 1)
+    with pytest.raises(Corrupt, match="too long"):
+        checkpoint.read_manifest(archive.provider, made.key)
+
+
 def test_a_checkpoint_under_another_number(archive: Archive) -> None:
     made = archive.save()
     key = KEYS.checkpoint(made.seq + 7)

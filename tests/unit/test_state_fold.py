@@ -197,6 +197,19 @@ def test_wrong_claims(changed: dict[str, Any], rule: str) -> None:
     log.refuses(rule, open_epoch(**{"epoch": 2, "writer_id": WRITER, "lineage": 1, **changed}))
 
 
+def test_an_epoch_is_the_next_one() -> None:
+    log = Log()
+    for log.epoch in (1, 3):
+        log.refuses("epochs count up", open_epoch(log.epoch, WRITER, 1))
+
+
+def test_a_commit_follows_the_head(log: Log) -> None:
+    log.refuses("numbered without a hole", progress(2100), seq=log.seq + 1)
+    log.refuses("numbered without a hole", progress(2100), seq=log.seq - 1)
+    log.refuses("names the one before it", progress(2100), previous_id=name(0))
+    log.refuses("of this archive", progress(2100), archive_id=b"?" * 16)
+
+
 def test_an_epoch_is_opened_alone() -> None:
     log = Log()
     log.epoch = 2
@@ -304,6 +317,7 @@ def test_a_gap_moves_the_maximum(log: Log) -> None:
     assert queue is not None
     assert (queue.max_offset, queue.messages) == (41, 21)
     log.refuses("a gap starts at its queue's maximum", gap(Q, 40, 50))
+    log.refuses("a gap starts at its queue's maximum", gap(Q, 42, 50))
     log.refuses("a gap has queue offsets", gap(Q, 41, 41))
 
 
@@ -646,6 +660,7 @@ def test_retired_and_deleted(log: Log) -> None:
         ("shard/orphan", 4, None),
     ]
     log.refuses("retired once", retire("data/a"))
+    log.refuses("a retired key is never used again", objects("shard/orphan"))
     log.refuses("never used again", objects("data/a"))
     log.refuses("never used again", objects("data/b"))
     log.add(deleted("data/a", "shard/orphan"))

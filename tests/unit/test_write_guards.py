@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.kit.assemble import Assembly, Counting, assemble, memory, open_log, progress_of
@@ -20,6 +23,7 @@ from tiered.archive.state import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.checksum import crc32c
 from tiered.dispatch.planner import progress_edit
+from tiered.dispatch.preparer import _Copy, queue_ends
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
@@ -206,3 +210,48 @@ def test_a_checkpoint_whose_loading_is_cut_short_is_no_fold(monkeypatch: pytest.
         load_checkpoint(provider, manifest, store)
     assert (ArchiveState(store).head(), store.applied()) == (None, None)
     assert next(iter(store.iterate(b"")), None) is not None, "or nothing was cut short"
+
+
+def test_a_mark_sums_from_its_own_files_first_byte(broker: Crafted, daemon: Make) -> None:
+    """Of the file before nothing may be left by the time that the mark is looked at."""
+    fill(broker, 4096 + 100)
+    one = daemon()
+    one.settle()
+    records = b"".join(raw for m, raw in broker.sent if m.physical_offset >= 4096)
+    newest = next(iter(one.state.marks(1)))
+    assert newest.physical_offset == broker.position
+    assert (newest.mark_crc, newest.crc_from) == (crc32c(records), 4096)
+
+
+def test_queues_of_another_lineage_are_begun_anew(broker: Crafted, daemon: Make) -> None:
+    """Even if the new broker's offsets go on just where the old one's ended."""
+    fill(broker, 500)
+    one = daemon()
+    one.settle()
+    routed: Any = SimpleNamespace(topics=("Orders",), queue_ids=np.zeros(1, np.int64))
+    mine, other = (queue_ends(one.state, routed, lineage) for lineage in (1, 2))
+    assert (mine.present.tolist(), other.present.tolist()) == ([True], [False])
+    assert mine.highest_generation.tolist() == other.highest_generation.tolist() == [1]
+
+
+def test_memory_is_not_used_again_while_a_draft_looks_at_it() -> None:
+    copy, drafted = _Copy(memoryview(bytearray(8))), Future[Any]()
+    copy.drafts.append(drafted)
+    with ThreadPoolExecutor(1) as pool:
+        freed = pool.submit(copy.free, 8, 8)
+        with pytest.raises(TimeoutError):
+            freed.result(0.05)
+        drafted.set_result(None)
+        assert len(freed.result(5)) == 8
+
+
+def test_every_step_links_new_files_before_it_reads(
+    broker: Crafted, daemon: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read is planned as archived soon: the broker must not delete it before it was copied."""
+    one, order = daemon(), list[str]()
+    hold, read = one.source.hold, one.source.read
+    monkeypatch.setattr(one.source, "hold", lambda: order.append("hold") or hold())
+    monkeypatch.setattr(one.source, "read", lambda *a, **k: order.append("read") or read(*a, **k))
+    one.dispatcher.step()
+    assert order == ["hold", "read"]

@@ -1,0 +1,121 @@
+"""Bytes from the wire, the log and the store: what is checked before it is believed or allocated."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_CODEC_MESSAGE = "tests/unit/test_codec_message.py"
+_OBJECT_CODEC = "tests/unit/test_object_codec.py"
+_REMOTING_CODEC = "tests/unit/test_remoting_codec.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/codec/frame.py",
+        '    wrong = sums != rows["body_crc"]\n',
+        "    wrong = sums != sums\n",
+        f"{_CODEC_MESSAGE}::test_verify_names_the_first_bad_record",
+    ),
+    Mutant(
+        "tiered/codec/frame.py",
+        "    wrong = offsets != frames.starts + base\n",
+        "    wrong = offsets != offsets\n",
+        f"{_CODEC_MESSAGE}::test_why_a_scan_stops",
+    ),
+    Mutant(
+        "tiered/codec/frame.py",
+        "        if magic not in magics or not MIN_RECORD_BYTES <= size <= max_record_bytes:\n",
+        "        if magic not in magics or not MIN_RECORD_BYTES <= size:\n",
+        f"{_CODEC_MESSAGE}::test_scan_limits",
+    ),
+    Mutant(
+        "tiered/codec/header.py",
+        "    bad = (starts < 0) | (sizes < MIN_RECORD_BYTES) | (sizes > length) | (starts > length - sizes)\n",
+        "    bad = (starts < 0) | (sizes < MIN_RECORD_BYTES)\n",
+        f"{_CODEC_MESSAGE}::test_decoders_refuse_boundaries_outside_the_buffer",
+    ),
+    Mutant(
+        "tiered/codec/header.py",
+        "        self._keep((length >= 0) & exact,",
+        "        self._keep(length >= 0,",
+        f"{_CODEC_MESSAGE}::test_verify_names_the_first_bad_record",
+    ),
+    Mutant(
+        "tiered/codec/sections.py",
+        "    if found != crc:\n",
+        "    if False:\n",
+        f"{_OBJECT_CODEC}::TestBlock::test_error_names_key_position_expected_and_found",
+    ),
+    Mutant(
+        "tiered/codec/sections.py",
+        " or version ^ complement != 0xFFFF or",
+        " or",
+        f"{_OBJECT_CODEC}::TestFooter::test_a_flipped_version_is_damage",
+    ),
+    Mutant(
+        "tiered/codec/sections.py",
+        "    if version > FORMAT_VERSION:\n",
+        "    if False:\n",
+        f"{_OBJECT_CODEC}::TestFooter::test_future_version_is_refused_by_number",
+    ),
+    Mutant(
+        "tiered/codec/sections.py",
+        "    if any(bytes(field)):\n",
+        "    if False:\n",
+        f"{_OBJECT_CODEC}::TestFooter::test_encryption_is_refused",
+    ),
+    Mutant(
+        "tiered/codec/zstd.py",
+        "    if not 1 <= stated <= bound or (raw_length is not None and stated != raw_length):\n",
+        "    if raw_length is not None and stated != raw_length:\n",
+        f"{_OBJECT_CODEC}::TestHugeClaims::test_zstd_frame",
+    ),
+    Mutant(
+        "tiered/codec/zstd.py",
+        "allow_extra_data=False",
+        "allow_extra_data=True",
+        f"{_OBJECT_CODEC}::TestBlock::test_bytes_after_the_frame",
+    ),
+    Mutant(
+        "tiered/codec/block.py",
+        '    check_length_and_crc(stored, length=len(stored), crc=crc32c, what="a block", key=key,'
+        " position=position)\n",
+        "",
+        f"{_OBJECT_CODEC}::TestBlock::test_error_names_key_position_expected_and_found",
+    ),
+    Mutant(
+        "tiered/codec/commit.py",
+        "    if max(footer.seq, footer.epoch, footer.inline_length) > _LARGEST:\n",
+        "    if False:\n",
+        "tests/unit/test_commit_codec.py::test_lying_footers",
+    ),
+    Mutant(
+        "tiered/codec/keyindex.py",
+        "        for probe in range(_PROBES):\n            field[",
+        "        for probe in range(_PROBES - 1):\n            field[",
+        f"{_OBJECT_CODEC}::TestObject::test_keys",
+    ),
+    Mutant(
+        "tiered/codec/keyindex.py",
+        "        if int(self._bits.sum()) != 8 * len(field):\n",
+        "        if False:\n",
+        f"{_OBJECT_CODEC}::TestHugeClaims::test_key_filter_counts",
+    ),
+    Mutant(
+        "tiered/codec/remoting.py",
+        "    if length > max_frame_bytes:\n",
+        "    if False:\n",
+        f"{_REMOTING_CODEC}::test_lengths_are_checked_before_anything_is_kept",
+    ),
+    Mutant(
+        "tiered/codec/remoting.py",
+        "    if length < PREFIX_BYTES:\n",
+        "    if False:\n",
+        f"{_REMOTING_CODEC}::test_lengths_are_checked_before_anything_is_kept",
+    ),
+    Mutant(
+        "tiered/codec/protocol.py",
+        "    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:\n",
+        "    if value is None:\n",
+        "tests/unit/test_gateway_answers.py::TestPop::test_strange_answers_pass",
+    ),
+)

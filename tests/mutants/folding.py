@@ -1,0 +1,246 @@
+"""The rules of the fold, of the log's end and of checkpoints."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_STATE_FOLD = "tests/unit/test_state_fold.py"
+_ARCHIVE_LOG = "tests/unit/test_archive_log.py"
+_ARCHIVE_READER = "tests/unit/test_archive_reader.py"
+_STATE_CHECKPOINT = "tests/unit/test_state_checkpoint.py"
+_ARCHIVE_IDENTITY = "tests/unit/test_archive_identity.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/archive/fold_runs.py",
+        '("a run starts at its queue\'s maximum", by.after(end, record, "max_offset"), start),',
+        '("a run starts at its queue\'s maximum", start, start),',
+        f"{_STATE_FOLD}::test_the_violation_names_the_row",
+    ),
+    Mutant(
+        "tiered/archive/fold_runs.py",
+        '    fold.check_rows(batch, stated == expected, "generations count up per queue", expected, stated)\n',
+        "",
+        f"{_STATE_FOLD}::test_a_generation_begins_with_a_run",
+    ),
+    Mutant(
+        "tiered/archive/fold_runs.py",
+        "    fold.check_rows(batch, physical >= settled, rule, settled, physical)\n",
+        "",
+        f"{_STATE_FOLD}::test_nothing_is_archived_twice",
+    ),
+    Mutant(
+        "tiered/archive/fold_runs.py",
+        "    fold.check_rows(batch, start == expected, rule",
+        "    fold.check_rows(batch, start >= expected, rule",
+        f"{_STATE_FOLD}::test_a_gap_moves_the_maximum",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        '    fold.check(position <= reached, "a Rewind',
+        '    fold.check(True, "a Rewind',
+        f"{_STATE_FOLD}::test_a_rewind_takes_marks_and_gaps_back",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    cut_marks(fold, lineage, position)\n",
+        "",
+        f"{_STATE_FOLD}::test_a_rewind_takes_marks_and_gaps_back",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    _check_complete(fold, lineage, position)\n",
+        "",
+        f"{_STATE_FOLD}::test_wrong_rewinds",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    _cut_phys_gaps(fold, lineage, position)\n",
+        "",
+        f"{_STATE_FOLD}::test_a_rewind_takes_marks_and_gaps_back",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    fold.put_closed(queue, generation, part)\n\n\ndef _choose",
+        "\n\ndef _choose",
+        f"{_STATE_FOLD}::test_a_rewind_closes_runs_whole_and_in_part",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    chosen.highest_generation = emptied.highest_generation\n",
+        "",
+        f"{_STATE_FOLD}::test_a_rewind_that_empties_a_generation_brings_the_one_before_back",
+    ),
+    Mutant(
+        "tiered/archive/fold_cut.py",
+        "    fold.check(record.min_offset <= first <= highest, rule",
+        "    fold.check(record.min_offset <= first, rule",
+        f"{_STATE_FOLD}::test_trimming_moves_the_minimum",
+    ),
+    Mutant(
+        "tiered/archive/fold_replace.py",
+        "    fold.check(kept == rows if whole else kept <= rows, rule",
+        "    fold.check(True, rule",
+        f"{_STATE_FOLD}::test_wrong_replacements",
+    ),
+    Mutant(
+        "tiered/archive/fold_replace.py",
+        "    fold.check(expected == found, rule, queue=mq, expected=str",
+        "    fold.check(True, rule, queue=mq, expected=str",
+        f"{_STATE_FOLD}::test_wrong_replacements",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        '    check(row["epoch"] == commit.epoch == epoch,',
+        '    check(row["epoch"] == commit.epoch,',
+        f"{_STATE_FOLD}::test_an_epoch_is_the_next_one",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        "    if min_reader > FORMAT_VERSION:\n",
+        "    if False:\n",
+        f"{_STATE_FOLD}::test_an_archive_of_the_future_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        '            offset >= lowest, "progress',
+        '            True, "progress',
+        f"{_STATE_FOLD}::test_progress_is_monotone",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        "    if type(floor) is not int or not old <= floor <= fold.commit.seq:\n",
+        "    if type(floor) is not int or not old <= floor:\n",
+        f"{_STATE_FOLD}::test_the_floor_never_goes_down",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        "                    state.references == 0 or not fold.scope.everything,",
+        "                    True,",
+        f"{_STATE_FOLD}::test_a_rewind_closes_runs_whole_and_in_part",
+    ),
+    Mutant(
+        "tiered/archive/fold_log.py",
+        "fold.check(retired is None, ",
+        "fold.check(True, ",
+        f"{_STATE_FOLD}::test_retired_and_deleted",
+    ),
+    Mutant(
+        "tiered/archive/state.py",
+        "    check(commit.previous_id == previous, rule,",
+        "    check(True, rule,",
+        f"{_STATE_FOLD}::test_a_commit_follows_the_head",
+    ),
+    Mutant(
+        "tiered/archive/state.py",
+        '    check(commit.seq == seq, "commits',
+        '    check(True, "commits',
+        f"{_STATE_FOLD}::test_a_commit_follows_the_head",
+    ),
+    Mutant(
+        "tiered/archive/state.py",
+        '        check(commit.epoch == head.epoch, "a',
+        '        check(True, "a',
+        f"{_STATE_FOLD}::test_an_epoch_is_what_its_open_epoch_says",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "        if found is not None and found.commit.commit_id == planned.commit.commit_id:\n",
+        "        if found is not None:\n",
+        f"{_ARCHIVE_LOG}::test_another_commit_behind_a_412_is_a_fence",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "            except Conflict:\n"
+        "                try:\n"
+        "                    return self._read_back(planned, key)\n",
+        "            except Conflict:\n"
+        "                try:\n"
+        '                    raise Fenced("another writer", key=key)\n',
+        f"{_ARCHIVE_LOG}::test_a_lost_answer_is_a_success",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "            make_durable(self.reader.provider, self.reader.keys.commit(head.seq))\n",
+        "            pass\n",
+        f"{_ARCHIVE_LOG}::test_what_is_built_upon_is_made_durable_first",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "planned.commit.commit_id:\n            make_durable(self.reader.provider, key)\n",
+        "planned.commit.commit_id:\n",
+        f"{_ARCHIVE_LOG}::test_what_is_built_upon_is_made_durable_first",
+    ),
+    Mutant(
+        "tiered/archive/log.py",
+        "        if applied not in (before, planned.changes.head.position()):\n",
+        "        if False:\n",
+        "tests/unit/test_local_fold.py::test_a_commit_does_not_enter_a_fold_that_lacks_the_one_before_it",
+    ),
+    Mutant(
+        "tiered/archive/reader.py",
+        "            if found is None and not self.checkpoint_above(head.seq - 1):\n",
+        "            if False:\n",
+        f"{_ARCHIVE_READER}::test_a_bucket_that_ends_before_the_cache_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/reader.py",
+        "        if commit.seq != seq or commit.archive_id != self.identity.archive_id:\n",
+        "        if commit.archive_id != self.identity.archive_id:\n",
+        f"{_ARCHIVE_READER}::test_a_commit_under_anothers_key_is_corrupt",
+    ),
+    Mutant(
+        "tiered/archive/reader.py",
+        "            if not self.is_there(reached + 2):\n",
+        "            if True:\n",
+        f"{_ARCHIVE_READER}::test_the_end_is_a_404_and_then_a_listing",
+    ),
+    Mutant(
+        "tiered/archive/reader.py",
+        "            if not self.checkpoint_above(reached):\n",
+        "            if True:\n",
+        f"{_ARCHIVE_READER}::test_the_end_is_a_404_and_then_a_listing",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint.py",
+        '    if not key.endswith(f"checkpoint/{manifest.seq:020d}"):\n',
+        "    if False:\n",
+        f"{_STATE_CHECKPOINT}::test_a_checkpoint_under_another_number",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint.py",
+        "    if len(fetched.data) > MAX_MANIFEST_BYTES:\n",
+        "    if False:\n",
+        f"{_STATE_CHECKPOINT}::test_a_manifest_is_read_up_to_a_bound",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint.py",
+        "        with contextlib.suppress(Corrupt):  # counts",
+        "        with contextlib.nullcontext():  # counts",
+        f"{_ARCHIVE_READER}::test_a_rotten_checkpoint_counts_as_absent",
+    ),
+    Mutant(
+        "tiered/archive/identity.py",
+        "    if found != expected:\n",
+        "    if False:\n",
+        f"{_ARCHIVE_IDENTITY}::test_every_flipped_bit_and_every_cut_is_damage",
+    ),
+    Mutant(
+        "tiered/archive/identity.py",
+        "    except Conflict:\n        return read_identity(provider, keys)\n",
+        "    except Conflict:\n        return made\n",
+        f"{_ARCHIVE_IDENTITY}::test_two_at_once_agree_on_the_first",
+    ),
+    Mutant(
+        "tiered/archive/identity.py",
+        "    if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):\n",
+        "    if False:\n",
+        f"{_ARCHIVE_IDENTITY}::test_an_archive_of_another_broker_is_foreign",
+    ),
+    Mutant(
+        "tiered/archive/shards.py",
+        "(length, crc, magic) != (size, crc32c(body), MANIFEST_MAGIC)",
+        "(length, magic) != (size, MANIFEST_MAGIC)",
+        f"{_STATE_CHECKPOINT}::test_a_manifest_whose_content_makes_sense_and_fails_its_checksum",
+    ),
+)

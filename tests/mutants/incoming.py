@@ -1,0 +1,204 @@
+"""From the broker's files to a proven commit: what is waited for, copied, compared, and released last."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_SOURCE_LOCAL = "tests/unit/test_source_local.py"
+_SOURCE_LARGE = "tests/unit/test_source_large.py"
+_SOURCE_AWAY = "tests/unit/test_source_away.py"
+_SOURCE_HOLD = "tests/unit/test_source_hold.py"
+_COMMITTER = "tests/unit/test_committer.py"
+_DISPATCHER = "tests/unit/test_dispatcher.py"
+_WRITE_GUARDS = "tests/unit/test_write_guards.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/source/tail.py",
+        "            if crc32c(data) == self._seen[1]:\n                return True\n",
+        "            return True\n",
+        f"{_SOURCE_LOCAL}::test_last_record_that_changes_between_two_looks_starts_again",
+    ),
+    Mutant(
+        "tiered/source/tail.py",
+        "        if now - self._since < self._wait_seconds:\n            return False\n        if not cheap",
+        "        if not cheap",
+        f"{_SOURCE_LOCAL}::test_torn_last_record_behind_a_confirming_header_is_not_returned",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        return _Last.TORN if lacks_its_end(data) else _Last.COUNTS\n",
+        "        return _Last.COUNTS\n",
+        f"{_SOURCE_LOCAL}::test_a_writer_stopped_inside_properties_or_topic_is_waited_for",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        good = verified(view, frames, count, start)\n",
+        "        good = frames\n",
+        f"{_SOURCE_LOCAL}::test_records_with_a_successor_count_at_once_and_the_last_after_a_second_look",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        if self._chain.limit.allows(head.size):\n",
+        "        if False:\n",
+        f"{_SOURCE_LARGE}::test_what_the_broker_accepts_is_archived",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        return seam, False\n",
+        "        return count, more\n",
+        "tests/unit/test_source_life.py::test_leftovers_of_a_former_life_with_equal_sizes_wait_for_the_broker",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        if not self._complete.known(file, start, head):\n",
+        "        if False:\n",
+        f"{_SOURCE_LARGE}::test_one_that_is_not_whole_is_damage",
+    ),
+    Mutant(
+        "tiered/source/local.py",
+        "            if chunk.status is not ReadStatus.RECORDS and (away or self._catalog.returns != returns):\n",
+        "            if False:\n",
+        f"{_SOURCE_AWAY}::test_what_is_held_is_read_on_and_nothing_is_compared",
+    ),
+    Mutant(
+        "tiered/source/local.py",
+        "            self._copy(self._catalog.own(), start, end, memoryview(copy))\n",
+        "            self._copy(self._catalog.table(), start, end, memoryview(copy))\n",
+        f"{_SOURCE_HOLD}::test_local_copies_never_come_from_the_hold",
+    ),
+    Mutant(
+        "tiered/source/catalog.py",
+        "                linked = self._links.link(self._files.table.files)\n",
+        "                pass\n",
+        f"{_SOURCE_HOLD}::test_deleted_files_are_read_from_the_hold",
+    ),
+    Mutant(
+        "tiered/source/files.py",
+        '                raise _Lost("a commitlog directory has lost its files", path=directory, hint=_AWAY_HINT)\n',
+        "                pass\n",
+        f"{_SOURCE_AWAY}::test_one_of_two_disks_that_is_empty_is_away",
+    ),
+    Mutant(
+        "tiered/source/hold.py",
+        "            if found.st_nlink == 1:\n                alone",
+        "            if True:\n                alone",
+        f"{_SOURCE_HOLD}::test_deleted_files_are_read_from_the_hold",
+    ),
+    Mutant(
+        "tiered/source/hold.py",
+        "            if kept <= self._settings.max_bytes and not self._partition_full(file):\n",
+        "            if kept <= self._settings.max_bytes:\n",
+        f"{_SOURCE_HOLD}::test_a_full_partition_lets_go_only_what_frees_space",
+    ),
+    Mutant(
+        "tiered/source/hold.py",
+        "                self._on_let_go(ByteRange(file.base, file.end))\n",
+        "                pass\n",
+        f"{_SOURCE_HOLD}::test_over_the_byte_budget_the_oldest_go_and_the_reader_reports_a_gap",
+    ),
+    Mutant(
+        "tiered/source/limit.py",
+        "self.bytes = max(self.bytes, min(accepted + BESIDES_BODY_BYTES, LARGEST_RECORD_BYTES))",
+        "self.bytes = max(self.bytes, min(accepted, LARGEST_RECORD_BYTES))",
+        f"{_SOURCE_LARGE}::test_what_the_broker_accepts_is_archived",
+    ),
+    Mutant(
+        "tiered/daemon/app.py",
+        "        source.hold()\n        end =",
+        "        end =",
+        "tests/unit/test_app.py::test_a_start_links_the_brokers_files_before_anything_else",
+    ),
+    Mutant(
+        "tiered/source/local.py",
+        "        if count < len(target):\n",
+        "        if False:\n",
+        f"{_SOURCE_LOCAL}::test_a_copy_of_a_file_that_became_short_is_no_zeros",
+    ),
+    Mutant(
+        "tiered/dispatch/committer.py",
+        "            for upload in flush.uploads:\n                upload.result()\n",
+        "",
+        f"{_COMMITTER}::test_an_object_key_that_is_taken_stops_everything",
+    ),
+    Mutant(
+        "tiered/dispatch/committer.py",
+        "            self._release(flush.next_offset)\n",
+        "",
+        f"{_COMMITTER}::test_objects_then_commit_then_cache_then_release",
+    ),
+    Mutant(
+        "tiered/dispatch/committer.py",
+        "            store_time_ms = self._log.put(flush.planned, again)\n"
+        "            self._release(flush.next_offset)\n",
+        "            self._release(flush.next_offset)\n"
+        "            store_time_ms = self._log.put(flush.planned, again)\n",
+        f"{_COMMITTER}::test_objects_then_commit_then_cache_then_release",
+    ),
+    Mutant(
+        "tiered/dispatch/committer.py",
+        "            return len(self._line) < self._depth\n\n    def pending",
+        "            return True\n\n    def pending",
+        f"{_COMMITTER}::test_commits_are_proven_in_order",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        "        if len(checked.starts) != len(extent.starts):\n",
+        "        if False:\n",
+        f"{_DISPATCHER}::test_a_damaged_record_is_approached_alone_and_given_up_late",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        "        if not same_broker():\n",
+        "        if False:\n",
+        f"{_DISPATCHER}::test_a_restart_between_copy_and_plan_throws_the_copy_away",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        "            drafted.exception()  # whoever settles its flush hears of it\n",
+        "            pass\n",
+        f"{_WRITE_GUARDS}::test_memory_is_not_used_again_while_a_draft_looks_at_it",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        "        if self._source.file_start(extent.start) == extent.start:\n",
+        "        if False:\n",
+        f"{_WRITE_GUARDS}::test_a_mark_sums_from_its_own_files_first_byte",
+    ),
+    Mutant(
+        "tiered/dispatch/preparer.py",
+        '    same = present & (table["lineage"] == lineage) & (table["generation"] > 0)\n',
+        '    same = present & (table["generation"] > 0)\n',
+        f"{_WRITE_GUARDS}::test_queues_of_another_lineage_are_begun_anew",
+    ),
+    Mutant(
+        "tiered/dispatch/dispatcher.py",
+        "        if mark != self._broker or self._healed():\n",
+        "        if self._healed():\n",
+        f"{_DISPATCHER}::test_a_restart_of_the_broker_drops_the_buffer_and_compares_again",
+    ),
+    Mutant(
+        "tiered/dispatch/dispatcher.py",
+        "        self._must_reconcile = True\n",
+        "",
+        f"{_DISPATCHER}::test_a_comparison_that_fails_is_made_again_before_anything_is_read",
+    ),
+    Mutant(
+        "tiered/dispatch/dispatcher.py",
+        "            self.position = done  # nothing",
+        "            pass  # nothing",
+        f"{_DISPATCHER}::test_bytes_that_go_away_between_read_and_copy_are_read_again",
+    ),
+    Mutant(
+        "tiered/dispatch/lineage.py",
+        "        if local != record.data:\n            return end, False\n",
+        "",
+        "tests/unit/test_lineage.py::test_the_walk_stops_at_the_first_difference",
+    ),
+    Mutant(
+        "tiered/dispatch/dispatcher.py",
+        "        self._source.hold()\n",
+        "",
+        f"{_WRITE_GUARDS}::test_every_step_links_new_files_before_it_reads",
+    ),
+)

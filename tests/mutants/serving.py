@@ -1,0 +1,181 @@
+"""What clients of a broker are answered, and what is sent to them again."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_GATEWAY_PULL = "tests/unit/test_gateway_pull.py"
+_GATEWAY_PARTS = "tests/unit/test_gateway_parts.py"
+_GATEWAY_HTTP_LIMITS = "tests/unit/test_gateway_http_limits.py"
+_GATEWAY_BOUNDS = "tests/integration/test_gateway_bounds.py"
+_REPLAY_LEDGER = "tests/unit/test_replay_ledger.py"
+_REPLAY_DRAIN = "tests/unit/test_replay_drain.py"
+_REPLAY_RULE = "tests/unit/test_replay_rule.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/gateway/pull.py",
+        '                raise Unavailable("it cannot be seen whether messages are missing",'
+        " cause=error) from error\n",
+        "                pass\n",
+        (
+            "tests/unit/test_gateway_missing.py::TestFiltersThatCannotBeRun"
+            "::test_what_they_may_hide_is_waited_for_until_the_broker_is_calm"
+        ),
+    ),
+    Mutant(
+        "tiered/gateway/pull.py",
+        "        if result.max_offset > bounds.max_offset >= 0:\n            if why in",
+        "        if False:\n            if why in",
+        "tests/unit/test_gateway_gaps.py::test_an_archive_that_went_on_since_the_answer_is_no_queue_that_began_anew",
+    ),
+    Mutant(
+        "tiered/gateway/pull.py",
+        "        return min(pull.max_bytes or self._max_bytes, self._max_bytes)\n",
+        "        return pull.max_bytes or self._max_bytes\n",
+        f"{_GATEWAY_PULL}::TestLimits::test_huge_wishes_meet_the_settings",
+    ),
+    Mutant(
+        "tiered/gateway/pull.py",
+        "            if end is not None:\n                # The archive",
+        "            if True:\n                # The archive",
+        f"{_GATEWAY_PULL}::test_hand_over_from_cold_to_hot_has_no_gap_and_no_repeat_while_the_minimum_moves",
+    ),
+    Mutant(
+        "tiered/gateway/limits.py",
+        "        if not self._waiting and self.taken + size <= self._most:\n",
+        "        if True:\n",
+        f"{_GATEWAY_PARTS}::test_a_budget_is_first_come_first_served",
+    ),
+    Mutant(
+        "tiered/gateway/limits.py",
+        "            elif turn.done() and not turn.cancelled():\n                self.give_back(size)\n",
+        "",
+        f"{_GATEWAY_PARTS}::test_a_taker_that_is_cancelled_at_the_last_moment_loses_nothing",
+    ),
+    Mutant(
+        "tiered/gateway/frames.py",
+        "        if not 4 <= length <= self._max - LENGTH_BYTES:\n",
+        "        if not 4 <= length:\n",
+        "tests/property/test_gateway_frames.py::test_what_is_no_frame_is_known_at_once",
+    ),
+    Mutant(
+        "tiered/gateway/httphead.py",
+        "        if room < 0 or len(lines) > MAX_HEADERS + 1:\n",
+        "        if False:\n",
+        f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
+    ),
+    Mutant(
+        "tiered/gateway/httphead.py",
+        '    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":\n',
+        "    if False:\n",
+        f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
+    ),
+    Mutant(
+        "tiered/gateway/pending.py",
+        "            if request.opaque in self._by_opaque:\n",
+        "            if False:\n",
+        f"{_GATEWAY_PARTS}::test_an_opaque_waits_for_one_answer_only",
+    ),
+    Mutant(
+        "tiered/gateway/answers.py",
+        "            return not _is_skip(answer)\n",
+        "            return True\n",
+        f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
+    ),
+    Mutant(
+        "tiered/gateway/answers.py",
+        "            if _is_skip(answer):\n                raise\n            return None\n",
+        "            return None\n",
+        f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
+    ),
+    Mutant(
+        "tiered/gateway/session.py",
+        "                aside = await budget.take(settings.max_pull_bytes)\n",
+        "",
+        f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",
+    ),
+    Mutant(
+        "tiered/gateway/session.py",
+        "        if self.ready or self.closed:\n            budget.give_back(aside)\n",
+        "        if self.closed:\n            budget.give_back(aside)\n",
+        f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",
+    ),
+    Mutant(
+        "tiered/replay/ledgerfile.py",
+        "            os.fdatasync(self._descriptor)\n",
+        "            pass\n",
+        f"{_REPLAY_LEDGER}::test_each_record_is_synced_before_it_counts",
+    ),
+    Mutant(
+        "tiered/replay/ledgerfile.py",
+        "            if scanned.torn or scanned.end == 0:\n                os.ftruncate(descriptor, scanned.end)\n",
+        "",
+        f"{_REPLAY_LEDGER}::test_a_torn_first_record_is_no_damage",
+    ),
+    Mutant(
+        "tiered/replay/ledger.py",
+        "        except OSError as error:\n"
+        "            raise _disk(self._directory, error) from error\n"
+        "        apply(self._books, kind, fields)\n",
+        "        except OSError as error:\n"
+        "            apply(self._books, kind, fields)\n"
+        "            raise _disk(self._directory, error) from error\n"
+        "        apply(self._books, kind, fields)\n",
+        f"{_REPLAY_LEDGER}::test_a_disk_that_refuses_leaves_the_books_as_they_were",
+    ),
+    Mutant(
+        "tiered/replay/drain.py",
+        "            if window.open and self._troubles",
+        "            if self._troubles",
+        f"{_REPLAY_DRAIN}::test_the_window_of_messages",
+    ),
+    Mutant(
+        "tiered/replay/drain.py",
+        "        drained = batch.end if left is None else left\n",
+        "        drained = batch.end\n",
+        f"{_REPLAY_DRAIN}::test_a_busy_or_full_broker_is_left_alone_and_nothing_is_lost",
+    ),
+    Mutant(
+        "tiered/replay/drain.py",
+        "            outcome.unanswered = True\n",
+        "            outcome.stored.add(offset)\n",
+        f"{_REPLAY_DRAIN}::test_an_answer_that_never_comes_is_sent_again",
+    ),
+    Mutant(
+        "tiered/replay/window.py",
+        "        self.messages = max(0, self._most_messages - ahead)\n",
+        "        self.messages = self._most_messages\n",
+        f"{_REPLAY_DRAIN}::test_the_window_of_messages",
+    ),
+    Mutant(
+        "tiered/replay/rule.py",
+        "    if known is None or reported < known.reported:\n",
+        "    if known is None:\n",
+        f"{_REPLAY_RULE}::test_a_reset_by_an_operator_wants_everything_from_there",
+    ),
+    Mutant(
+        "tiered/replay/rule.py",
+        "        base = max(known.covered, aged or 0)\n",
+        "        base = max(known.covered, reported)\n",
+        f"{_REPLAY_RULE}::test_a_group_that_reads_in_time_is_owed_nothing",
+    ),
+    Mutant(
+        "tiered/replay/ledgerfile.py",
+        "    return payload if crc32c(payload) == expected else None\n",
+        "    return payload\n",
+        "tests/unit/test_replay_ledger.py::test_damage_before_the_last_record_is_told",
+    ),
+    Mutant(
+        "tiered/replay/ledgerfile.py",
+        "        if number != len(records) + 1:\n",
+        "        if False:\n",
+        "tests/unit/test_replay_ledger.py::test_damage_before_the_last_record_is_told",
+    ),
+    Mutant(
+        "tiered/replay/ledgerfile.py",
+        " and not any(_sound_behind(data, position)):\n",
+        ":\n",
+        "tests/unit/test_replay_ledger.py::test_damage_before_the_last_record_is_told",
+    ),
+)

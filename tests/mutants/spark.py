@@ -1,0 +1,38 @@
+"""Rows of a scan and batches of a stream: none lost, none twice."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+MUTANTS = (
+    Mutant(
+        "spark/tiered_spark/scan.py",
+        "        if commits is not None and self._commits is not None:\n            good",
+        "        if False:\n            good",
+        "tests/spark/test_spark_edits.py::test_a_stream_across_merges",
+    ),
+    Mutant(
+        "spark/tiered_spark/stream.py",
+        "        _check(asked, ends)\n",
+        "",
+        "tests/spark/test_spark_edits.py::test_a_batch_that_is_done_again_needs_what_was_planned",
+    ),
+    Mutant(
+        "spark/tiered_spark/stream.py",
+        "        return max(over - 1, int(commits.min()))\n",
+        "        return over\n",
+        "tests/spark/test_spark_edits.py::test_limits_do_not_reach_beyond_an_edit",
+    ),
+    Mutant(
+        "spark/tiered_spark/ranges.py",
+        "_HIGH if end is None else end - 1)",
+        "_HIGH if end is None else end)",
+        "tests/spark/test_spark_rows.py -k test_offsets",
+    ),
+    Mutant(
+        "spark/tiered_spark/scan.py",
+        "        good &= (offsets >= first) & (offsets <= last) & (stored_at",
+        "        good &= (stored_at",
+        "tests/spark/test_spark_rows.py -k test_offsets",
+    ),
+)
