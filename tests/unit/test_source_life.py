@@ -118,3 +118,31 @@ def test_leftovers_behind_garbage_are_no_reason_to_give_up(
     for _ in range(3):
         clock.advance(100)
         assert look(source, end).status is ReadStatus.IDLE
+
+
+@pytest.mark.parametrize("looked_while_dead", [False, True])
+def test_the_end_is_not_behind_leftovers_of_a_life_that_broke_off_inside_a_record(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock, looked_while_dead: bool
+) -> None:
+    """The cut record is there by half, whole old ones lie behind it, and somebody looks before the broker writes over them."""
+    log.append_many(20)
+    offsets = list(log.records)
+    drain(source, clock)
+    half = len(log.records[offsets[5]]) // 2
+    log.cut(offsets[5])
+    log.write(offsets[5] + half, bytes(offsets[6] - offsets[5] - half))
+    if looked_while_dead:
+        for _ in range(3):
+            clock.advance(2)
+            source.max_offset()
+    log.time_ms += 60_000
+    log.mark_started(log.time_ms)
+    _alive(source, log)
+    for _ in range(3):
+        clock.advance(2)
+        assert source.max_offset() >= offsets[5]
+    log.append_many(3)
+    drain(source, clock, offsets[5])
+    for _ in range(3):
+        clock.advance(40)
+        assert source.max_offset() == log.position

@@ -203,9 +203,19 @@ class NewestEnd:
         """A record that ends at ``position`` was just read: no need to hop there again."""
         if self._place is None:
             self._restart = self._life.mark()
-        elif self._place[0] != file.identity or self._place[1] >= position:
+        elif self._place[0] != file.identity or (
+            self._place[1] >= position and not self._in_leftovers(store_time_ms)
+        ):
             return
         self._place, self._last_time = (file.identity, position), store_time_ms
+
+    def _in_leftovers(self, store_time_ms: int) -> bool:
+        """Whether the end that is remembered lies in records of a former life, as one of this life was read before it.
+
+        While the broker has not written yet, whole records behind its cut look like any others.
+        """
+        start_ms = self._life.start_ms()
+        return start_ms is not None and (self._last_time or 0) < start_ms <= store_time_ms
 
     def _go_on(self, table: FileTable, file: LogFile, position: int, *, settle: bool) -> PhysicalOffset:
         end, suspicious = self._hop_on(file, position)
