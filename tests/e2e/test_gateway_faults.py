@@ -1,7 +1,7 @@
 """The store behind the gateway fails in every way: consumers wait, never more, and get everything once it is back.
 
-The archive lies on the real S3 server behind a fault proxy. Each fault meets a gateway that has fetched nothing yet, so that no
-answer can come out of its memory.
+The archive lies on the real S3 server behind a fault proxy. Each fault meets a gateway that has fetched nothing yet and keeps no
+commits that it folded, so that no answer can come out of its memory.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ IMPATIENT = {
     "store.attempts": 2,
     "store.retry_base_ms": 10,
     "store.retry_max_ms": 50,
+    "fetch.commit_cache_bytes": 0,
 }
 """A gateway that gives up on its store soon."""
 
