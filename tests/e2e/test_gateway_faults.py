@@ -1,7 +1,7 @@
 """The store behind the gateway fails in every way: consumers wait, never more, and get everything once it is back.
 
-The archive lies on the real S3 server behind a fault proxy. Each fault meets a gateway that has fetched nothing yet and keeps no
-commits that it folded, so that no answer can come out of its memory.
+The archive lies on the real S3 server behind a fault proxy. Each fault meets a gateway that has fetched nothing yet and keeps
+no commits that it folded, so that no answer can come out of its memory.
 """
 
 from __future__ import annotations
