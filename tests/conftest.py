@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,12 @@ def _all_required() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fresh books for this run."""
+    """Fresh books for this run. An interrupt that a background shell made us ignore is heard again: tests send some."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_NOT_RUN] = {}
     config.stash[_FAILED] = {}
     if config.pluginmanager.hasplugin("xdist"):
