@@ -40,7 +40,7 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-s
 	  -c requirements.lock requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -91,6 +91,10 @@ spark: install install-spark ## the PySpark data source and the jobs
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all
+
+spark-ring: install install-spark ## the oldest PySpark that is supported, with Delta and Iceberg (its jars: 500 MB, once)
+	$(BIN)/python -m tests.kit.install pyspark-oldest
+	$(BIN)/python -m pytest -q tests/spark/test_spark_oldest.py --durations=1
 
 SECONDS ?= 120
 SEED ?= 1

@@ -63,6 +63,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
+        Counterpart(OLD_SPARK, "oldspark", PYSPARK),
     )
 }
 

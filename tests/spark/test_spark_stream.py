@@ -15,7 +15,7 @@ from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.pysparks import session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive
-from tiered_spark import register
+from tiered_spark import SteadyQuery, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COLUMNS = "topic,queue_id,queue_offset,body_size"
@@ -65,14 +65,18 @@ class Scene:
 
     def run(self, name: str = "a", **options: object) -> list[dict[str, Any]]:
         """The stream up to the archive's end as it is; what each of its batches was."""
-        query = self.stream(name, **options)
-        assert query.awaitTermination(120)
-        return [dict(progress) for progress in query.recentProgress]
+        query = SteadyQuery(lambda: self.stream(name, **options))
+        query.wait()
+        return [dict(progress) for progress in query.query.recentProgress]
 
     def rows(self, name: str = "a") -> list[tuple[Any, ...]]:
         """What the stream has written."""
         table = self.spark.read.parquet(str(self.directory / f"out-{name}"))
         return sorted(map(tuple, table.select(*COLUMNS.split(",")).collect()))
+
+    def so_far(self, name: str = "a") -> int:
+        """How many rows it has written; without a file of them Spark cannot tell."""
+        return len(self.rows(name)) if any((self.directory / f"out-{name}").glob("*.parquet")) else 0
 
     def exact(self, name: str = "a") -> bool:
         """Every message once."""
@@ -132,7 +136,7 @@ def test_a_batch_done_again_after_a_crash_needs_its_archive(scene: Scene, batche
         (done / f"{last}").unlink()
         (done / f".{last}.crc").unlink()
     with pytest.raises(StreamingQueryException, match=r"Refused: the archive ends before.*no such archive"):
-        scene.stream(archive=f"{url}/").awaitTermination(120)
+        SteadyQuery(lambda: scene.stream(archive=f"{url}/")).wait()
     if batches > 1:
         assert len(scene.rows()) == scene.sent - 1000
     scene.run()
@@ -146,17 +150,17 @@ def test_beside_a_daemon_that_is_killed_and_started_again(scene: Scene) -> None:
     daemon = Daemon(scene.directory, scene.store, url)
     try:
         daemon.start()
-        query = scene.stream(now=False)
+        query = SteadyQuery(lambda: scene.stream(now=False))
         for round_ in range(3):
             scene.grow(1500)
             if round_ == 1:
                 daemon.kill()
                 daemon.start()
                 query.stop()
-                query = scene.stream(now=False)
-        wait_for(lambda: len(scene.rows()) >= scene.sent, "all messages in the table", 60)
+                query = SteadyQuery(lambda: scene.stream(now=False))
+        wait_for(lambda: query.look() and scene.so_far() >= scene.sent, "all messages in the table", 120)
         query.stop()
-        assert query.exception() is None
+        assert query.query.exception() is None
         assert scene.exact()
     finally:
         daemon.kill()

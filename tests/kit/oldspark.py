@@ -1,0 +1,75 @@
+"""A session of the PySpark on the path, whichever it is, with the archive in Delta and Iceberg: what it saw, as JSON on stdout.
+
+``python -m tests.kit.oldspark ARCHIVE DIRECTORY JARS`` — a process of its own, as the tests have a newer PySpark loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tests.kit.pysparks import session
+from tiered_spark import SteadyQuery, late_frame, register
+
+COLUMNS = "topic,queue_id,queue_offset,tags,body"
+ICEBERG = "ice.db.messages"
+
+
+def main(url: str, directory: Path, jars: Path) -> None:
+    """All of it in one session."""
+    classes = [
+        str(jar)
+        for jar in sorted(jars.glob("*.jar"))
+        if jar.name.startswith(("delta-", "iceberg-", "unitycatalog"))
+    ]
+    conf = {
+        "spark.jars": ",".join(classes),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": f"file://{directory}/ice",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    seen: dict[str, Any] = {"version": pyspark.__version__}
+    with session(**{name.replace(".", "__"): value for name, value in conf.items()}) as spark:
+        register(spark)
+        options = {"archive": url, "columns": COLUMNS, "decodeBody": "false"}
+        frame = spark.read.format("rocketmq_tiered").options(**options).load()
+        seen["rows"] = _rows(frame)
+        seen["view"] = _rows(late_frame(spark, **options))
+        frame.write.format("delta").save(f"{directory}/delta")
+        seen["delta"] = _rows(spark.read.format("delta").load(f"{directory}/delta"))
+        frame.writeTo(ICEBERG).create()
+        seen["iceberg"] = _rows(spark.table(ICEBERG))
+
+        def start(**more: str) -> Any:
+            found = spark.readStream.format("rocketmq_tiered").options(**options, **more).load()
+            place = f"{directory}/checkpoint-{len(more)}"
+            writer = found.writeStream.format("delta").option("checkpointLocation", place)
+            return writer.trigger(availableNow=True).start(f"{directory}/streamed")
+
+        SteadyQuery(start).wait()
+        seen["delta stream"] = _rows(spark.read.format("delta").load(f"{directory}/streamed"))
+        try:
+            SteadyQuery(lambda: start(maxMessagesPerTrigger="100")).wait()
+        except Exception as error:
+            seen["bounded"] = str(error)
+    print(json.dumps(seen))
+
+
+def _rows(frame: Any) -> list[list[Any]]:
+    """How many, and about what they are: a sum that changes with every value of theirs."""
+    from pyspark.sql import functions as f
+
+    values = [f.coalesce(f.col(name).cast("string"), f.lit("-")) for name in COLUMNS.split(",")[:-1]]
+    hashed = f.crc32(f.concat_ws("|", *values, f.md5("body")))
+    return [list(row) for row in frame.agg(f.count("*"), f.sum(hashed)).collect()]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
