@@ -22,6 +22,8 @@ from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Conflict, Corrupt, Invalid
+from tiered.provider.base import Provider
+from tiered.provider.resolve import create_root
 from tiered_spark.arrays import Ints
 from tiered_spark.replay.options import ReplayOptions
 from tiered_spark.snapshot import shared_provider
@@ -43,11 +45,18 @@ class _Note:
     spans: Mapping[str, tuple[int, int]]
 
 
+def _notes(url: str) -> Provider:
+    """Where notes are kept, made if it is not there: a note that went to an empty mount point costs a repeat, no message."""
+    provider = shared_provider(url)
+    create_root(provider)
+    return provider
+
+
 def claim(options: ReplayOptions) -> None:
     """Bind the replay id to its target. ``Invalid`` if it was begun towards another one: its notes would leave messages out."""
     if not options.checkpoint:
         return
-    provider, key = shared_provider(options.checkpoint), f"{options.replay_id}/target.json"
+    provider, key = _notes(options.checkpoint), f"{options.replay_id}/target.json"
     mine = {"topic": options.topic, "nameServers": list(options.name_servers)}
     try:
         provider.put(key, [json.dumps(mine).encode()])
@@ -75,7 +84,7 @@ class Progress:
         self._url, self._id, self._clock, self._every = (
             options.checkpoint, options.replay_id, clock, options.every,
         )  # fmt: skip
-        self._provider = shared_provider(options.checkpoint)
+        self._provider = _notes(options.checkpoint)
         self._name = secrets.token_hex(16)
         self._number = 0
         self._new: dict[str, list[int]] = {}
