@@ -106,41 +106,26 @@ static void say_synced(int fd)
     }
 }
 
-static int opened(int fd, int existed, const char *path)
+static int open_noted(int directory, const char *file, int flags, mode_t mode)
 {
+    char path[PATH_MAX];
+    int ours = flags & O_CREAT && resolve(directory, file, path);
+    int existed = ours ? !access(path, F_OK) : 1;
+    int fd = REAL(openat)(directory, file, flags, mode);
     if (fd >= 0 && !existed) say_made(path);
     return fd;
 }
 
-#define OPEN_AT(name)                                                        \
-    int name(int directory, const char *file, int flags, ...)                \
-    {                                                                        \
-        char path[PATH_MAX];                                                 \
-        va_list more;                                                        \
-        va_start(more, flags);                                               \
-        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, int) : 0; \
-        va_end(more);                                                        \
-        int ours = flags & O_CREAT && resolve(directory, file, path);        \
-        int existed = ours ? !access(path, F_OK) : 1;                        \
-        return opened(REAL(name)(directory, file, flags, mode), existed, path); \
-    }
-OPEN_AT(openat)
-OPEN_AT(openat64)
+#define WITH_MODE                                                        \
+    va_list more;                                                        \
+    va_start(more, flags);                                               \
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, int) : 0; \
+    va_end(more);
 
-#define OPEN(name)                                                           \
-    int name(const char *file, int flags, ...)                               \
-    {                                                                        \
-        char path[PATH_MAX];                                                 \
-        va_list more;                                                        \
-        va_start(more, flags);                                               \
-        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, int) : 0; \
-        va_end(more);                                                        \
-        int ours = flags & O_CREAT && resolve(AT_FDCWD, file, path);         \
-        int existed = ours ? !access(path, F_OK) : 1;                        \
-        return opened(REAL(name)(file, flags, mode), existed, path);         \
-    }
-OPEN(open)
-OPEN(open64)
+int openat(int d, const char *file, int flags, ...) { WITH_MODE return open_noted(d, file, flags, mode); }
+int openat64(int d, const char *file, int flags, ...) { WITH_MODE return open_noted(d, file, flags, mode); }
+int open(const char *file, int flags, ...) { WITH_MODE return open_noted(AT_FDCWD, file, flags, mode); }
+int open64(const char *file, int flags, ...) { WITH_MODE return open_noted(AT_FDCWD, file, flags, mode); }
 
 static int made_directory(int result, int directory, const char *name)
 {
