@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import ObjectReader
-from tiered.codec.columns import key_hash
-from tiered.codec.directory import Directory
-from tiered.codec.keyindex import KeyFilter
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.directory import Directory
+from tiered.codec.format.keyindex import KeyFilter
+from tiered.codec.record.columns import key_hash
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark.arrays import Ints

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState
 from tiered_spark.arrays import Ints, chosen, repeated, times
 from tiered_spark.columns import COLUMNS
 from tiered_spark.plan import Piece

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import ObjectReader
-from tiered.codec.sections import SectionKind
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 from tiered.settings import MIB

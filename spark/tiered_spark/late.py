@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
 
-from tiered.archive.entities import ObjectState, pack_object, unpack_object
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState, pack_object, unpack_object
 from tiered.errors import Invalid
 from tiered.model import ObjectRef
 from tiered.settings import MIB

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tiered.archive.records import QUEUE_DTYPE, table
-from tiered.archive.state import ArchiveState
-from tiered.archive.statekeys import QUEUE, queue_of
+from tiered.archive.state.keys import QUEUE, queue_of
+from tiered.archive.state.layout import QUEUE_DTYPE, table
+from tiered.archive.state.view import ArchiveState
 from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
 from tiered_spark.options import Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from cachetools import LRUCache
 
-from tiered.archive.entities import RunState
+from tiered.archive.state.values import RunState
 from tiered.model import RunId
 from tiered_spark.arrays import Ints
 from tiered_spark.snapshot import Place, Snapshot

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql.datasource import InputPartition
 
-from tiered.archive.entities import ObjectState, RunState
-from tiered.codec.systemtopics import is_system_topic
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import NotFound
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints

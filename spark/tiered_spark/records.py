@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiered.codec.batch import MessageBatch
-from tiered.codec.frame import edges_of
-from tiered.codec.header import (
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.frame import edges_of
+from tiered.codec.record.header import (
     PHYSICAL_OFFSET_AT,
     SYS_BORN_V6,
     SYS_COMPRESSED,
@@ -22,8 +22,8 @@ from tiered.codec.header import (
     gather,
     read_headers,
 )
-from tiered.codec.message import decode_host
-from tiered.codec.properties import PropertyEntries
+from tiered.codec.record.message import decode_host
+from tiered.codec.record.properties import PropertyEntries
 from tiered.errors import Corrupt
 from tiered_spark.arrays import (
     Ints,

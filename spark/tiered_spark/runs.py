@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.entities import RunState, run_state
-from tiered.archive.records import QUEUE_DTYPE, RUN_DTYPE, table
-from tiered.archive.state import ArchiveState
-from tiered.archive.statekeys import QUEUE, RUN, U4, queue_of, topic_key
+from tiered.archive.state.keys import QUEUE, RUN, U4, queue_of, topic_key
+from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, table
+from tiered.archive.state.values import RunState, run_state
+from tiered.archive.state.view import ArchiveState
 from tiered.model import MessageQueue
 from tiered_spark.arrays import Ints
 
@@ -47,7 +47,7 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """Runs: of each its queue (an index of ``queues``) and its record (``RUN_DTYPE``)."""
+    """Runs: of each its queue (an index of ``queues``) and its record (``RUN_RECORD_DTYPE``)."""
 
     queues: Queues
     queue: Ints
@@ -128,9 +128,9 @@ def read_runs(
         place = np.array([places.get(key[1:-_OFFSET_BYTES], -1) for key, _ in chunk], np.int64)
         current = place >= 0
         found.append(place[current])
-        records.append(table([value for _, value in chunk], RUN_DTYPE)[current])
+        records.append(table([value for _, value in chunk], RUN_RECORD_DTYPE)[current])
     if not found:
-        made = RunTable(queues, np.zeros(0, np.int64), np.zeros(0, RUN_DTYPE))
+        made = RunTable(queues, np.zeros(0, np.int64), np.zeros(0, RUN_RECORD_DTYPE))
     else:
         made = RunTable(queues, np.concatenate(found), np.concatenate(records))
     return made.of(lambda _: good)

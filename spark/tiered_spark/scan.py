@@ -18,8 +18,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tiered.allocator import keep_freed_memory
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState
 from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints

@@ -6,15 +6,15 @@ import functools
 import threading
 from dataclasses import dataclass
 
-from tiered.archive.entities import ObjectState
+from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive, find_identity, open_archive, shown
-from tiered.archive.partial import PartialStore
-from tiered.archive.reader import LogReader
-from tiered.archive.state import ArchiveState
+from tiered.archive.log.reader import LogReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.open import ReadArchive, find_identity, open_archive, shown
+from tiered.archive.state.values import ObjectState
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
-from tiered.codec.systemtopics import is_system_topic
+from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
 from tiered_spark.arrays import FIRST_MS, LAST_MS
 from tiered_spark.keyed import holding_runs, objects_of
 from tiered_spark.options import Options

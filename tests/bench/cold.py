@@ -16,7 +16,8 @@ from tests.bench.run import generate, once
 from tests.kit.s3server import S3Server, versitygw
 from tiered.allocator import keep_freed_memory
 from tiered.clock import SystemClock
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus
 from tiered.provider.base import Fetched, Provider

@@ -13,7 +13,7 @@ from tests.bench.run import TIERED, Row, expect, generate
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import opened
 from tests.kit.s3server import versitygw
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.metadata.memory import MemoryStore
 
 GROUP_COMMIT = {"dispatch.group_commit_interval_ms": 1000, "source.poll_interval_ms": 20}

@@ -14,16 +14,16 @@ from typing import Any
 from tests.bench.run import TIERED, Row, expect, generate, measure, once
 from tests.kit.assemble import KEYS, memory, open_log
 from tests.kit.storefakes import PassThrough
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.archive.log import Claim
-from tiered.archive.open import open_archive
-from tiered.archive.partial import PartialStore
+from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.log.writer import Claim
+from tiered.archive.read.open import open_archive
 from tiered.clock import ManualClock
-from tiered.dispatch.planner import progress_edit
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider, Stored
 from tiered.settings import MIB
-from tiered.source.generator import topic_names
+from tiered.source.generator.store import topic_names
+from tiered.write.planner import progress_edit
 
 FAR_SECONDS = 0.025
 RESTING = threading.Event()

@@ -29,10 +29,10 @@ from tests.bench.run import Row, expect
 from tests.kit.oracle import opened
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
-from tiered.fetch.filter import tag_filter
+from tiered.filter.tags import tag_filter
 from tiered.model import MessageQueue
 from tiered.settings import Fetch
-from tiered.source.generator import GeneratorOptions, StoreGenerator
+from tiered.source.generator.store import GeneratorOptions, StoreGenerator
 from tiered.store import MessageStore
 
 ROUNDS = 3

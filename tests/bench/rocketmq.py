@@ -19,7 +19,7 @@ from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import opened
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.metadata.memory import MemoryStore
 
 TOPIC = "Bench"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tiered.clock import SystemClock
-from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
+from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
 LOOK_SECONDS = 0.02

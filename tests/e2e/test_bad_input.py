@@ -18,11 +18,11 @@ from tests.kit.pipeline import Crafted
 from tests.kit.ports import free_block
 from tests.kit.storefakes import ToyS3
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import open_archive
-from tiered.archive.reader import LogReader
+from tiered.archive.log.reader import LogReader
+from tiered.archive.read.open import open_archive
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.checksum import crc32c
-from tiered.codec.commit import COMMIT_FOOTER_BYTES, encode_commit
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, encode_commit
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.provider.memory import MemoryProvider

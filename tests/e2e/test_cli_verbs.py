@@ -17,9 +17,9 @@ import pytest
 from tests.kit.command import archive_once, tiered, tiered_process
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
 from tests.kit.process import PATIENCE
-from tiered.archive.identity import decode_identity
-from tiered.cli.output import moment
-from tiered.codec.message import Message, encode_message_id
+from tiered.archive.log.identity import decode_identity
+from tiered.codec.record.message import Message, encode_message_id
+from tiered.text.output import moment
 
 V6_HOST = "[2001:db8::1]:10911"
 

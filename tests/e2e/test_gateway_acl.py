@@ -21,7 +21,7 @@ from tests.kit.coldscene import TOPIC, ColdScene
 from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
-from tiered.codec.protocol import RequestCode
+from tiered.codec.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.kit import golden
 from tests.kit.command import archive_once, tiered
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.model import OFF_QUEUE_TOPIC
-from tiered.source.topics import TopicPolicy
 
 STORES = [
     ("broker-store", "store"),

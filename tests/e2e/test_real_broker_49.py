@@ -15,7 +15,7 @@ from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import read_store
 from tests.kit.process import PATIENCE
 from tests.kit.realdaemon import Truth, consume_queues, tiered
-from tiered.archive.flatfile import RunReader
+from tiered.archive.read.flatfile import RunReader
 from tiered.source.life import BrokerLife
 
 pytestmark = pytest.mark.broker

@@ -32,7 +32,7 @@ from tests.kit.realdaemon import (
     tiered,
 )
 from tests.kit.s3server import S3Server
-from tiered.archive.flatfile import RunReader
+from tiered.archive.read.flatfile import RunReader
 
 pytestmark = [pytest.mark.broker, pytest.mark.s3server]
 

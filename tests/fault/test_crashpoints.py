@@ -14,7 +14,7 @@ import pytest
 from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import closed_records, compare, opened
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 from tiered.crashpoint import CrashPoint as P
 
 OBJECTS = {**SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536}

@@ -19,12 +19,12 @@ from tests.kit.command import Done, tiered
 from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, archived_queues, compare, opened
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive
-from tiered.archive.verify import Verifier
-from tiered.codec.object import FOOTER_BYTES
-from tiered.codec.sections import SectionKind
+from tiered.archive.read.flatfile import FlatMessageFile
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.open import ReadArchive
+from tiered.archive.read.verify import Verifier
+from tiered.codec.format.object import FOOTER_BYTES
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
 from tiered.model import MessageQueue
 

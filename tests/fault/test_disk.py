@@ -10,7 +10,7 @@ from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import KIB, FaultBroker
 from tests.kit.fulldisk import MIB, SmallDisk, small_disk
 from tests.kit.oracle import compare, opened
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 
 INVALID, UNAVAILABLE = 2, 4
 

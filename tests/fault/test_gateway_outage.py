@@ -11,11 +11,11 @@ import pytest
 
 from tests.kit.gatewaykit import Peer, Running, answer_to, frame, gateway
 from tiered.clock import SystemClock
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.listening import Listener
-from tiered.gateway.outage import Outage
-from tiered.gateway.upstream import Upstream
+from tiered.gateway.transport.brokerdown import Outage
+from tiered.gateway.transport.listener import Listener
+from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
 
 

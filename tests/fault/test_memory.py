@@ -9,7 +9,7 @@ import pytest
 from tests.kit.daemonproc import Daemon
 from tests.kit.faultbroker import KIB, FaultBroker
 from tests.kit.oracle import compare, opened
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 from tiered.settings import Dispatch, State
 
 MIB = 1024 * KIB

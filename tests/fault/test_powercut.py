@@ -185,7 +185,7 @@ def test_the_writers_own_files_survive(tmp_path: Path) -> None:
     power = disk(tmp_path)
     killed(
         power,
-        "from tiered.archive.writer import load_writer_id, record_fence, record_known_archive",
+        "from tiered.archive.log.localfiles import load_writer_id, record_fence, record_known_archive",
         "load_writer_id(root, lambda n: b'w' * n); record_fence(root, 'why')",
         "record_known_archive(root, 'file:///a', b'i' * 16)",
     )

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, closed_records, compare, opened
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 
 REFUSED = 3
 LOST = 150

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import compare, opened
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 
 REFUSED, FENCED = 3, 7
 FOREVER_MS = 3_600_000

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
 from tests.kit.ports import free_block
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
 from tiered.gateway.app import UNSEEN_MS
 

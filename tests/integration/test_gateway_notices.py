@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
-from tiered.codec.remoting import ONEWAY, Command, decode_command
+from tiered.codec.remoting.frame import ONEWAY, Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.base import NewBody
+from tiered.gateway.ports import NewBody
 
 RESET = 220
 OTHER = 40

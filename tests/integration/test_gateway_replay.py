@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, frame, gateway, on_loop
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 PAIRS = sorted(

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 
 SIGNED = {"AccessKey": "own-01", "Signature": "c2lnbmVk"}
 

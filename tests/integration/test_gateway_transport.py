@@ -18,9 +18,9 @@ from tests.kit.gatewaykit import (
     on_loop,
 )
 from tests.kit.ports import BLOCK, free_block
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.base import NewBody
+from tiered.gateway.ports import NewBody
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 PULL = Command(11, 7, ext={"topic": "T", "queueId": "0", "queueOffset": "0"})

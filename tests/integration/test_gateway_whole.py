@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
-from tiered.codec.remoting import Command, decode_command
-from tiered.gateway.base import PEEK_BYTES
+from tiered.codec.remoting.frame import Command, decode_command
+from tiered.gateway.ports import PEEK_BYTES
 
 
 async def scattered(peer: Peer, data: bytes) -> None:

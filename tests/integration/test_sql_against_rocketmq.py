@@ -10,10 +10,10 @@ import pytest
 
 from tests.kit import cache, expressions, filters
 from tiered.errors import Invalid
-from tiered.fetch.sql92 import sql_filter
-from tiered.fetch.sqlgrammar import parse
-from tiered.fetch.sqlnodes import Node
-from tiered.fetch.sqlvalues import Unevaluable
+from tiered.filter.sql.expression import sql_filter
+from tiered.filter.sql.grammar import parse
+from tiered.filter.sql.nodes import Node
+from tiered.filter.sql.values import Unevaluable
 
 pytestmark = pytest.mark.broker
 

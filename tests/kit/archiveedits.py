@@ -15,13 +15,13 @@ import numpy as np
 
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene
-from tiered.archive.entities import ObjectState, RunState
-from tiered.archive.flatfile import RunReader
 from tiered.archive.keys import Area, ObjectKey, build
-from tiered.codec.columns import key_hash
-from tiered.codec.edits import EditBatch, EditKind, Rows, batch
-from tiered.codec.message import decode_message
-from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.archive.read.flatfile import RunReader
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.format.edits import EditBatch, EditKind, Rows, batch
+from tiered.codec.format.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.record.columns import key_hash
+from tiered.codec.record.message import decode_message
 from tiered.model import MessageQueue
 
 

@@ -15,28 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.storefakes import Scripted
-from tiered.archive.flatfile import FlatMessageFile, RunReader
-from tiered.archive.identity import ensure_identity
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log import CommitLog
-from tiered.archive.objects import ObjectReader
-from tiered.archive.reader import LogReader
-from tiered.archive.state import ArchiveState
+from tiered.archive.log.identity import ensure_identity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.read.flatfile import FlatMessageFile, RunReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.block import compress
-from tiered.daemon.archiver import Archiver, Opened
-from tiered.dispatch.committer import Committer, Proven
-from tiered.dispatch.dispatcher import Dispatcher, Hooks
-from tiered.dispatch.preparer import CompressionInPlace, Preparer
+from tiered.codec.format.block import compress
 from tiered.errors import TieredError
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
+from tiered.opening.archiver import Archiver, Opened
 from tiered.provider.base import Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.settings import MIB, Archive, Dispatch, Hold, Source
 from tiered.source.local import LocalCommitLog
 from tiered.source.start import resolve_start
-from tiered.source.topics import TopicPolicy
+from tiered.write.committer import Committer, Proven
+from tiered.write.dispatcher import Dispatcher, Hooks
+from tiered.write.preparer import CompressionInPlace, Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
 ARCHIVE_MS = 1_700_000_000_000

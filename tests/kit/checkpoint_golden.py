@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 from tests.kit.histories import History
-from tiered.archive.checkpoint import Manifest, write_checkpoint
+from tiered.archive.checkpoint.store import Manifest, write_checkpoint
 from tiered.archive.keys import ArchiveKeys
 from tiered.clock import ManualClock
 from tiered.metadata.memory import MemoryStore

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
-from tiered.codec.message import Message, decode_message, encode_message
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.codec.record.message import Message, decode_message, encode_message
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
 from tiered.model import BoundaryType, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.store import StorageLevel
 

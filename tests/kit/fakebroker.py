@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from tiered.codec.remoting import RESPONSE, Command, FrameReader, decode_command, encode_command
+from tiered.codec.remoting.frame import RESPONSE, Command, FrameReader, decode_command, encode_command
 
 V5_5_0 = 513
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from tests.kit.oracle import Oracle, scan_log
 from tiered.clock import SystemClock
-from tiered.source.generator import GeneratorOptions, StoreGenerator
-from tiered.source.storefiles import numbered
+from tiered.source.generator.store import GeneratorOptions, StoreGenerator
+from tiered.source.generator.storefiles import numbered
 
 KIB = 1024
 

@@ -14,8 +14,8 @@ from typing import Any
 from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, memory
 from tests.kit.pipeline import Crafted
 from tests.kit.storefakes import PassThrough
-from tiered.archive.objects import ObjectReader
-from tiered.archive.state import ArchiveState
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.fetch.base import Expiry, Fetched, ReaderId
 from tiered.fetch.fetcher import Fetcher

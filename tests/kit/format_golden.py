@@ -17,9 +17,9 @@ import numpy as np
 import zstandard
 
 from tests.kit import format_samples as samples
-from tiered.codec import block
-from tiered.codec.commit import COMMIT_FOOTER_BYTES, decode_commit, encode_commit, encode_stand_in
-from tiered.codec.object import (
+from tiered.codec.format import block
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit, encode_commit, encode_stand_in
+from tiered.codec.format.object import (
     FOOTER_BYTES,
     ColumnsReader,
     KeyFilter,

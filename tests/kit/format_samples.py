@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec import block
-from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
-from tiered.codec.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.format import block
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.codec.format.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
 
 OBJECT_ID = bytes(range(16))
 ARCHIVE_ID = bytes(range(16, 32))

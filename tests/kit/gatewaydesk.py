@@ -12,11 +12,11 @@ from typing import Any
 
 from tests.kit.fakearchive import FakeArchive, record
 from tiered.clock import ManualClock
-from tiered.codec.remoting import RESPONSE, Command, decode_command
+from tiered.codec.remoting.frame import RESPONSE, Command, decode_command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.answers import Answers
-from tiered.gateway.asking import KnowsBroker
-from tiered.gateway.base import PEEK_BYTES, ConnectionInfo, NewBody
+from tiered.gateway.answers.answers import Answers
+from tiered.gateway.knowledge.asking import KnowsBroker
+from tiered.gateway.ports import PEEK_BYTES, ConnectionInfo, NewBody
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.settings import Settings

@@ -12,10 +12,10 @@ from pathlib import Path
 import uvloop
 
 from tiered.clock import SystemClock
-from tiered.codec.remoting import Command, decode_command, encode_command
+from tiered.codec.remoting.frame import Command, decode_command, encode_command
 from tiered.errors import Corrupt
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.base import Answering, ConnectionInfo, NewBody
+from tiered.gateway.ports import Answering, ConnectionInfo, NewBody
 from tiered.metrics import Metrics
 from tiered.settings import Gateway
 

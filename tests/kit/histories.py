@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tiered.archive.state import ArchiveState, Changes, RunState, apply
-from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.archive.fold.apply import apply
+from tiered.archive.state.layers import Changes
+from tiered.archive.state.values import RunState
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiered.archive.entities import QueueState
-from tiered.archive.index import Located
+from tiered.archive.read.lookup import Located
+from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
-from tiered.codec.message import Message, decode_message, encode_message
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.codec.record.message import Message, decode_message, encode_message
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
 from tiered.gateway.http import HttpLimits, HttpServer
 from tiered.gateway.httpanswers import Pages
 from tiered.metrics import Metrics

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from tiered.archive.flatfile import FlatMessageFile, RunReader, Stretch
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import ReadArchive, open_archive
-from tiered.archive.state import ArchiveState
+from tiered.archive.read.flatfile import FlatMessageFile, RunReader, Stretch
+from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue

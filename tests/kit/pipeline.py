@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.kit.brokerlog import BLANK, BrokerLog
-from tiered.codec.frame import scan
-from tiered.codec.message import Message, encode_message
-from tiered.dispatch.buffer import Extent
+from tiered.codec.record.frame import scan
+from tiered.codec.record.message import Message, encode_message
 from tiered.model import OFF_QUEUE_TOPIC, MessageQueue, PhysicalOffset
+from tiered.write.buffer import Extent
 
 PREPARED = 0x4
 ROLLBACK = 0xC

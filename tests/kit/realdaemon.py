@@ -22,10 +22,10 @@ from tests.kit.broker import Broker
 from tests.kit.client import Outcome
 from tests.kit.daemonproc import TIERED, wait_for
 from tests.kit.oracle import Oracle, Queue, Verdict, archived_queues, compare, opened, scan_log
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.open import ReadArchive
-from tiered.archive.state import ArchiveState
-from tiered.archive.verify import Verifier
+from tiered.archive.read.flatfile import FlatMessageFile
+from tiered.archive.read.open import ReadArchive
+from tiered.archive.read.verify import Verifier
+from tiered.archive.state.view import ArchiveState
 from tiered.metadata.memory import MemoryStore
 from tiered.settings import Source, Store
 

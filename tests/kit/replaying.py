@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.kit.fakebroker import FakeBroker
 from tiered.clock import ManualClock
-from tiered.codec.message import Message, encode_message
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.codec.record.message import Message, encode_message
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.replay.broker import Broker, BrokerFacts

@@ -30,7 +30,7 @@ from tests.kit.faultproxy import Action, Rule
 from tests.kit.oracle import Verdict, compare, opened
 from tests.kit.process import PATIENCE
 from tests.kit.soaksources import Place, SoakSource, generated, place_of, real
-from tiered.archive.verify import Verifier
+from tiered.archive.read.verify import Verifier
 from tiered.crashpoint import CrashPoint
 
 UNAVAILABLE, FENCED, KILLED = 4, 7, -9

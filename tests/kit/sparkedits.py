@@ -20,7 +20,7 @@ from tests.kit.archiveedits import Edits
 from tests.kit.assemble import assemble
 from tests.kit.fetchscene import ORDERS, Scene
 from tests.kit.sparkscene import rows_of
-from tiered.codec.message import Message
+from tiered.codec.record.message import Message
 from tiered.errors import NotFound
 from tiered.model import MessageQueue
 from tiered_spark.columns import message_schema

@@ -29,7 +29,7 @@ from tests.kit.command import tiered_process
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import PLACE, archive
 from tests.kit.variedlog import PLAIN, write
-from tiered.codec.systemtopics import is_system_topic
+from tiered.codec.record.systemtopics import is_system_topic
 from tiered_spark import register
 from tiered_spark.columns import COLUMNS
 

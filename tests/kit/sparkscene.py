@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 
 from tests.kit.oracle import opened, records_of
 from tests.kit.realdaemon import tiered
-from tiered.archive.flatfile import RunReader
-from tiered.codec.message import decode_message
-from tiered.codec.messagefields import message_fields
-from tiered.codec.systemtopics import is_system_topic
+from tiered.archive.read.flatfile import RunReader
+from tiered.codec.record.message import decode_message
+from tiered.codec.record.messagefields import message_fields
+from tiered.codec.record.systemtopics import is_system_topic
 from tiered_spark.columns import arrow_schema, message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options

@@ -12,7 +12,7 @@ import pyarrow as pa
 import zstandard
 
 from tests.kit.brokerlog import BLANK
-from tiered.codec.message import Message, encode_message
+from tiered.codec.record.message import Message, encode_message
 
 FILE_BYTES = 1 << 28
 START_MS = 1_700_000_000_000

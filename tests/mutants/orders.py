@@ -9,25 +9,25 @@ _LEAKS = "tests/unit/test_fetch_leaks.py"
 
 MUTANTS = (
     Mutant(
-        "tiered/daemon/archiver.py",
+        "tiered/opening/archiver.py",
         "        self._source.release(outcome.offset)  # files above it",
         "        pass  # files above it",
         f"{_GUARDS}::test_files_above_a_rewind_are_linked_again",
     ),
     Mutant(
-        "tiered/dispatch/dispatcher.py",
+        "tiered/write/dispatcher.py",
         "        self._broker = self._source.broker_mark()\n        self.position, self._preparer.mark = self._reconcile()\n",
         "        self.position, self._preparer.mark = self._reconcile()\n        self._broker = self._source.broker_mark()\n",
         f"{_GUARDS}::test_a_restart_during_the_comparison_is_compared_again",
     ),
     Mutant(
-        "tiered/dispatch/preparer.py",
+        "tiered/write/preparer.py",
         "        crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))\n",
         "        crc = crc32c(copy, mark.crc)\n",
         f"{_GUARDS}::test_the_mark_at_a_files_end_covers_the_blanks_header_and_not_its_filler",
     ),
     Mutant(
-        "tiered/dispatch/dispatcher.py",
+        "tiered/write/dispatcher.py",
         '''so that it stands exactly where the bytes are missing."""
         while self.buffer:
 ''',
@@ -37,13 +37,13 @@ MUTANTS = (
         f"{_GUARDS}::test_a_gap_stands_behind_what_was_buffered_before_it",
     ),
     Mutant(
-        "tiered/archive/reader.py",
+        "tiered/archive/log/reader.py",
         "            if found is not None and found.commit.commit_id == head.commit_id:\n",
         "            if found is not None:\n",
         f"{_GUARDS}::test_a_fork_of_equal_length_does_not_pass_for_the_cached_fold",
     ),
     Mutant(
-        "tiered/archive/checkpoint.py",
+        "tiered/archive/checkpoint/store.py",
         "                    head_pair = pair\n                else:\n                    batch.append(pair)\n",
         "                    head_pair = pair\n                batch.append(pair)\n",
         f"{_GUARDS}::test_a_checkpoint_whose_loading_is_cut_short_is_no_fold",

@@ -33,13 +33,13 @@ MUTANTS = (
         f"{_MOUNT} -k lacks_the_commit_before",
     ),
     Mutant(
-        "tiered/archive/log.py",
+        "tiered/archive/log/writer.py",
         "                    if lost in objects:\n                        objects[lost]()\n",
         "                    pass\n",
         f"{_MOUNT} -k older_copy",
     ),
     Mutant(
-        "tiered/archive/reader.py",
+        "tiered/archive/log/reader.py",
         "        guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))\n",
         "",
         f"{_MOUNT} -k nothing_is_absent",
@@ -69,7 +69,7 @@ MUTANTS = (
         "tests/unit/test_daemon_probed.py -k endpoint",
     ),
     Mutant(
-        "tiered/archive/reader.py",
+        "tiered/archive/log/reader.py",
         "        if total is None and len(data) < TAIL_BYTES:",
         "        if total is None:",
         "tests/unit/test_provider_fsspec.py -k ten_thousand",
@@ -81,25 +81,25 @@ MUTANTS = (
         "tests/unit/test_provider_fsspec.py -k no_suffix",
     ),
     Mutant(
-        "tiered/archive/log.py",
+        "tiered/archive/log/writer.py",
         "            return max(0, takeover_wait_ms - self._watched_ms(head))",
         "            return takeover_wait_ms",
         "tests/unit/test_archive_log.py -k is_watched",
     ),
     Mutant(
-        "tiered/archive/log.py",
+        "tiered/archive/log/writer.py",
         "        ask_clock(provider, keys.identity)",
         "        pass",
         "tests/unit/test_archive_log.py -k file_servers_clock",
     ),
     Mutant(
-        "tiered/codec/properties.py",
+        "tiered/codec/record/properties.py",
         "_PASS_BYTES = 1 << 18",
         "_PASS_BYTES = 1 << 40",
         "tests/unit/test_key_memory.py -k costs_some_ten",
     ),
     Mutant(
-        "tiered/dispatch/preparer.py",
+        "tiered/write/preparer.py",
         " or self._too_many_keys(part)",
         "",
         "tests/unit/test_key_memory.py -k too_many",
@@ -117,7 +117,7 @@ MUTANTS = (
         "tests/unit/test_provider_posix.py -k old_unfinished",
     ),
     Mutant(
-        "tiered/daemon/archiving.py",
+        "tiered/daemon/writepath.py",
         '            Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),\n',
         "",
         "tests/unit/test_app.py -k dead_writers",

@@ -34,25 +34,25 @@ MUTANTS = (
         "tests/unit/test_status.py -k earlier_processes",
     ),
     Mutant(
-        "tiered/archive/fold_runs.py",
+        "tiered/archive/fold/runs.py",
         "        _append(fold, batch, first_run + rows)\n",
         "        _append(fold, batch, first_run + np.arange(len(batch)))\n",
         f"{_PARTIAL} -k says_of_them",
     ),
     Mutant(
-        "tiered/archive/fold_runs.py",
+        "tiered/archive/fold/runs.py",
         "    _check_shapes(fold, batch)\n    fold.appended_to",
         "    fold.appended_to",
         f"{_PARTIAL} -k rules_of_the_log",
     ),
     Mutant(
-        "tiered/archive/fold_replace.py",
+        "tiered/archive/fold/replace.py",
         "            fold.runs += 1\n            continue\n",
         "            continue\n",
         f"{_PARTIAL} -k says_of_them",
     ),
     Mutant(
-        "tiered/archive/fold.py",
+        "tiered/archive/fold/context.py",
         '''now below the floor."""
         if not self.scope.everything:
             return
@@ -62,13 +62,13 @@ MUTANTS = (
         f"{_PARTIAL} -k says_of_them",
     ),
     Mutant(
-        "tiered/archive/reader.py",
+        "tiered/archive/log/reader.py",
         "        if missing is not None or store.applied() != position:\n",
         "        if False:\n",
         f"{_PARTIAL} -k nothing_makes_good",
     ),
     Mutant(
-        "tiered/archive/commitcache.py",
+        "tiered/archive/log/commitcache.py",
         " and start + length <= len(kept.data):\n",
         ":\n",
         f"{_CACHE} -k bounded",

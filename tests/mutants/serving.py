@@ -14,7 +14,7 @@ _REPLAY_RULE = "tests/unit/test_replay_rule.py"
 
 MUTANTS = (
     Mutant(
-        "tiered/gateway/pull.py",
+        "tiered/gateway/pull/cold.py",
         '                raise Unavailable("it cannot be seen whether messages are missing",'
         " cause=error) from error\n",
         "                pass\n",
@@ -24,37 +24,37 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "tiered/gateway/pull.py",
+        "tiered/gateway/pull/cold.py",
         "        if result.max_offset > bounds.max_offset >= 0:\n            if why in",
         "        if False:\n            if why in",
         "tests/unit/test_gateway_gaps.py::test_an_archive_that_went_on_since_the_answer_is_no_queue_that_began_anew",
     ),
     Mutant(
-        "tiered/gateway/pull.py",
+        "tiered/gateway/pull/cold.py",
         "        return min(pull.max_bytes or self._max_bytes, self._max_bytes)\n",
         "        return pull.max_bytes or self._max_bytes\n",
         f"{_GATEWAY_PULL}::TestLimits::test_huge_wishes_meet_the_settings",
     ),
     Mutant(
-        "tiered/gateway/pull.py",
+        "tiered/gateway/pull/cold.py",
         "            if end is not None:\n                # The archive",
         "            if True:\n                # The archive",
         f"{_GATEWAY_PULL}::test_hand_over_from_cold_to_hot_has_no_gap_and_no_repeat_while_the_minimum_moves",
     ),
     Mutant(
-        "tiered/gateway/limits.py",
+        "tiered/gateway/transport/limits.py",
         "        if not self._waiting and self.taken + size <= self._most:\n",
         "        if True:\n",
         f"{_GATEWAY_PARTS}::test_a_budget_is_first_come_first_served",
     ),
     Mutant(
-        "tiered/gateway/limits.py",
+        "tiered/gateway/transport/limits.py",
         "            elif turn.done() and not turn.cancelled():\n                self.give_back(size)\n",
         "",
         f"{_GATEWAY_PARTS}::test_a_taker_that_is_cancelled_at_the_last_moment_loses_nothing",
     ),
     Mutant(
-        "tiered/gateway/frames.py",
+        "tiered/gateway/transport/frames.py",
         "        if not 4 <= length <= self._max - LENGTH_BYTES:\n",
         "        if not 4 <= length:\n",
         "tests/property/test_gateway_frames.py::test_what_is_no_frame_is_known_at_once",
@@ -72,31 +72,31 @@ MUTANTS = (
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
     ),
     Mutant(
-        "tiered/gateway/pending.py",
+        "tiered/gateway/transport/pending.py",
         "            if request.opaque in self._by_opaque:\n",
         "            if False:\n",
         f"{_GATEWAY_PARTS}::test_an_opaque_waits_for_one_answer_only",
     ),
     Mutant(
-        "tiered/gateway/answers.py",
+        "tiered/gateway/answers/answers.py",
         "            return not _is_skip(answer)\n",
         "            return True\n",
         f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
     ),
     Mutant(
-        "tiered/gateway/answers.py",
+        "tiered/gateway/answers/answers.py",
         "            if _is_skip(answer):\n                raise\n            return None\n",
         "            return None\n",
         f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
     ),
     Mutant(
-        "tiered/gateway/session.py",
+        "tiered/gateway/transport/session.py",
         "                aside = await budget.take(settings.max_pull_bytes)\n",
         "",
         f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",
     ),
     Mutant(
-        "tiered/gateway/session.py",
+        "tiered/gateway/transport/session.py",
         "        if self.ready or self.closed:\n            budget.give_back(aside)\n",
         "        if self.closed:\n            budget.give_back(aside)\n",
         f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.kit import format_samples as samples
 from tiered.codec.checksum import crc32c
-from tiered.codec.commit import (
+from tiered.codec.format.commit import (
     COMMIT_FOOTER_BYTES,
     decode_commit,
     decode_commit_footer,
@@ -20,8 +20,8 @@ from tiered.codec.commit import (
     encode_commit,
     encode_edits,
 )
-from tiered.codec.edits import SCHEMA, Col, Commit, EditBatch, EditKind
-from tiered.codec.editwire import pack_edits
+from tiered.codec.format.edits import SCHEMA, Col, Commit, EditBatch, EditKind
+from tiered.codec.format.editwire import pack_edits
 from tiered.codec.zstd import deflate
 from tiered.errors import Corrupt, Refused
 

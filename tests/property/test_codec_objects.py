@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tests.kit import format_samples as samples
-from tiered.codec import block
 from tiered.codec.checksum import crc32c
-from tiered.codec.intpack import pack_ints, pack_table, unpack_ints, unpack_table
-from tiered.codec.object import (
+from tiered.codec.format import block
+from tiered.codec.format.intpack import pack_ints, pack_table, unpack_ints, unpack_table
+from tiered.codec.format.object import (
     FOOTER_BYTES,
     ColumnsReader,
     KeyFilter,
@@ -23,7 +23,7 @@ from tiered.codec.object import (
     decode_directory,
     decode_footer,
 )
-from tiered.codec.sections import Section, Sections, unwrap, wrap
+from tiered.codec.format.sections import Section, Sections, unwrap, wrap
 from tiered.errors import Corrupt, Refused
 
 KEY = "data/test"

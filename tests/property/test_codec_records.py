@@ -13,12 +13,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiered.codec import consumequeue
 from tiered.codec.checksum import verify_crc_property
-from tiered.codec.columns import decode_headers, key_hash, property_columns
-from tiered.codec.frame import Frames, Stop, edges_of, scan, verify
 from tiered.codec.javahash import java_hashes
-from tiered.codec.message import (
+from tiered.codec.record import consumequeue
+from tiered.codec.record.columns import decode_headers, key_hash, property_columns
+from tiered.codec.record.frame import Frames, Stop, edges_of, scan, verify
+from tiered.codec.record.message import (
     Message,
     decode_message,
     decode_message_id,

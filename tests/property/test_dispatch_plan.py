@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from tests.kit.assemble import AtOnce, compress_all, live_rows, memory, open_log
 from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, Row, sizes
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.index import find_physical, query_key
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log import Claim
-from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive
-from tiered.archive.state import ArchiveState
-from tiered.archive.verify import Verifier
+from tiered.archive.log.writer import Claim
+from tiered.archive.read.flatfile import FlatMessageFile
+from tiered.archive.read.lookup import find_physical, query_key
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.open import ReadArchive
+from tiered.archive.read.verify import Verifier
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.message import Message, encode_message
-from tiered.dispatch.committer import Committer
-from tiered.dispatch.preparer import CompressionInPlace, Mark, Preparer
+from tiered.codec.record.message import Message, encode_message
 from tiered.errors import NotFound
 from tiered.model import OFF_QUEUE_TOPIC, BoundaryType, PhysicalOffset
 from tiered.settings import MIB
+from tiered.write.committer import Committer
+from tiered.write.preparer import CompressionInPlace, Mark, Preparer
 
 TOPICS = ("a", "Ünïcode-topic", "secret")
 KEYS = ("k1", "k2", "k3")
@@ -152,7 +152,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]
 
 
 def dispatch_prefix() -> bytes:
-    from tiered.archive.statekeys import DISPATCH
+    from tiered.archive.state.keys import DISPATCH
 
     return DISPATCH
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiered.codec.batch import MessageBatch
-from tiered.codec.columns import HEADER_DTYPE, PropertyColumns
-from tiered.dispatch.cutter import cut, flat_offsets, offsets_covered
-from tiered.dispatch.router import QueueEnds, place, renumbered, route, split
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.columns import HEADER_DTYPE, PropertyColumns
 from tiered.model import OFF_QUEUE_TOPIC
+from tiered.write.cutter import cut, flat_offsets, offsets_covered
+from tiered.write.router import QueueEnds, place, renumbered, route, split
 
 TOPICS = ("a", "b", "secret")
 

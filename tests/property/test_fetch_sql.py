@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit import expressions
-from tiered.codec.message import Message, encode_message
+from tiered.codec.record.message import Message, encode_message
 from tiered.errors import Invalid
-from tiered.fetch.filter import tag_filter
-from tiered.fetch.sql92 import SqlFilter, sql_filter
+from tiered.filter.sql.expression import SqlFilter, sql_filter
+from tiered.filter.tags import tag_filter
 
 texts = st.text(st.sampled_from("ab1.eE'()=<>,-+*/ \n\tlxX$_#é\ud800") | st.characters(), max_size=40)
 scraps = st.lists(st.sampled_from(expressions.SCRAPS), max_size=25).map(" ".join)

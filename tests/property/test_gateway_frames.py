@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiered.errors import Corrupt, Refused
-from tiered.gateway.base import PEEK_BYTES
-from tiered.gateway.frames import MAX_HEADER_BYTES, Fate, FrameWalk, code_of
+from tiered.gateway.ports import PEEK_BYTES
+from tiered.gateway.transport.frames import MAX_HEADER_BYTES, Fate, FrameWalk, code_of
 
 
 @dataclass

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.gatewaykit import Peer, Running, ScriptedAnswers, answer_to, frame, gateway
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.base import NewBody
+from tiered.gateway.ports import NewBody
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 RECORDED = [path.read_bytes() for path in sorted(WIRE.glob("*.bin")) if path.stat().st_size < 5000]

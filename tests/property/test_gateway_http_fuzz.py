@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.httpscene import FakeStore, Scene, serving
-from tiered.codec.message import Message
+from tiered.codec.record.message import Message
 from tiered.gateway.httphead import HttpRefusal, Request, parse_head
 from tiered.gateway.httproutes import find
 

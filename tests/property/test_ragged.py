@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiered.codec.ragged import copy_ranges
+from tiered.codec.record.ragged import copy_ranges
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 5000), st.one_of(st.integers(0, 40), st.integers(0, 3000), st.just(70_000)))

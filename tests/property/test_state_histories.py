@@ -15,12 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.histories import ARCHIVE_ID, History, mutate, store_changes
-from tiered.archive.checkpoint import load_checkpoint, newest_checkpoint, write_checkpoint
+from tiered.archive.checkpoint.store import load_checkpoint, newest_checkpoint, write_checkpoint
+from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.state import ArchiveState, Overlay, apply
+from tiered.archive.state.layers import Overlay
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.commit import decode_commit, encode_commit
-from tiered.codec.edits import Commit, EditBatch, EditKind
+from tiered.codec.format.commit import decode_commit, encode_commit
+from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.errors import Corrupt
 from tiered.metadata.memory import MemoryStore
 from tiered.metadata.open import open_metadata

@@ -19,9 +19,9 @@ from tests.kit.oracle import opened
 from tests.kit.pysparks import session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive, expected
-from tiered.archive.objects import ObjectReader
-from tiered.archive.state import ArchiveState
-from tiered.codec.sections import SectionKind
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import NotFound
 from tiered_jobs.audit.queues import contiguity, counters
 from tiered_jobs.audit.store import broker_queues

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import golden
 from tests.kit.sparkscene import archive, batches_of
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
 from tiered.errors import Invalid
 from tiered.model import ByteRange
 from tiered_jobs.estimate.job import _loads

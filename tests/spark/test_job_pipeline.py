@@ -21,9 +21,9 @@ from tests.kit.pysparks import session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
 from tiered.clock import ManualClock, SystemClock
-from tiered.codec.message import Message
+from tiered.codec.record.message import Message
 from tiered.errors import Invalid, Refused, Unavailable
-from tiered.source.generator import GeneratorOptions, StoreGenerator
+from tiered.source.generator.store import GeneratorOptions, StoreGenerator
 from tiered_jobs.main import main
 from tiered_jobs.pipeline import silver
 from tiered_jobs.pipeline.bronze import bronze_schema

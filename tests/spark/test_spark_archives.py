@@ -10,8 +10,8 @@ import pytest
 from tests.kit.assemble import memory
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.sparkscene import scan
-from tiered.archive.identity import ensure_identity
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.identity import ensure_identity
 from tiered.clock import ManualClock
 from tiered.errors import NotFound, Refused
 from tiered.provider.base import Provider

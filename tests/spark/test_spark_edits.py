@@ -34,7 +34,7 @@ from tests.kit.sparkedits import (
     start_again,
 )
 from tests.kit.sparkscene import scan
-from tiered.codec.edits import EditKind, Rows, batch
+from tiered.codec.format.edits import EditKind, Rows, batch
 from tiered.errors import NotFound, Refused
 from tiered_spark import keyed, snapshot
 

@@ -13,8 +13,8 @@ import pytest
 from tests.kit import golden
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.sparkscene import archive, rows_of, scan
-from tiered.archive.entities import ObjectState
-from tiered.codec.sections import SectionKind
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, Invalid
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark import keyed, snapshot

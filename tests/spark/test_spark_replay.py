@@ -27,8 +27,8 @@ from tests.kit.fakebroker import FakeBroker, Stored
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive
 from tiered.clock import Clock, ManualClock, SystemClock
-from tiered.codec.message import encode_properties
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import encode_properties
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered_spark import TieredReplay, register
 from tiered_spark.replay.options import parse_replay_options

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tiered.clock import ManualClock
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, NotFound, Unavailable
 from tiered_spark.replay.options import parse_replay_options
 from tiered_spark.replay.source import Sent, send

@@ -15,7 +15,7 @@ from tests.kit import golden
 from tests.kit.oracle import opened
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
 from tiered_spark import TieredDataSource, late_frame, metrics, register, view
 from tiered_spark.noted import LOGGING
 

@@ -20,8 +20,8 @@ from tests.kit.assemble import KEYS, assemble, memory, open_log
 from tests.kit.command import tiered
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
-from tiered.archive.identity import decode_identity
-from tiered.archive.log import Claim
+from tiered.archive.log.identity import decode_identity
+from tiered.archive.log.writer import Claim
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
 from tiered.daemon import app, sweeping

@@ -12,10 +12,9 @@ import pytest
 
 from tests.kit.assemble import KEYS, memory
 from tiered import durable
-from tiered.archive.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import list_archives, open_archive
-from tiered.archive.writer import (
+from tiered.archive.log.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
+from tiered.archive.log.localfiles import (
     check_fence,
     ensure_directory,
     forget_fence,
@@ -23,6 +22,7 @@ from tiered.archive.writer import (
     record_fence,
     record_known_archive,
 )
+from tiered.archive.read.open import list_archives, open_archive
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore

@@ -11,16 +11,16 @@ import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tests.kit.storefakes import PassThrough
-from tiered.archive.log import RESEND_MAX_SECONDS, Claim, CommitLog
-from tiered.archive.state import Head
+from tiered.archive.log.writer import RESEND_MAX_SECONDS, Claim, CommitLog
+from tiered.archive.state.values import Head
 from tiered.clock import ManualClock, SystemClock, time_text
-from tiered.dispatch.planner import gap_edit, progress_edit
 from tiered.errors import Conflict, Corrupt, Fenced, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Buffer, Stored
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.posix import PosixProvider
 from tiered.settings import Store
+from tiered.write.planner import gap_edit, progress_edit
 
 A, B = b"A" * 16, b"B" * 16
 
@@ -103,7 +103,7 @@ def test_what_is_built_upon_is_made_durable_first(
 ) -> None:
     """Whoever put it may have died, or lost the answer, before it was."""
     durable: list[str] = []
-    monkeypatch.setattr("tiered.archive.log.make_durable", lambda provider, key: durable.append(key))
+    monkeypatch.setattr("tiered.archive.log.writer.make_durable", lambda provider, key: durable.append(key))
     store = memory(clock)
     claimed(open_log(store, clock))
     assert durable == []
@@ -263,7 +263,7 @@ def test_an_older_program_does_not_go_on_with_what_a_newer_one_left(
     store = memory(clock)
     newer = open_log(store, clock)
     with monkeypatch.context() as patched:
-        patched.setattr("tiered.archive.log.MIN_WRITER", 2)
+        patched.setattr("tiered.archive.log.writer.MIN_WRITER", 2)
         claimed(newer)
     older = open_log(store, clock, writer=B, seed=2)
     head = older.follow()

@@ -11,20 +11,21 @@ import pytest
 
 from tests.kit.assemble import Counting
 from tests.kit.histories import ARCHIVE_ID, History
-from tiered.archive import partial as partial_module
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.archive.entities import pack_object, unpack_object
-from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.checkpoint import partial as partial_module
+from tiered.archive.checkpoint.format import Manifest
+from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.partial import PartialStore
-from tiered.archive.reader import LogReader
-from tiered.archive.scope import EVERYTHING, OF_QUEUES, Scope
-from tiered.archive.shards import Manifest
-from tiered.archive.state import ArchiveState, apply
-from tiered.archive.statekeys import OBJECT, QUEUE, RUN, U8_U4, queue_key, topic_key
+from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.state.keys import OBJECT, QUEUE, RUN, U8_U4, queue_key, topic_key
+from tiered.archive.state.scope import EVERYTHING, OF_QUEUES, Scope
+from tiered.archive.state.values import pack_object, unpack_object
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.commit import encode_commit
-from tiered.codec.edits import EditKind, batch
+from tiered.codec.format.commit import encode_commit
+from tiered.codec.format.edits import EditKind, batch
 from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataView
 from tiered.metadata.memory import MemoryStore

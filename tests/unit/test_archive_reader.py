@@ -11,20 +11,20 @@ import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tests.kit.storefakes import PassThrough
-from tiered.archive import reader as reader_module
 from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, read_numbers
-from tiered.archive.checkpoint import checkpoint_keys, write_checkpoint
-from tiered.archive.identity import ArchiveIdentity
-from tiered.archive.log import Claim, CommitLog
-from tiered.archive.reader import MERGE_COMMITS, LogReader
-from tiered.archive.state import ArchiveState
-from tiered.archive.statekeys import HEAD
+from tiered.archive.checkpoint.store import checkpoint_keys, write_checkpoint
+from tiered.archive.log import reader as reader_module
+from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.reader import MERGE_COMMITS, LogReader
+from tiered.archive.log.writer import Claim, CommitLog
+from tiered.archive.state.keys import HEAD
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.commit import COMMIT_FOOTER_BYTES, encode_commit
-from tiered.dispatch.planner import progress_edit
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, encode_commit
 from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
+from tiered.write.planner import progress_edit
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
 from tests.kit.pipeline import PREPARED, Crafted
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.archive.objects import ObjectReader
-from tiered.archive.open import ReadArchive, open_archive
-from tiered.archive.state import ArchiveState
-from tiered.archive.verify import Report, Verifier
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.read.verify import Report, Verifier
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
@@ -245,7 +245,7 @@ def test_a_commit_replaced_in_the_log(daemon: Assembly, store: Counting) -> None
 
 def test_a_fold_that_lacks_a_run_is_not_contiguous(daemon: Assembly, store: Counting) -> None:
     """What verify is for: a fold that does not add up."""
-    from tiered.archive.statekeys import RUN
+    from tiered.archive.state.keys import RUN
 
     run = next(key for key, _ in daemon.log.store.iterate(RUN))
     daemon.log.store.put_many([], [run])
@@ -259,8 +259,8 @@ def test_a_fold_that_lacks_a_run_is_not_contiguous(daemon: Assembly, store: Coun
 
 
 def test_a_reader_of_an_object_that_the_fold_lost(daemon: Assembly, store: Counting) -> None:
-    from tiered.archive.index import find_physical, query_key
-    from tiered.archive.statekeys import OBJECT
+    from tiered.archive.read.lookup import find_physical, query_key
+    from tiered.archive.state.keys import OBJECT
 
     for key, _ in list(daemon.log.store.iterate(OBJECT)):
         daemon.log.store.put_many([], [key])
@@ -300,7 +300,7 @@ def test_blocks_are_asked_for_within_their_run(daemon: Assembly) -> None:
 def test_neighbouring_blocks_come_in_one_request(
     daemon: Assembly, store: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tiered.archive import objects as objects_module
+    from tiered.archive.read import objects as objects_module
 
     run = max(daemon.state.runs_all(), key=lambda r: r.block_count)
     item = daemon.state.object(run.object)

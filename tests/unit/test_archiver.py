@@ -9,11 +9,11 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory, progress_of
 from tests.kit.pipeline import Crafted
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.dispatch.lineage import Relation
 from tiered.errors import Refused
 from tiered.model import MessageQueue
+from tiered.opening.lineage import Relation
 
 ORDERS = MessageQueue("Orders", 0)
 A, B = b"A" * 16, b"B" * 16

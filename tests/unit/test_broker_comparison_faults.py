@@ -9,7 +9,7 @@ import pytest
 from tests.kit.assemble import Assembly, assemble, memory, progress_of
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
-from tiered.codec.edits import EditKind, batch
+from tiered.codec.format.edits import EditKind, batch
 from tiered.errors import Unavailable
 from tiered.model import MessageQueue, PhysicalOffset
 

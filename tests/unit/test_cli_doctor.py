@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.command import Done, archive_once, tiered
 from tests.kit.pipeline import Crafted
-from tiered.archive.writer import record_fence
+from tiered.archive.log.localfiles import record_fence
 from tiered.clock import SystemClock
 from tiered.daemon import preview
 from tiered.daemon.config import load

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tiered.cli import main as cli
-from tiered.codec.frame import scan
+from tiered.codec.record.frame import scan
 
 GEN = [sys.executable, "-m", "tiered.cli.main", "gen"]
 

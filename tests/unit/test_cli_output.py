@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tiered.cli.output import Column, Kind, Machine, People, human, moment, printable, size, speaker
 from tiered.clock import time_ms
 from tiered.errors import Corrupt, Refused
+from tiered.text.output import Column, Kind, Machine, People, human, moment, printable, size, speaker
 
 COLUMNS = (
     Column("topic"),

@@ -14,8 +14,8 @@ import termios
 from rich.console import Console
 
 from tiered.cli import queues, read, topics
-from tiered.cli.output import Column, Kind, People
-from tiered.cli.tables import FLEXIBLE_LEAST, Fit, fit, shortened
+from tiered.text.output import Column, Kind, People
+from tiered.text.tables import FLEXIBLE_LEAST, Fit, fit, shortened
 
 TIME_MS = 1_763_691_939_761
 
@@ -145,7 +145,7 @@ def test_the_layout_is_made_once() -> None:
 def test_a_real_terminal() -> None:
     """Through a pty of 80 columns: the bytes that a person would see."""
     code = (
-        "from tiered.cli.output import speaker\n"
+        "from tiered.text.output import speaker\n"
         "from tiered.cli.queues import COLUMNS\n"
         f"speaker(json_output=False).table(COLUMNS, [{ORDERS!r}] * 2)\n"
     )

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tests.kit import golden
-from tiered.codec import consumequeue
 from tiered.codec.checksum import verify_crc_property
-from tiered.codec.columns import MessageBatch, decode_headers, key_hash, property_columns
-from tiered.codec.frame import Frames, Stop, scan, verify
-from tiered.codec.message import decode_message, encode_message, encode_message_id
+from tiered.codec.record import consumequeue
+from tiered.codec.record.columns import MessageBatch, decode_headers, key_hash, property_columns
+from tiered.codec.record.frame import Frames, Stop, scan, verify
+from tiered.codec.record.message import decode_message, encode_message, encode_message_id
 
 MAX_RECORD = 4 * 1024 * 1024 + 64 * 1024
 

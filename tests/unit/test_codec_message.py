@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tiered.codec.checksum import body_crc, body_crcs, crc32c, crc_property, verify_crc_property
-from tiered.codec.columns import decode_headers, property_columns
-from tiered.codec.frame import Frames, Stop, scan, verify
-from tiered.codec.message import (
+from tiered.codec.record.columns import decode_headers, property_columns
+from tiered.codec.record.frame import Frames, Stop, scan, verify
+from tiered.codec.record.message import (
     Message,
     decode_message,
     decode_message_id,

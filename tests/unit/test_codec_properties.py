@@ -7,12 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from tiered.codec import consumequeue
 from tiered.codec.checksum import xxh3_64
-from tiered.codec.columns import MessageBatch, PropertyColumns, decode_headers, key_hash, property_columns
-from tiered.codec.frame import scan, verify
 from tiered.codec.javahash import java_hashes
-from tiered.codec.message import Message, decode_message, decode_properties, encode_message, java_hash
+from tiered.codec.record import consumequeue
+from tiered.codec.record.columns import (
+    MessageBatch,
+    PropertyColumns,
+    decode_headers,
+    key_hash,
+    property_columns,
+)
+from tiered.codec.record.frame import scan, verify
+from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message, java_hash
 from tiered.errors import Corrupt
 
 

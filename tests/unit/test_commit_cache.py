@@ -13,8 +13,8 @@ import pytest
 from tests.kit.assemble import KEYS, Counting, memory
 from tests.kit.readstore import READER, Cold, cold
 from tests.kit.storefakes import PassThrough
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.archive.commitcache import CommitCache
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.log.commitcache import CommitCache
 from tiered.settings import KIB, MIB
 from tiered.store import MessageStore
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import format_samples as samples
 from tiered.codec.checksum import crc32c
-from tiered.codec.commit import (
+from tiered.codec.format.commit import (
     COMMIT_FOOTER_BYTES,
     MAX_INLINE_BYTES,
     decode_commit,
@@ -22,7 +22,7 @@ from tiered.codec.commit import (
     encode_edits,
     tail_length,
 )
-from tiered.codec.edits import RESERVED_KINDS, EditBatch, EditKind, batch
+from tiered.codec.format.edits import RESERVED_KINDS, EditBatch, EditKind, batch
 from tiered.codec.zstd import deflate
 from tiered.errors import Corrupt, Invalid, Refused
 from tiered.provider.base import Buffer

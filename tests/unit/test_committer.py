@@ -12,7 +12,7 @@ import pytest
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
-from tiered.archive.log import Claim
+from tiered.archive.log.writer import Claim
 from tiered.clock import ManualClock
 from tiered.crashpoint import CrashPoint
 from tiered.errors import Conflict, Fenced, TieredError, Unavailable

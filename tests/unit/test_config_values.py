@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tiered.cli.options import flags
 from tiered.daemon.config import env_name, keys, load
-from tiered.daemon.values import convert, size_in_bytes
 from tiered.errors import Invalid
+from tiered.text.values import convert, size_in_bytes
 
 SIZE, TIME, FLAG, LIST, RATE = (
     "dispatch.group_commit_bytes",

@@ -15,8 +15,8 @@ import pytest
 from tests.kit import golden
 from tests.kit.assemble import KEYS
 from tests.kit.readstore import Cold, cold
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.codec.message import decode_message
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt
 from tiered.model import BoundaryType, MessageQueue
 from tiered.model import GetMessageStatus as S

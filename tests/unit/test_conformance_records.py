@@ -16,11 +16,11 @@ import pytest
 from tests.kit import golden
 from tests.kit.pipeline import PREPARED, ROLLBACK
 from tests.kit.readstore import READER, Cold, cold
-from tiered.archive.flatfile import RunReader
+from tiered.archive.read.flatfile import RunReader
 from tiered.codec.checksum import verify_crc_property
-from tiered.codec.message import decode_message
+from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt
-from tiered.fetch.filter import tag_filter
+from tiered.filter.tags import tag_filter
 from tiered.model import GetMessageStatus as S
 from tiered.model import MessageQueue
 

@@ -20,7 +20,7 @@ from tiered.daemon.config import load, walk
 from tiered.daemon.gateway import SILENT_SECONDS, state_directory
 from tiered.errors import Fenced, Invalid, Refused
 from tiered.gateway.app import DRAIN_SECONDS
-from tiered.gateway.server import LAST_BYTES_SECONDS
+from tiered.gateway.transport.fronts import LAST_BYTES_SECONDS
 from tiered.metrics import Metrics
 from tiered.settings import Watchdog
 

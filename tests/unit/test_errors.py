@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tiered.archive.identity import decode_identity
-from tiered.codec.commit import decode_commit
-from tiered.codec.message import decode_message
-from tiered.codec.object import decode_footer
+from tiered.archive.log.identity import decode_identity
+from tiered.codec.format.commit import decode_commit
+from tiered.codec.format.object import decode_footer
+from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt, Invalid, TieredError
 
 ROOT = "DefaultCluster/broker-a"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fetchscene import ORDERS, scene
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.fetch.course import KNOWN_RUNS, Course, KnownRuns
 
 RUNS = 2 * KNOWN_RUNS + 5

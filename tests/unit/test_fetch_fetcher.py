@@ -12,7 +12,7 @@ import pytest
 from tests.kit.assemble import assemble
 from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
 from tests.kit.pipeline import INNER_BATCH
-from tiered.codec.message import decode_message
+from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt, NotFound, Unavailable
 from tiered.fetch.base import Fetched, ReaderId
 from tiered.model import MessageQueue

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tiered.codec.javahash import java_hash
-from tiered.codec.message import Message, encode_message
-from tiered.codec.record import record_properties
+from tiered.codec.record.message import Message, encode_message
+from tiered.codec.record.oneproperties import record_properties
 from tiered.errors import Corrupt, Invalid
-from tiered.fetch.filter import TagFilter, row_filter, sql_filter, tag_filter
+from tiered.filter.tags import TagFilter, row_filter, sql_filter, tag_filter
 
 TAGS = (b"", b"red", b"blue", b"Aa", b"BB", "grün".encode())
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from tests.kit.fetchscene import Scene, scene
-from tiered.codec.message import decode_message
-from tiered.fetch.base import RowFilter
-from tiered.fetch.filter import sql_filter, tag_filter
+from tiered.codec.record.message import decode_message
+from tiered.filter.base import RowFilter
+from tiered.filter.tags import sql_filter, tag_filter
 from tiered.settings import KIB, MIB
 
 TAGS = ("red", "green", "blue")

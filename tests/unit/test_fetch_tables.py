@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fetchscene import ORDERS, Scene, scene
-from tiered.archive.entities import ObjectState, RunState
-from tiered.codec.block import BlockTable
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt
 from tiered.fetch.block import BlockRef, LoadedBlock, blocks_of, check_block
 

@@ -28,8 +28,7 @@ from tests.kit.gatewaydesk import (
     simple,
     too_small,
 )
-from tiered.codec.objectmap import decode_object_map
-from tiered.codec.protocol import (
+from tiered.codec.remoting.codes import (
     PopStart,
     PullBounds,
     PullRequest,
@@ -40,7 +39,8 @@ from tiered.codec.protocol import (
     SearchRequest,
     parse_pop_starts,
 )
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.objectmap import decode_object_map
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.store import StorageLevel
 

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit.gatewaydesk import RETRY, Desk, offsets_of, pull, too_small
-from tiered.codec.protocol import SYS_CLASS_FILTER, PullRequest
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.codes import SYS_CLASS_FILTER, PullRequest
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, Unavailable
-from tiered.fetch.base import RowFilter
-from tiered.gateway import filters, observe
-from tiered.gateway.asking import Asking
-from tiered.gateway.filters import MAX_COMING, MAX_KEPT_CHARACTERS, Filters
-from tiered.gateway.observe import MAX_EXPRESSION, Clients
+from tiered.filter.base import RowFilter
+from tiered.gateway.knowledge import observe
+from tiered.gateway.knowledge.asking import Asking
+from tiered.gateway.knowledge.observe import MAX_EXPRESSION, Clients
+from tiered.gateway.pull import filters
+from tiered.gateway.pull.filters import MAX_COMING, MAX_KEPT_CHARACTERS, Filters
 from tiered.metrics import Metrics
 
 LONGEST = ("n = 60 OR n = -1 OR " * (MAX_EXPRESSION // 20))[: MAX_EXPRESSION - 20].rpartition(" OR ")[0]

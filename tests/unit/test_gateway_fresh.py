@@ -21,11 +21,11 @@ from tests.kit.gatewaydesk import (
     too_small,
 )
 from tests.kit.readstore import Cold, cold
-from tiered.codec.message import decode_message
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import decode_message
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.gateway.archive import CALM_SECONDS
-from tiered.gateway.late import LOOK_SECONDS, LateArchive
+from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.knowledge.opening import LOOK_SECONDS, LateArchive
 from tiered.settings import Fetch
 from tiered.store import StorageLevel
 from tiered.store.messages import FRESH_SECONDS
@@ -201,7 +201,7 @@ def test_where_in_the_log_a_filter_far_above_the_minimum_reads_is_known_from_the
         ):
             assert offsets_of(desk.ask(request, answer))[:4] == [first, first + 2, first + 4, first + 6]
             with monkeypatch.context() as patched:
-                patched.setattr("tiered.gateway.enough.FAR_BYTES", -desk.begin)
+                patched.setattr("tiered.gateway.pull.compare.FAR_BYTES", -desk.begin)
                 assert desk.ask(request, answer) is answer
             begin, desk.begin = desk.begin, None
             assert desk.ask(request, answer) is answer  # a broker that does not say where it begins

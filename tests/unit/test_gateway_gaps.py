@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.kit.fakearchive import record
 from tests.kit.gatewaydesk import RETRY, Desk, answered, fields, found, offsets_of, pull
 from tiered.clock import ManualClock
-from tiered.codec.message import decode_message, encode_message
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import decode_message, encode_message
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.gateway.archive import CALM_SECONDS
-from tiered.gateway.base import ConnectionInfo
-from tiered.gateway.floor import KEEP_SECONDS, Floors
-from tiered.gateway.gaps import lacks
+from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.knowledge.questions import KEEP_SECONDS, Floors
+from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit.httpscene import FakeStore, Scene, serving
-from tiered.codec.message import Message, decode_message
+from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Unavailable
 from tiered.gateway.httpdocs import openapi
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.daemonproc import wait_for
 from tests.kit.httpscene import FakeStore, Scene, serving
-from tiered.codec.message import Message
+from tiered.codec.record.message import Message
 from tiered.errors import Invalid, Unavailable
 from tiered.gateway.http import HttpLimits
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.httpscene import serving
 from tests.kit.readstore import cold
-from tiered.codec.message import decode_message
+from tiered.codec.record.message import decode_message
 
 
 def test_what_the_broker_wrote_is_what_the_pages_show(tmp_path: Path) -> None:

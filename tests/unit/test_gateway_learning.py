@@ -19,9 +19,9 @@ from tests.kit.gatewaydesk import (
     simple,
     too_small,
 )
-from tiered.codec.remoting import ONEWAY, Command
+from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.fetch.base import ReaderId
-from tiered.gateway.base import ConnectionInfo
+from tiered.gateway.ports import ConnectionInfo
 
 KEY = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
 TABLE = f'{{"offsetTable":{{{KEY}:100}}}}'.encode()

@@ -9,9 +9,9 @@ import pytest
 
 from tests.kit.gatewaydesk import Desk, asking, pull, too_small
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, gateway, on_loop
-from tiered.codec.remoting import Command, decode_command, encode_command
+from tiered.codec.remoting.frame import Command, decode_command, encode_command
 from tiered.errors import Unavailable
-from tiered.gateway.base import clipped
+from tiered.gateway.ports import clipped
 
 REQUESTS = 2000
 LONG = 100_000

@@ -9,10 +9,10 @@ import pytest
 
 from tests.kit.fakearchive import record
 from tests.kit.gatewaydesk import RETRY, Desk, answered, fields, found, offsets_of, pull
-from tiered.codec.message import decode_message, encode_message
+from tiered.codec.record.message import decode_message, encode_message
 from tiered.errors import Unavailable
-from tiered.gateway.archive import CALM_SECONDS
-from tiered.gateway.gaps import agree, before
+from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.pull.gaps import agree, before
 from tiered.store import StorageLevel
 
 MUCH = " || ".join(f"tag-{number}" for number in range(8000))

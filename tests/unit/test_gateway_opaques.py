@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.kit.fakearchive import RECORD_ROOM
 from tests.kit.gatewaydesk import Desk, found, offsets_of, pull, simple, too_small
-from tiered.codec.remoting import (
+from tiered.codec.remoting.frame import (
     DEFAULT_MAX_FRAME_BYTES,
     ONEWAY,
     RESPONSE,
@@ -23,10 +23,10 @@ from tiered.codec.remoting import (
     encode_command,
 )
 from tiered.errors import Corrupt, Refused, TieredError
-from tiered.gateway.frames import FrameWalk
-from tiered.gateway.limits import OPAQUES_PER_CONNECTION, Traffic
-from tiered.gateway.opaques import Opaques, envelope, gets_answer, shows_signature
-from tiered.gateway.pending import PENDING_SECONDS, AnswerJudge, Held, Pending, RequestJudge
+from tiered.gateway.transport.frames import FrameWalk
+from tiered.gateway.transport.limits import OPAQUES_PER_CONNECTION, Traffic
+from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, shows_signature
+from tiered.gateway.transport.pending import PENDING_SECONDS, AnswerJudge, Held, Pending, RequestJudge
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 SIGNED = {"AccessKey": "own-01", "Signature": "c2lnbmVk"}

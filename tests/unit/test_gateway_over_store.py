@@ -9,8 +9,8 @@ import pytest
 
 from tests.kit.gatewaydesk import RETRY, Desk, asking, fields, found, offsets_of, pull, simple, too_small
 from tests.kit.readstore import Cold, cold
-from tiered.codec.message import decode_message
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import decode_message
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
 
 TOPIC = "Orders"

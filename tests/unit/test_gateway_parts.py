@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiered.clock import ManualClock, SystemClock
-from tiered.codec.remoting import Command, decode_command
+from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Corrupt, Invalid, Refused, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.base import ConnectionInfo
-from tiered.gateway.floor import Floors, commitlog_begin
-from tiered.gateway.late import LateArchive
-from tiered.gateway.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
-from tiered.gateway.namesrv import Brokers, RouteAnswers
-from tiered.gateway.pending import PENDING_SECONDS, Pending
-from tiered.gateway.routes import PortBook, addresses_in, port_range, rewrite
-from tiered.gateway.tls import server_context, upstream_context
-from tiered.gateway.upstream import split_address, split_addresses
+from tiered.gateway.knowledge.opening import LateArchive
+from tiered.gateway.knowledge.questions import Floors, commitlog_begin
+from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.routes.nameserver import Brokers, RouteAnswers
+from tiered.gateway.routes.rewriting import PortBook, addresses_in, port_range, rewrite
+from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.transport.pending import PENDING_SECONDS, Pending
+from tiered.gateway.transport.tls import server_context, upstream_context
+from tiered.gateway.transport.upstream import split_address, split_addresses
 from tiered.metrics import Metrics
 from tiered.settings import Fetch, Gateway
 from tiered.store import MessageStore, StorageLevel

@@ -22,8 +22,8 @@ from tests.kit.gatewaydesk import (
     simple,
     too_small,
 )
-from tiered.codec.message import decode_message
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import decode_message
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.model import GetMessageResult

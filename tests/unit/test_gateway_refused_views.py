@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.fakearchive import RECORD_ROOM, record
 from tests.kit.gatewaydesk import Desk, asking, simple
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 
 PLACE = 40 * RECORD_ROOM
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import Desk, answered, asking, pull, simple
-from tiered.codec.remoting import ONEWAY, Command
+from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.errors import Corrupt, Unavailable
-from tiered.gateway.resets import MAX_QUEUES
+from tiered.gateway.answers.resets import MAX_QUEUES
 from tiered.store import StorageLevel
 
 KEY = '{"brokerName":"broker-a","queueId":%d,"topic":"T"}'

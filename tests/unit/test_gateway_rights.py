@@ -19,8 +19,8 @@ from tests.kit.gatewaydesk import (
     simple,
     too_small,
 )
-from tiered.codec.remoting import Command
-from tiered.gateway.rights import GRANT_SECONDS
+from tiered.codec.remoting.frame import Command
+from tiered.gateway.knowledge.rights import GRANT_SECONDS
 from tiered.store import StorageLevel
 
 PLACE = str(40 * RECORD_ROOM)

@@ -17,12 +17,12 @@ from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, found, offsets_
 from tests.kit.pipeline import Crafted
 from tests.kit.readstore import Cold, cold
 from tiered.clock import ManualClock
-from tiered.codec.message import Message, decode_message, encode_message
-from tiered.codec.remoting import Command
+from tiered.codec.record.message import Message, decode_message, encode_message
+from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.base import ConnectionInfo
-from tiered.gateway.floor import RUNTIME_INFO, Floors
-from tiered.gateway.samebroker import WATCH_SECONDS, SameBroker
+from tiered.gateway.knowledge.questions import RUNTIME_INFO, Floors
+from tiered.gateway.knowledge.samebroker import WATCH_SECONDS, SameBroker
+from tiered.gateway.ports import ConnectionInfo
 from tiered.metrics import Metrics
 
 TOPIC = "Orders"

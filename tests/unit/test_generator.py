@@ -18,10 +18,10 @@ import zstandard
 
 from tests.kit import golden
 from tiered.clock import ManualClock
-from tiered.codec.frame import Stop, scan, verify
-from tiered.codec.message import Message, encode_message, java_hash
+from tiered.codec.record.frame import Stop, scan, verify
+from tiered.codec.record.message import Message, encode_message, java_hash
 from tiered.errors import Invalid, Unavailable
-from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
+from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 
 FILE = 64 * 1024
 

@@ -13,14 +13,14 @@ from tests.kit.assemble import assemble, memory
 from tests.kit.format_samples import Tables, tables
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
-from tiered.codec.commit import MAX_INLINE_BYTES
-from tiered.dispatch.inlining import (
+from tiered.codec.format.commit import MAX_INLINE_BYTES
+from tiered.settings import MIB, Dispatch
+from tiered.write.inlining import (
     MAX_INLINE_RECORD_BYTES,
     MAX_INLINE_TABLE_BYTES,
     table_bytes_at_most,
     tables_fit,
 )
-from tiered.settings import MIB, Dispatch
 
 
 def bound(made: Tables) -> int:

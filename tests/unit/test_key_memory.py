@@ -15,10 +15,10 @@ import pytest
 from tests.kit.assemble import assemble
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
-from tiered.codec import properties
-from tiered.codec.columns import decode_headers, key_hash, property_columns
-from tiered.codec.frame import scan
-from tiered.codec.message import Message, encode_message
+from tiered.codec.record import properties
+from tiered.codec.record.columns import decode_headers, key_hash, property_columns
+from tiered.codec.record.frame import scan
+from tiered.codec.record.message import Message, encode_message
 from tiered.provider.posix import PosixProvider
 
 MIB = 1 << 20

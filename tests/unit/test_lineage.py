@@ -10,13 +10,13 @@ import pytest
 
 from tests.kit.assemble import Assembly, Counting, assemble, memory, progress_of
 from tests.kit.pipeline import Crafted
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.checksum import crc32c
-from tiered.dispatch import lineage as lineage_module
-from tiered.dispatch.lineage import ArchivedRecord, Relation, Verdict, check_mark, compare, last_identical
 from tiered.errors import Refused
 from tiered.model import MessageQueue, PhysicalOffset, Progress
+from tiered.opening import lineage as lineage_module
+from tiered.opening.lineage import ArchivedRecord, Relation, Verdict, check_mark, compare, last_identical
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
 
@@ -373,7 +373,7 @@ def test_no_mark_has_all_its_bytes_but_the_records_are_the_same(case: Case) -> N
 
 
 def compare_now(case: Case, daemon: Assembly, *, marks: list[Progress] | None = None, **options: Any) -> Any:
-    from tiered.dispatch.reconcile import archived_from
+    from tiered.opening.rewind import archived_from
 
     state = daemon.state
     head = state.head()

@@ -13,10 +13,10 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
 from tests.kit.pipeline import Crafted
-from tiered.archive.checkpoint import newest_checkpoint, read_checkpoint
-from tiered.archive.open import open_archive
-from tiered.archive.shadow import difference
-from tiered.archive.writer import empty_distrusted, record_distrust
+from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
+from tiered.archive.log.localfiles import empty_distrusted, record_distrust
+from tiered.archive.log.shadow import difference
+from tiered.archive.read.open import open_archive
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.errors import Corrupt, TieredError, Unavailable

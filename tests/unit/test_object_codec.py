@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from tests.kit import format_samples as samples
-from tiered.codec import block
 from tiered.codec.checksum import crc32c
-from tiered.codec.intpack import pack_table, unpack_ints, unpack_table
-from tiered.codec.object import (
+from tiered.codec.format import block
+from tiered.codec.format.intpack import pack_table, unpack_ints, unpack_table
+from tiered.codec.format.object import (
     FOOTER_BYTES,
     ROW_DTYPE,
     ColumnsReader,
@@ -30,7 +30,7 @@ from tiered.codec.object import (
     decode_footer,
     decode_keys,
 )
-from tiered.codec.sections import Section, SectionKind, close_footer, unwrap, wrap
+from tiered.codec.format.sections import Section, SectionKind, close_footer, unwrap, wrap
 from tiered.codec.zstd import inflate
 from tiered.errors import Corrupt, Invalid, Refused, TieredError
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.kit import format_samples as samples
-from tiered.codec.block import BLOCK_DTYPE, MAX_BLOCK_BYTES, decode_block_table, encode_block_table
 from tiered.codec.checksum import crc32c
-from tiered.codec.directory import RUN_DTYPE, decode_directory, encode_directory
-from tiered.codec.intpack import pack_table
-from tiered.codec.keyindex import KeyFilter, KeysReader, encode_keys
-from tiered.codec.object import ColumnsReader, check_object, decode_footer
-from tiered.codec.sections import Section, unwrap, wrap
+from tiered.codec.format.block import BLOCK_DTYPE, MAX_BLOCK_BYTES, decode_block_table, encode_block_table
+from tiered.codec.format.directory import RUN_DTYPE, decode_directory, encode_directory
+from tiered.codec.format.intpack import pack_table
+from tiered.codec.format.keyindex import KeyFilter, KeysReader, encode_keys
+from tiered.codec.format.object import ColumnsReader, check_object, decode_footer
+from tiered.codec.format.sections import Section, unwrap, wrap
 from tiered.errors import Corrupt
 
 KEY = "data/test"

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.kit.assemble import KEYS, assemble, open_log
 from tests.kit.pipeline import Crafted
-from tiered.archive.reader import TAIL_BYTES
+from tiered.archive.log.reader import TAIL_BYTES
 from tiered.clock import ManualClock
 from tiered.errors import Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.fsspec import FsspecProvider

@@ -15,9 +15,9 @@ from tests.kit.assemble import KEYS, Assembly, assemble
 from tests.kit.awaydisk import AwayDisk, away_disk
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
-from tiered.archive.identity import ensure_identity
-from tiered.archive.log import CommitLog
-from tiered.archive.reader import LogReader
+from tiered.archive.log.identity import ensure_identity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.writer import CommitLog
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
 from tiered.errors import Conflict, Invalid, NotFound, Unavailable

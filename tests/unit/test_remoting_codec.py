@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiered.codec.remoting import (
+from tiered.codec.remoting.frame import (
     Command,
     FrameReader,
     decode_command,

@@ -10,12 +10,12 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory
 from tests.kit.pipeline import PREPARED, Crafted
-from tiered.archive.checkpoint import write_checkpoint
-from tiered.archive.open import ReadArchive, find_identity, open_archive
-from tiered.archive.shadow import difference
-from tiered.archive.verify import Verifier
+from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.log.shadow import difference
+from tiered.archive.read.open import ReadArchive, find_identity, open_archive
+from tiered.archive.read.verify import Verifier
 from tiered.clock import ManualClock
-from tiered.codec.commit import decode_commit_footer
+from tiered.codec.format.commit import decode_commit_footer
 from tiered.errors import Conflict, Corrupt
 from tiered.metadata.memory import MemoryStore
 from tiered.repair.mend import Mender

@@ -16,18 +16,19 @@ from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory
 from tests.kit.histories import History, store_changes
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
 from tests.kit.readstore import READER, reader_parts
-from tiered.archive.entities import LOST, RunState
-from tiered.archive.flatfile import RunReader
-from tiered.archive.open import ReadArchive, find_identity, open_archive
-from tiered.archive.state import ArchiveState, apply
-from tiered.archive.verify import Verifier
+from tiered.archive.fold.apply import apply
+from tiered.archive.read.flatfile import RunReader
+from tiered.archive.read.open import ReadArchive, find_identity, open_archive
+from tiered.archive.read.verify import Verifier
+from tiered.archive.state.values import LOST, RunState
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.codec.edits import Commit, EditBatch, EditKind, batch
-from tiered.dispatch.lineage import Relation
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, batch
 from tiered.errors import Corrupt
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus, MessageQueue
+from tiered.opening.lineage import Relation
 from tiered.repair.behind import look_behind
 from tiered.repair.infer import lose
 from tiered.repair.mend import Mender

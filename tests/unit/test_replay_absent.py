@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tests.kit.replaying import Bench, bench
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
 from tiered.replay.base import GroupQueue, Position, Reason
 from tiered.replay.watch import FORGET_SECONDS

@@ -16,7 +16,7 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tiered.clock import SystemClock
-from tiered.codec.remoting import RESPONSE, Command, FrameReader, decode_command, encode_command
+from tiered.codec.remoting.frame import RESPONSE, Command, FrameReader, decode_command, encode_command
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.replay.broker import Broker, parse
 from tiered.replay.client import Credentials, RemotingClient, Request, signature, split_address

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tests.kit.replaying import Bench, bench
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Refused, Unavailable
 from tiered.replay.base import GroupQueue, Wanted
 from tiered.replay.client import RemotingClient

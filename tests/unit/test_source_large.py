@@ -20,9 +20,9 @@ from tiered.errors import Corrupt, Invalid
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.settings import MIB, Hold, Replay, Source
 from tiered.source.base import ReadStatus
-from tiered.source.chain import WALK_BYTES
 from tiered.source.limit import LARGEST_RECORD_BYTES
 from tiered.source.local import LocalCommitLog
+from tiered.source.walk import WALK_BYTES
 
 LIMIT = 64 * 1024
 LARGE = WALK_BYTES + 100_000
@@ -145,7 +145,7 @@ def test_a_large_record_goes_through_and_its_memory_is_given_back(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Larger than a flush, a block and an object are meant to be."""
-    monkeypatch.setattr("tiered.source.chain._KEPT_BYTES", 1 * MIB)
+    monkeypatch.setattr("tiered.source.walk._KEPT_BYTES", 1 * MIB)
     broker = Crafted(tmp_path / "store", file_bytes=16 * MIB)
     body = os.urandom(LARGE)
     for number in range(3):

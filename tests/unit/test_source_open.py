@@ -9,11 +9,11 @@ import pytest
 from tests.kit.brokerlog import BrokerLog
 from tiered.clock import ManualClock
 from tiered.errors import Invalid, NotFound, Refused, TieredError
+from tiered.filter.topicpolicy import TopicPolicy, restore_loss
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
 from tiered.source.open import open_source
 from tiered.source.start import parse_time_ms, resolve_start
-from tiered.source.topics import TopicPolicy, restore_loss
 
 
 def opened(**source: object) -> LocalCommitLog:

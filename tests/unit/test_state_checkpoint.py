@@ -12,11 +12,17 @@ import pytest
 
 from tests.kit import checkpoint_golden as golden
 from tests.kit.histories import History
-from tiered.archive import checkpoint, shards
-from tiered.archive.checkpoint import load_checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
+from tiered.archive.checkpoint import format as shards
+from tiered.archive.checkpoint import store as checkpoint
+from tiered.archive.checkpoint.format import Manifest, cut, decode_manifest, encode_manifest
+from tiered.archive.checkpoint.store import (
+    load_checkpoint,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.shards import Manifest, cut, decode_manifest, encode_manifest
-from tiered.archive.state import ArchiveState, dispatch_pairs
+from tiered.archive.state.view import ArchiveState, dispatch_pairs
 from tiered.clock import ManualClock
 from tiered.codec.checksum import crc32c
 from tiered.errors import Conflict, Corrupt, Refused, Unavailable

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.kit.histories import ARCHIVE_ID, open_epoch, run_batch, store_changes
-from tiered.archive.fold_marks import KEPT_FILES, KEPT_MARKS
-from tiered.archive.state import ArchiveState, apply, dispatch_pairs
-from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.archive.fold.apply import apply
+from tiered.archive.fold.marks import KEPT_FILES, KEPT_MARKS
+from tiered.archive.state.view import ArchiveState, dispatch_pairs
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.errors import Corrupt, Refused
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, ObjectRef, Progress, RunId

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
-from tiered.archive.checkpoint import Manifest, newest_checkpoint
+from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer

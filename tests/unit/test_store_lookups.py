@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.pipeline import PREPARED
 from tests.kit.readstore import Cold, cold
-from tiered.codec.message import Message
+from tiered.codec.record.message import Message
 from tiered.model import BoundaryType
 
 ALWAYS = (0, 1 << 60)

@@ -16,7 +16,7 @@ from tests.kit.assemble import KEYS, AtOnce
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.readstore import READER, Cold, cold, with_fetch
 from tiered.clock import ManualClock
-from tiered.codec.message import Message, decode_message
+from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.metadata.memory import MemoryStore

@@ -15,19 +15,19 @@ import pytest
 from tests.kit.assemble import Assembly, Counting, assemble, memory, open_log, progress_of
 from tests.kit.histories import History
 from tests.kit.pipeline import Crafted
-from tiered.archive import checkpoint
-from tiered.archive.checkpoint import load_checkpoint, write_checkpoint
+from tiered.archive.checkpoint import store as checkpoint
+from tiered.archive.checkpoint.store import load_checkpoint, write_checkpoint
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log import Claim, CommitLog
-from tiered.archive.state import ArchiveState
+from tiered.archive.log.writer import Claim, CommitLog
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.checksum import crc32c
-from tiered.dispatch.planner import progress_edit
-from tiered.dispatch.preparer import _Copy, queue_ends
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider
+from tiered.write.planner import progress_edit
+from tiered.write.preparer import _Copy, queue_ends
 
 ORDERS = MessageQueue("Orders", 0)
 Make = Callable[..., Assembly]

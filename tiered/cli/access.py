@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import ReadArchive, open_archive
-from tiered.archive.partial import PartialStore
-from tiered.archive.scope import EVERYTHING, Scope
+from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.options import settings_from
-from tiered.cli.output import Output
 from tiered.clock import SystemClock
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Settings
-from tiered.source.topics import TopicPolicy
 from tiered.store import MessageStore
+from tiered.text.output import Output
 
 TABLE_CACHE_BYTES = 64 * MIB
 

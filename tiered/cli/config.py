@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, flags, output
-from tiered.cli.output import Column
 from tiered.daemon.checks import cautions
 from tiered.daemon.checks import check as check_all
 from tiered.daemon.config import environment, load, visible, walk
 from tiered.daemon.template import default_toml
+from tiered.text.output import Column
 
 app = typer.Typer(help="Show, check or generate settings.", no_args_is_help=True, add_completion=False)
 

@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tiered.archive.identity import read_identity
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import ReadArchive, open_archive
+from tiered.archive.log.identity import read_identity
+from tiered.archive.read.open import ReadArchive, open_archive
 from tiered.cli.access import TABLE_CACHE_BYTES
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
-from tiered.cli.output import Column, Output, paragraph, size
 from tiered.clock import SystemClock
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
 from tiered.daemon.preview import Looked, check_state, compared, impatient, look
-from tiered.dispatch.lineage import Outcome, Relation
 from tiered.errors import NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
+from tiered.opening.lineage import Outcome, Relation
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
@@ -27,6 +26,7 @@ from tiered.settings import Settings
 from tiered.source.hold import disk_percent, try_link
 from tiered.source.layout import store_layout
 from tiered.source.open import open_source
+from tiered.text.output import Column, Output, paragraph, size
 
 COLUMNS = (Column("check"), Column("result"), Column("found"), Column("fix"))
 MAX_SKEW_MS = 300_000

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from tiered.cli.options import JsonFlag, output
-from tiered.cli.output import Kind
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
-from tiered.daemon.values import size_in_bytes
 from tiered.errors import Invalid
+from tiered.text.output import Kind
+from tiered.text.values import size_in_bytes
 
 _FOLLOW_BATCH = 1 << 40
 
@@ -48,7 +48,7 @@ def command(
 
     SIGTERM or Ctrl-C stops cleanly; kill -9 leaves a torn store, as it would a broker's.
     """
-    from tiered.source.generator import GeneratorOptions, StoreGenerator, topic_names
+    from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 
     if not store.strip():
         raise Invalid(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiered.codec.message import decode_message
-from tiered.codec.messagefields import body_fields, message_fields
+from tiered.codec.record.message import decode_message
+from tiered.codec.record.messagefields import body_fields, message_fields
 
 
 def message_record(queue_offset: int, record: bytes) -> dict[str, object]:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tiered.cli.output import Output, speaker
 from tiered.clock import time_ms
 from tiered.daemon.checks import check
 from tiered.daemon.config import Loaded, environment, load
 from tiered.errors import Invalid
+from tiered.text.output import Output, speaker
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ConfigFile = Annotated[

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.index import Located
-from tiered.archive.scope import EVERYTHING, Scope
+from tiered.archive.read.lookup import Located
+from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, moment_ms, output
-from tiered.cli.output import Column, Kind
-from tiered.codec.message import decode_message_id
+from tiered.codec.record.message import decode_message_id
 from tiered.errors import Invalid, NotFound
 from tiered.store import MessageStore
+from tiered.text.output import Column, Kind
 
 COLUMNS = (
     Column("topic", less=1),

@@ -9,15 +9,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from tiered.archive.scope import EVERYTHING, Scope
-from tiered.archive.state import ArchiveState, QueueState
+from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.values import QueueState
+from tiered.archive.state.view import ArchiveState
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import Opened, reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.output import Column, Kind
 from tiered.cli.topics import System
 from tiered.errors import TieredError
 from tiered.metadata.peek import Peek, peek
+from tiered.text.output import Column, Kind
 
 COLUMNS = (
     Column("topic"),

@@ -12,17 +12,17 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from tiered.archive.scope import Scope
+from tiered.archive.state.scope import Scope
 from tiered.cli.absent import absent_queue
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.output import Advance, Column, Kind
-from tiered.codec.message import decode_message
+from tiered.codec.record.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.settings import MIB
 from tiered.store import MessageStore
+from tiered.text.output import Advance, Column, Kind
 
 COLUMNS = (
     Column("queue_offset", "offset", Kind.COUNT),

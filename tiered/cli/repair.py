@@ -11,12 +11,11 @@ from typing import Annotated
 import typer
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.open import find_identity
-from tiered.archive.state import FOLD_VERSION
-from tiered.archive.writer import record_distrust
+from tiered.archive.log.localfiles import record_distrust
+from tiered.archive.read.open import find_identity
+from tiered.archive.state.layout import FOLD_VERSION
 from tiered.cli.access import archive_settings
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.output import Column, Kind, Output
 from tiered.clock import SystemClock
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
@@ -25,6 +24,7 @@ from tiered.provider.open import open_provider
 from tiered.repair.mend import Mender
 from tiered.repair.step import Lost, Step
 from tiered.settings import Settings
+from tiered.text.output import Column, Kind, Output
 
 COLUMNS = (
     Column("commit", kind=Kind.COUNT),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.scope import Scope
+from tiered.archive.state.scope import Scope
 from tiered.cli.absent import absent_topic
 from tiered.cli.options import (
     ArchiveUrl,
@@ -22,9 +22,8 @@ from tiered.cli.options import (
     output,
     settings_from,
 )
-from tiered.cli.output import Column, Kind, Output
 from tiered.clock import SystemClock
-from tiered.codec.signing import Credentials
+from tiered.codec.remoting.signing import Credentials
 from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
@@ -39,6 +38,7 @@ from tiered.replay.report import rows, summary
 from tiered.replay.running import DIRECTORY
 from tiered.settings import Settings
 from tiered.store import MessageStore
+from tiered.text.output import Column, Kind, Output
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
-from tiered.cli.output import speaker
 from tiered.daemon import logs
 from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import environment, load
 from tiered.daemon.parts import Choices
+from tiered.text.output import speaker
 
 
 def command(

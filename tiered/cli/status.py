@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.output import Kind
 from tiered.clock import SystemClock
 from tiered.daemon.app import WEB_PORT_FILE
 from tiered.settings import Settings
 from tiered.source.open import open_source
+from tiered.text.output import Kind
 
 ASK_SECONDS = 3.0
 

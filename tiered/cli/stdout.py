@@ -9,7 +9,7 @@ import traceback
 
 from tiered.errors import Unavailable
 
-SPEAKERS = ("tiered.cli.", "__main__", "rich.", "typer.")
+SPEAKERS = ("tiered.cli.", "tiered.text.", "__main__", "rich.", "typer.")
 """Modules that write to standard output; none of them writes anything else that has no file name."""
 
 

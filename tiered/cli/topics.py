@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.state import QueueState
+from tiered.archive.state.values import QueueState
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.output import Column, Kind
+from tiered.text.output import Column, Kind
 
 COLUMNS = (
     Column("topic"),

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from tiered.archive.keys import CommitKey, split_key
-from tiered.archive.verify import Damage, Report, Verifier
+from tiered.archive.read.verify import Damage, Report, Verifier
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.output import Column, Kind, Output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, TieredError
+from tiered.text.output import Column, Kind, Output
 
 REMEDY = (
     "tiered repair tells what can be mended from what is there, and mends it with --apply; else restore the keys named "

@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from tiered.allocator import keep_freed_memory
-from tiered.archive.writer import check_fence, ensure_directory, forget_fence, record_fence
+from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.clock import SystemClock
 from tiered.crashpoint import CrashPoint, ReplayPoint, install
-from tiered.daemon.archiving import Archiving
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.config import Loaded
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
@@ -35,6 +34,7 @@ from tiered.daemon.status import View, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import Watch
 from tiered.daemon.web import Pages, WebServer
+from tiered.daemon.writepath import Archiving
 from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.running import Running as Replay

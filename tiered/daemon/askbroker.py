@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from tiered.clock import Clock
-from tiered.codec.signing import Credentials
+from tiered.codec.remoting.signing import Credentials
 from tiered.errors import TieredError
 from tiered.replay.broker import Broker
 from tiered.replay.client import RemotingClient

@@ -1,7 +1,7 @@
 """When to save the fold: every so many commits or bytes of edits, or after some time with commits. Never without commits.
 
 A service of its own: a large fold takes seconds to save, and commits do not wait for it. What is saved was folded from the
-bucket's own commits (``archive/shadow.py``) and is the same as the writer's fold, of which a snapshot is taken.
+bucket's own commits (``archive/log/shadow.py``) and is the same as the writer's fold, of which a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tiered.archive.checkpoint import (
+from tiered.archive.checkpoint.store import (
     Manifest,
     checkpoint_keys,
     checkpoint_number,
     newest_checkpoint,
     write_checkpoint,
 )
-from tiered.archive.log import CommitLog
-from tiered.archive.reader import LogReader
-from tiered.archive.shadow import Shadow, Verdict
-from tiered.archive.state import ArchiveState
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.shadow import Shadow, Verdict
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, TieredError

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 from tiered.clock import time_ms
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.replay.client import split_address
 from tiered.settings import Settings
-from tiered.source.topics import TopicPolicy
 from tiered.store.levels import StorageLevels
 
 UNSEEN_RESTARTS = (

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tiered.daemon.values import convert
 from tiered.errors import Invalid
 from tiered.settings import STARS, Section, Settings
+from tiered.text.values import convert
 
 ENV_PREFIX = "TIERED_"
 ENV_CONFIG = "TIERED_CONFIG"

@@ -20,24 +20,24 @@ from pathlib import Path
 import uvloop
 
 from tiered.allocator import keep_freed_memory
-from tiered.archive.writer import ensure_directory
+from tiered.archive.log.localfiles import ensure_directory
 from tiered.clock import Clock, SystemClock
-from tiered.codec.remoting import Command
-from tiered.codec.signing import Credentials, signature
+from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.signing import Credentials, signature
 from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
 from tiered.errors import TieredError
-from tiered.gateway.answers import Answers
+from tiered.gateway.answers.answers import Answers
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.floor import Floors
 from tiered.gateway.http import HttpServer
 from tiered.gateway.httpanswers import Pages as ArchivePages
-from tiered.gateway.late import LateArchive
-from tiered.gateway.samebroker import SameBroker
-from tiered.gateway.upstream import split_address
+from tiered.gateway.knowledge.opening import LateArchive
+from tiered.gateway.knowledge.questions import Floors
+from tiered.gateway.knowledge.samebroker import SameBroker
+from tiered.gateway.transport.upstream import split_address
 from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings, Web

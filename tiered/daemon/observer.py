@@ -10,11 +10,11 @@ import numpy as np
 from tiered.clock import Clock
 from tiered.daemon.outages import LOCAL_STATE, Outages
 from tiered.daemon.status import Reporter
-from tiered.dispatch.committer import Proven
-from tiered.dispatch.lineage import Relation
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
+from tiered.opening.lineage import Relation
+from tiered.write.committer import Proven
 
 NOTHING_LOST = (Relation.SAME.value, Relation.BEHIND.value)
 """Outcomes of a comparison after which archiving goes on where it ended: why it could say no more is information. What is

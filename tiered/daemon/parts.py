@@ -11,19 +11,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiered.archive.identity import ArchiveIdentity, ensure_identity, read_identity
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log import CommitLog
-from tiered.archive.objects import ObjectReader
-from tiered.archive.reader import LogReader
-from tiered.archive.state import FOLD_VERSION
-from tiered.archive.writer import (
+from tiered.archive.log.identity import ArchiveIdentity, ensure_identity, read_identity
+from tiered.archive.log.localfiles import (
     check_known_archive,
     empty_distrusted,
     has_known_archive,
     load_writer_id,
     record_known_archive,
 )
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.layout import FOLD_VERSION
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import PROBE, Outages, Watched

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tiered.archive.open import ReadArchive
-from tiered.archive.writer import check_fence, check_known_archive
+from tiered.archive.log.localfiles import check_fence, check_known_archive
+from tiered.archive.read.open import ReadArchive
 from tiered.clock import Clock
-from tiered.codec.frame import Frames, Stop, verify
+from tiered.codec.record.frame import Frames, Stop, verify
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import known_name
-from tiered.dispatch.comparison import compare_with_archive, first_local_ms
-from tiered.dispatch.lineage import Outcome, Relation
 from tiered.errors import Corrupt, TieredError
 from tiered.model import PhysicalOffset
+from tiered.opening.comparison import compare_with_archive, first_local_ms
+from tiered.opening.lineage import Outcome, Relation
 from tiered.provider.base import Provider
 from tiered.settings import MIB, Settings
 from tiered.source.base import Chunk, ReadStatus

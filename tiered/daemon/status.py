@@ -11,16 +11,16 @@ import math
 import threading
 from dataclasses import dataclass
 
-from tiered.archive.log import CommitLog
-from tiered.archive.state import Head
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.daemon.stillness import Stillness
-from tiered.dispatch.committer import Committer, Proven
-from tiered.dispatch.dispatcher import Dispatcher
 from tiered.errors import NotFound, TieredError
 from tiered.metrics import Metrics
 from tiered.model import PhysicalOffset
 from tiered.source.base import CommitLogSource
+from tiered.write.committer import Committer, Proven
+from tiered.write.dispatcher import Dispatcher
 
 HEADER_BYTES = 80
 RECOUNT_SECONDS = 1.0

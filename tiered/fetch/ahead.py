@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from tiered.archive.entities import ObjectState, RunState
-from tiered.archive.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState, RunState
 from tiered.errors import TieredError
 from tiered.fetch.block import BlockKey, BlockRef
 from tiered.fetch.cache import BlockCache

@@ -8,8 +8,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tiered.fetch.base import Fetched, RowFilter
+from tiered.fetch.base import Fetched
 from tiered.fetch.block import LoadedBlock
+from tiered.filter.base import RowFilter
 from tiered.model import QueueOffset, Records
 
 

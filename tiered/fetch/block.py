@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.entities import ObjectState, RunState
-from tiered.codec.block import BlockTable, opened
-from tiered.codec.frame import edges_of, scan
-from tiered.codec.header import gather
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.format.block import BlockTable, opened
+from tiered.codec.record.frame import edges_of, scan
+from tiered.codec.record.header import gather
 from tiered.codec.zstd import Buffer
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue

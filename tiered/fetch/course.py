@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from tiered.archive.entities import ObjectState, RunState
-from tiered.archive.state import ArchiveState
-from tiered.codec.block import BlockTable
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt
-from tiered.fetch.base import RowFilter
 from tiered.fetch.block import BlockRef, blocks_of
+from tiered.filter.base import RowFilter
 from tiered.model import MessageQueue, RunId
 
 KNOWN_QUEUES, KNOWN_RUNS = 128, 32

@@ -10,13 +10,13 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from tiered.archive.objects import ObjectReader
-from tiered.archive.state import ArchiveState
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
-from tiered.fetch.base import Expiry, Fetched, PlainExpiry, ReaderId, RowFilter
+from tiered.fetch.base import Expiry, Fetched, PlainExpiry, ReaderId
 from tiered.fetch.block import LoadedBlock
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache
@@ -24,6 +24,7 @@ from tiered.fetch.course import Course, KnownRuns
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.loader import Loader
 from tiered.fetch.trip import Tools, Trip
+from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider

@@ -7,11 +7,11 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import ObjectReader
-from tiered.codec.block import BlockTable
-from tiered.codec.directory import Directory
-from tiered.codec.sections import SectionKind
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.block import BlockTable
+from tiered.codec.format.directory import Directory
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.fetch.block import BlockKey, BlockRef, LoadedBlock, check_block
 from tiered.fetch.budget import Budget

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.objects import ObjectReader
-from tiered.codec.chunks import ROWS_PER_CHUNK
-from tiered.codec.object import ROW_DTYPE
-from tiered.codec.sections import SectionKind
-from tiered.fetch.base import RowFilter
+from tiered.archive.read.objects import ObjectReader
+from tiered.codec.format.chunks import ROWS_PER_CHUNK
+from tiered.codec.format.object import ROW_DTYPE
+from tiered.codec.format.sections import SectionKind
 from tiered.fetch.block import BlockRef
 from tiered.fetch.loader import Loader
+from tiered.filter.base import RowFilter
 from tiered.model import ObjectRef
 
 Mask = npt.NDArray[np.bool_]

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from tiered.archive.objects import ObjectReader
-from tiered.codec.block import BlockTable
+from tiered.archive.read.objects import ObjectReader
+from tiered.codec.format.block import BlockTable
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from tiered.clock import Clock
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError
-from tiered.gateway.base import Answering, ConnectionInfo
-from tiered.gateway.limits import ByteBudget, Slots, Sparse, Traffic
-from tiered.gateway.namesrv import Brokers, Discovery, RouteAnswers
-from tiered.gateway.routes import PortBook, exhausted, port_range
-from tiered.gateway.server import BROKER, NAMESRV, Front, Lobby
-from tiered.gateway.session import Shared
-from tiered.gateway.tls import server_context, upstream_context
-from tiered.gateway.upstream import Upstream, split_address, split_addresses
+from tiered.gateway.ports import Answering, ConnectionInfo
+from tiered.gateway.routes.nameserver import Brokers, Discovery, RouteAnswers
+from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
+from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
+from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.transport.session import Shared
+from tiered.gateway.transport.tls import server_context, upstream_context
+from tiered.gateway.transport.upstream import Upstream, split_address, split_addresses
 from tiered.metrics import Metrics
 from tiered.settings import MIB, Gateway
 

@@ -23,8 +23,8 @@ from tiered.gateway.httpanswers import Pages
 from tiered.gateway.httphead import MAX_HEAD_BYTES, HttpRefusal, Request, parse_head, read_head
 from tiered.gateway.httpjson import Answer, refusal
 from tiered.gateway.httproutes import find
-from tiered.gateway.limits import Slots
-from tiered.gateway.upstream import split_address
+from tiered.gateway.transport.limits import Slots
+from tiered.gateway.transport.upstream import split_address
 from tiered.metrics import Metrics
 from tiered.settings import KIB, Gateway
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Protocol, cast
 
-from tiered.archive.entities import QueueState
-from tiered.archive.index import Located
+from tiered.archive.read.lookup import Located
+from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
-from tiered.fetch.base import ReaderId, RowFilter
-from tiered.fetch.filter import sql_filter, tag_filter
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
+from tiered.filter.tags import sql_filter, tag_filter
 from tiered.gateway import httpdocs
 from tiered.gateway.httphead import HttpRefusal
 from tiered.gateway.httpjson import (

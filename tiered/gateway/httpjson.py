@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tiered.archive.entities import QueueState
-from tiered.codec import messagefields
-from tiered.codec.header import SYS_COMPRESSED
-from tiered.codec.message import Message, decode_message
+from tiered.archive.state.values import QueueState
+from tiered.codec.record import messagefields
+from tiered.codec.record.header import SYS_COMPRESSED
+from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.gateway.httphead import HttpRefusal
 

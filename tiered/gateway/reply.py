@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.metrics import Metrics
 
 MAX_REMARK = 1000

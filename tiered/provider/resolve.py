@@ -1,6 +1,6 @@
 """Settling a put of unknown outcome for objects that are ours alone (their key holds a fresh uuid).
 
-Commits have rules of their own (``archive/log.py``); a data object only needs to be there, with our bytes.
+Commits have rules of their own (``archive/log/writer.py``); a data object only needs to be there, with our bytes.
 """
 
 from __future__ import annotations

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from tiered.archive.objects import ObjectReader
-from tiered.archive.records import MARK_STRUCT
-from tiered.archive.state import ArchiveState, Head
-from tiered.archive.statekeys import MARK, lineage_key
-from tiered.codec.edits import Commit, EditBatch, EditKind, Rows, batch
-from tiered.dispatch.planner import gap_edit, progress_edit
-from tiered.dispatch.preparer import Mark
-from tiered.dispatch.reconcile import rewind_edit
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.keys import MARK, lineage_key
+from tiered.archive.state.layout import MARK_STRUCT
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset
+from tiered.opening.rewind import rewind_edit
 from tiered.repair.runs import append_edits, objects_edit, runs_of_fold
 from tiered.version import FORMAT_VERSION
+from tiered.write.planner import gap_edit, progress_edit
+from tiered.write.preparer import Mark
 
 Marks = list[tuple[int, int, int]]
 MOST_MARKS = 4

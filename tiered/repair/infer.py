@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tiered.archive.entities import LOST
-from tiered.archive.objects import ObjectReader
-from tiered.archive.state import ArchiveState
-from tiered.archive.strays import Stray
-from tiered.codec.edits import Commit, EditBatch, EditKind
-from tiered.dispatch.planner import gap_edit, progress_edit
-from tiered.dispatch.preparer import Mark
-from tiered.dispatch.reconcile import rewind_edit
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.strays import Stray
+from tiered.archive.state.values import LOST
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.model import PhysicalOffset
+from tiered.opening.rewind import rewind_edit
 from tiered.repair.behind import Behind, look_behind
 from tiered.repair.derive import opened_silently
 from tiered.repair.runs import Appended, append_edits, lossy_edits, runs_of_stray, strays_edit
+from tiered.write.planner import gap_edit, progress_edit
+from tiered.write.preparer import Mark
 
 
 def infer(

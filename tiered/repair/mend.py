@@ -13,18 +13,20 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tiered.archive.checkpoint import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
-from tiered.archive.identity import ArchiveIdentity
+from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
+from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.objects import ObjectReader
-from tiered.archive.reader import LogReader, ReadCommit, store_changes
-from tiered.archive.shadow import difference
-from tiered.archive.state import ArchiveState, Head, apply
-from tiered.archive.statekeys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
-from tiered.archive.strays import Stray, inline_stray, read_stray, strangers
-from tiered.archive.verify import read_log
-from tiered.codec.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in
-from tiered.codec.edits import Commit, EditBatch, EditKind
+from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.log.shadow import difference
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
+from tiered.archive.read.verify import read_log
+from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in
+from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.memory import MemoryStore

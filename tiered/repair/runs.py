@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiered.archive.entities import GapState, ObjectState
-from tiered.archive.state import ArchiveState
-from tiered.archive.strays import Stray
-from tiered.codec.edits import EditBatch, EditKind, batch
+from tiered.archive.read.strays import Stray
+from tiered.archive.state.values import GapState, ObjectState
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import EditBatch, EditKind, batch
 from tiered.model import MessageQueue
 from tiered.repair.behind import Stand
 

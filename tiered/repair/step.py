@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tiered.codec.edits import Commit, EditKind
+from tiered.codec.format.edits import Commit, EditKind
 from tiered.model import MessageQueue
 from tiered.provider.base import Buffer
 

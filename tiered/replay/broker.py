@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.replay.client import RemotingClient
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiered.clock import Clock
-from tiered.codec.remoting import JAVA, Command, FrameReader, decode_command, encode_command
-from tiered.codec.signing import Credentials, signature
+from tiered.codec.remoting.frame import JAVA, Command, FrameReader, decode_command, encode_command
+from tiered.codec.remoting.signing import Credentials, signature
 from tiered.errors import Corrupt, Invalid, Refused, Unavailable
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiered.errors import NotFound
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.fetch.base import ReaderId
+from tiered.filter.base import RowFilter
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
 from tiered.replay.base import Debt, GroupQueue
 from tiered.replay.client import Request

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tiered.clock import Clock
-from tiered.codec.remoting import Command
+from tiered.codec.remoting.frame import Command
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics

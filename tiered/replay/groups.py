@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tiered.clock import Clock
 from tiered.errors import Invalid, Unavailable
-from tiered.fetch.base import RowFilter
-from tiered.fetch.filter import row_filter
+from tiered.filter.base import RowFilter
+from tiered.filter.tags import row_filter
 from tiered.replay.base import RETRY_PREFIX, GroupQueue
 from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 

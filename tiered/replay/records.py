@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiered.codec.header import SYS_COMPRESSED, SYS_INNER_BATCH
-from tiered.codec.message import Message, decode_message
+from tiered.codec.record.header import SYS_COMPRESSED, SYS_INNER_BATCH
+from tiered.codec.record.message import Message, decode_message
 from tiered.replay.base import RETRY_PREFIX
 from tiered.replay.broker import Code
 from tiered.replay.client import Request

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tiered.clock import Clock
-from tiered.codec.signing import Credentials
+from tiered.codec.remoting.signing import Credentials
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.broker import Broker, BrokerFacts

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.archiving import Archive, Dispatch, Hold, Log, Source, State, Store, Watchdog, Web
 from tiered.settings.option import GIB, KIB, MIB, STARS, Section, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
+from tiered.settings.writing import Archive, Dispatch, Hold, Log, Source, State, Store, Watchdog, Web
 
 __all__ = [
     "GIB",

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.source.base import BrokerMark
-from tiered.source.chain import Chain
 from tiered.source.files import LogFile
+from tiered.source.walk import Chain
 
 _FLOCK = struct.Struct("@hhqqi4x")
 """``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""

@@ -14,7 +14,6 @@ from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
 from tiered.source.base import BrokerMark, Chunk, ReadStatus, Wait, idle
 from tiered.source.catalog import Catalog
-from tiered.source.chain import Chain, Head, store_times
 from tiered.source.descriptors import Descriptors, read_into
 from tiered.source.files import BrokerFiles, FileTable, LogFile
 from tiered.source.hold import DiskUsage, HardLinkHold, LetGo, disk_percent
@@ -24,6 +23,7 @@ from tiered.source.limit import AskBroker, RecordLimit
 from tiered.source.queues import QueueNumbering
 from tiered.source.reading import Reading
 from tiered.source.tail import LookBehind, NewestEnd, Written
+from tiered.source.walk import Chain, Head, store_times
 
 
 class LocalCommitLog:

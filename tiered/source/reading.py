@@ -15,16 +15,16 @@ from enum import Enum
 import numpy as np
 
 from tiered.clock import Clock
-from tiered.codec.frame import Frames, lacks_its_end
+from tiered.codec.record.frame import Frames, lacks_its_end
 from tiered.model import PhysicalOffset
 from tiered.settings import Source
 from tiered.source.base import Chunk, ReadStatus, gap, idle
 from tiered.source.catalog import Catalog
-from tiered.source.chain import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
 from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.tail import LONGEST_LOOK_SECONDS, Completeness, LookBehind, Patience, Pending, Written
+from tiered.source.walk import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
 
 _NONE = np.empty(0, np.int64)
 _BLANK_HEADER_BYTES = 8

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiered.codec.header import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from tiered.codec.record.header import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from tiered.model import PhysicalOffset
-from tiered.source.chain import Chain, HeadKind, store_times
 from tiered.source.files import LogFile
+from tiered.source.walk import Chain, HeadKind, store_times
 
 _WINDOW_BYTES = 4 * 1024 * 1024
 _MAGIC_AT = 4

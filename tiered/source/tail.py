@@ -6,10 +6,10 @@ from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark
-from tiered.source.chain import Chain, Head, HeadKind, store_times
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.search import next_readable
+from tiered.source.walk import Chain, Head, HeadKind, store_times
 
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tiered.archive.entities import QueueState
-from tiered.archive.state import ArchiveState
+from tiered.archive.state.values import QueueState
+from tiered.archive.state.view import ArchiveState
 from tiered.fetch.base import Fetched
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from tiered.archive.commitcache import WHOLE_BYTES, CommitCache
-from tiered.archive.entities import Head
-from tiered.archive.identity import ArchiveIdentity
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.objects import ObjectReader
-from tiered.archive.open import find_identity
-from tiered.archive.reader import LogReader
-from tiered.archive.state import ArchiveState
+from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
+from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.open import find_identity
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import NotFound, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
-from tiered.store.chain import chained
+from tiered.store.futures import chained
 
 log = logging.getLogger("tiered.store")
 

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from tiered.archive.state import FOLD_VERSION
+from tiered.archive.state.layout import FOLD_VERSION
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.metadata.open import open_metadata

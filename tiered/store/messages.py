@@ -7,19 +7,20 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from itertools import groupby
 
-from tiered.archive.entities import QueueState
-from tiered.archive.flatfile import FlatMessageFile
-from tiered.archive.index import Located, locate_physical, newest_physical, query_key
-from tiered.archive.scope import EVERYTHING, Scope
+from tiered.archive.read.flatfile import FlatMessageFile
+from tiered.archive.read.lookup import Located, locate_physical, newest_physical, query_key
+from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import TieredError
-from tiered.fetch.base import ReaderId, RowFilter
+from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
+from tiered.filter.base import RowFilter
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, QueueOffset
 from tiered.settings import KIB, Settings
-from tiered.source.topics import TopicPolicy
 from tiered.store.answer import queue_of
 from tiered.store.follower import View, is_away
 from tiered.store.levels import LocalQueue, StorageLevel, StorageLevels, archive_answers

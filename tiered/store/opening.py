@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tiered.archive.commitcache import CommitCache
+from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.partial import PartialStore
-from tiered.archive.scope import EVERYTHING, Scope
+from tiered.archive.log.commitcache import CommitCache
+from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.clock import Clock
 from tiered.errors import Invalid
 from tiered.metrics import Metrics

@@ -8,13 +8,14 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
 from tiered.errors import Corrupt, NotFound, TieredError, Unavailable
-from tiered.fetch.base import Fetched, ReaderId, RowFilter
+from tiered.fetch.base import Fetched, ReaderId
 from tiered.fetch.fetcher import Fetcher
+from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.store.answer import ELSEWHERE, Place, decide, finish
-from tiered.store.chain import chained
 from tiered.store.follower import Follower, View
+from tiered.store.futures import chained
 
 Answer = Future[GetMessageResult] | GetMessageResult
 

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import NoReturn
 
 from tiered import errors
-from tiered.cli.output import speaker
 from tiered.errors import Invalid, NotFound, TieredError, did_you_mean
 from tiered.service import exit_code
+from tiered.text.output import speaker
 
 JOBS: Mapping[str, str] = {
     "pipeline": "Archive to tables: bronze, silver, gold; each run takes what is new.",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from tiered.cli.output import Kind, Output, speaker
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
+from tiered.text.output import Kind, Output, speaker
 from tiered_spark.datasource import register
 from tiered_spark.options import exactly, parse_options, perhaps
 from tiered_spark.snapshot import Snapshot, open_snapshots

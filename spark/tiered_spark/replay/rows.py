@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from tiered.codec.checksum import body_crc
-from tiered.codec.header import SYS_COMPRESSED, SYS_INNER_BATCH
-from tiered.codec.properties import key_hash
+from tiered.codec.record.header import SYS_COMPRESSED, SYS_INNER_BATCH
+from tiered.codec.record.properties import key_hash
 from tiered.errors import Invalid
 from tiered_spark.arrays import Ints, words
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.clock import Clock
-from tiered.codec.header import SYS_INNER_BATCH
-from tiered.codec.remoting import DEFAULT_MAX_FRAME_BYTES, Command
+from tiered.codec.record.header import SYS_INNER_BATCH
+from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, NotFound, TieredError, Unavailable
 from tiered.settings import MIB
 from tiered_spark.replay.options import ReplayOptions

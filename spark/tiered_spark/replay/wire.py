@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tiered.clock import Clock
-from tiered.codec.remoting import (
+from tiered.codec.remoting.frame import (
     JAVA,
     Command,
     FrameReader,

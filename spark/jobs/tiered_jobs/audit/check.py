@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.entities import ObjectState
-from tiered.archive.objects import BlockSlice, ObjectReader
-from tiered.archive.verify import COMPARED, check_block
-from tiered.codec.block import BlockTable
+from tiered.archive.read.objects import BlockSlice, ObjectReader
+from tiered.archive.read.verify import COMPARED, check_block
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt, NotFound
 from tiered.model import ObjectRef
 from tiered.settings import MIB

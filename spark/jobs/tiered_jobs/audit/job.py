@@ -12,8 +12,8 @@ import argparse
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, TieredError
+from tiered.text.output import Column, Kind
 from tiered_jobs.flagvalues import whole
 from tiered_jobs.work import Work, commits
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tiered.codec.consumequeue import UNIT_BYTES, Units, decode_units, is_pre_blank
+from tiered.codec.record.consumequeue import UNIT_BYTES, Units, decode_units, is_pre_blank
 from tiered.errors import Invalid, NotFound, Unavailable
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark.options import parse_options

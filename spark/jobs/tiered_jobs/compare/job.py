@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, TieredError
+from tiered.text.output import Column, Kind
 from tiered_jobs.flagvalues import whole
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tiered.clock import Clock
-from tiered.codec.block import compress
-from tiered.codec.sections import CODEC_NONE
+from tiered.codec.format.block import compress
+from tiered.codec.format.sections import CODEC_NONE
 from tiered.model import ObjectRef
 from tiered_jobs.estimate.stats import live_bytes
 from tiered_spark.snapshot import Snapshot

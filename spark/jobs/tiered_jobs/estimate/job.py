@@ -12,9 +12,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from tiered.cli.output import Column, Kind, size
 from tiered.errors import Invalid, NotFound
 from tiered.settings.option import ONE_DAY_MS
+from tiered.text.output import Column, Kind, size
 from tiered_jobs import flagvalues
 from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tiered.archive.entities import RunState
 from tiered.archive.keys import Area, CommitKey, split_key
+from tiered.archive.state.values import RunState
 from tiered.model import ObjectRef
 from tiered.settings.option import ONE_DAY_MS
 from tiered_jobs.estimate.model import Lengths, Load

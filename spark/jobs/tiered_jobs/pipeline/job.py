@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from tiered.cli.output import Kind
-from tiered.daemon.values import size_in_bytes
 from tiered.errors import Invalid, Refused
+from tiered.text.output import Kind
+from tiered.text.values import size_in_bytes
 from tiered_jobs.pipeline import gold, silver
 from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check
 from tiered_jobs.pipeline.claim import Claim

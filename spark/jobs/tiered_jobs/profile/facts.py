@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.entities import RunState
+from tiered.archive.state.values import RunState
 from tiered.model import MessageQueue, ObjectRef
 from tiered_spark.options import Options
 from tiered_spark.plan import wanted_runs

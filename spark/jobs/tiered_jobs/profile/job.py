@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, NotFound
+from tiered.text.output import Column, Kind
 from tiered_jobs.flagvalues import duration, whole
 from tiered_jobs.profile import result
 from tiered_jobs.profile.facts import Facts, gather

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tiered.cli.output import Column, Kind
 from tiered.errors import Invalid, NotFound
+from tiered.text.output import Column, Kind
 from tiered_jobs.flagvalues import whole
 from tiered_jobs.work import Work, commits
 
@@ -106,7 +106,7 @@ def _asked(work: Work) -> tuple[str, str]:
     if kind == "key" and " " in value:
         raise Invalid(f"{flag} takes one key", found=value, hint="blanks divide keys: give one of them")
     if kind == "message_id":
-        from tiered.codec.message import decode_message_id
+        from tiered.codec.record.message import decode_message_id
 
         decode_message_id(value)
     return kind, value

@@ -1,0 +1,375 @@
+"""Reading the log: a commit, all later commits, the end; folding them into a metadata store.
+
+The rules are ``archive.md`` section 5, *Opening* and *Reading the log*: the end is a 404 and then a listing of ``checkpoint/``
+that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tiered.archive.ahead import read_numbers
+from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.checkpoint.shardview import DamagedShard
+from tiered.archive.checkpoint.store import load_newest
+from tiered.archive.fold.apply import apply
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
+from tiered.archive.state.layers import Changes, Overlay
+from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.commit import decode_commit, decode_commit_footer
+from tiered.codec.format.edits import Commit
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Provider
+from tiered.provider.resolve import guard
+
+TAIL_BYTES = 256 * 1024
+"""First request for a commit: footer and edits of all but the largest commits, without their inline data."""
+
+MERGE_COMMITS = 64
+"""Commits folded before one batch goes into the metadata store."""
+MERGE_KEYS = 16_384
+"""And at most about so many keys, which every further commit looks through once more for each commit that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCommit:
+    """A commit and when the store says it was written and answered. ``edit_bytes``: its edits, decompressed."""
+
+    commit: Commit
+    date_ms: int
+    last_modified_ms: int | None
+    inline_length: int
+    edit_bytes: int
+
+
+class LogReader:
+    """A plain reader of one archive's log. Any number of them may run. From here on the provider answers for this archive
+    alone: where its identity cannot be seen nothing counts as absent.
+
+    ``last``: the archive is read as it was after this commit, whatever came later or was damaged later.
+    """
+
+    def __init__(
+        self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity, *, last: int | None = None
+    ) -> None:
+        self.provider = provider
+        self.keys = keys
+        self.identity = identity
+        self._last = last
+        self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
+        guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
+
+    def read(self, seq: int) -> ReadCommit | None:
+        """Commit ``seq``, or ``None`` if its key is not there. ``Corrupt``/``Refused`` as the decoder says.
+
+        Where the key holds no commit any more, what ``tiered repair`` put beside it stands for it.
+        """
+        try:
+            return self.read_at(self.keys.commit(seq), seq) or self._lost.get(seq)
+        except Corrupt:
+            found = stand_in(self, seq)
+            if found is None:
+                raise
+            return found
+
+    def has_stand_in(self, seq: int) -> bool:
+        """Whether something else stands for commit ``seq``, whose key is gone."""
+        return seq in self._lost
+
+    def read_at(self, key: str, seq: int) -> ReadCommit | None:
+        """The commit under a key, which must be number ``seq``; ``None`` if the key is not there."""
+        try:
+            tail = self.provider.get(key, -TAIL_BYTES)
+        except NotFound:
+            return None
+        data = tail.data
+        total = tail.object_length  # which not every store tells: a full tail may then be a part
+        if total is None and len(data) < TAIL_BYTES:
+            total = len(data)
+        footer = decode_commit_footer(data, key=key)
+        needed = footer.tail_length
+        if needed > len(data):
+            if total is None or needed <= total:
+                data = self.provider.get(key, -needed).data
+                total = len(data)
+            if needed > total:
+                raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
+        # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
+        commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
+        if commit.seq != seq or commit.archive_id != self.identity.archive_id:
+            raise Corrupt("a commit lies under another's key", key=key, expected=seq, found=commit.seq)
+        times = (tail.date_ms, tail.last_modified_ms)
+        return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
+
+    def checkpoint_above(self, seq: int) -> bool:
+        """Whether any checkpoint, usable or not, is named above ``seq``."""
+        after = self.keys.checkpoint(seq) if seq >= 0 else None
+        return (
+            next(self.provider.list(self.keys.checkpoint_prefix, start_after=after, limit=1), None)
+            is not None
+        )
+
+    def fold(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+        """Bring ``store`` to the end of the log: from its own position if the bucket agrees, else from the newest checkpoint.
+
+        Returns the head, ``None`` for an empty log. ``Refused`` if the bucket ends before the cached fold, ``Corrupt`` if a
+        commit does not fit the fold twice.
+        """
+        if self._last is not None:
+            return self.fold_until(store, self._last, progress)
+        self._check_cache(store)
+        while True:
+            head = self.follow(store, progress)
+            reached = -1 if head is None else head.seq
+            if not self.is_there(reached + 2):
+                return head
+            if self.read(reached + 1) is None:  # else both were written meanwhile
+                self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
+
+    def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+        """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
+        if self._last is not None:
+            return self.fold_until(store, self._last, progress)
+        if isinstance(store, PartialStore) and store.outgrown:
+            store.clear()
+            self._load_newest(store)
+        again = False
+        while True:
+            try:
+                return self._follow(store, progress)
+            except DamagedShard as error:
+                _refuse(store, error)  # so a loop over the checkpoints there are
+            except Corrupt:
+                if again:
+                    raise
+                again = True
+            store.clear()
+            self._load_newest(store)
+
+    def fold_until(
+        self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
+    ) -> Head:
+        """The fold as it was after commit ``seq``; no later one is read. ``NotFound`` names the commits there are.
+
+        What ``store`` holds is used if it lies before ``seq`` and agrees with the bucket.
+        """
+        head = ArchiveState(store).head()
+        outgrown = isinstance(store, PartialStore) and store.outgrown
+        if head is None or outgrown or head.seq > seq or not self._agrees(head):
+            store.clear()
+            head = self._load_newest(store, seq)
+        while True:
+            try:
+                return self._fold_on(store, head, seq, progress)
+            except DamagedShard as error:
+                _refuse(store, error)
+            store.clear()
+            head = self._load_newest(store, seq)
+
+    def check_floor(self, seq: int) -> None:
+        """``NotFound`` for a commit below the floor of the log, as the bucket may have deleted it or may at any moment. Where
+        later commits are damaged nothing says where the floor is: then what is there is read."""
+        try:
+            head = LogReader(self.provider, self.keys, self.identity).fold(PartialStore(Scope({})))
+        except (Corrupt, Refused):
+            return
+        if head is not None and seq < head.floor:
+            raise NotFound(
+                "the log of the archive begins after this commit",
+                commit=seq, expected=f"commits {head.floor} to {head.seq}", hint=f"commit {head.floor} is the oldest to choose",
+            )  # fmt: skip
+
+    def fold_all(self, store: MetadataStore, seq: int) -> Head:
+        """``fold_until`` from the log's first commit on, whatever checkpoints say."""
+        store.clear()
+        return self._fold_on(store, None, seq, None)
+
+    def _fold_on(
+        self, store: MetadataStore, head: Head | None, seq: int, progress: Callable[[int], None] | None
+    ) -> Head:
+        while True:
+            reached = self._follow_once(store, -1 if head is None else head.seq, progress, seq)
+            head = ArchiveState(store).head()
+            if head is not None and reached == seq:
+                return head
+            found = stand_in(self, reached + 1)
+            if found is None:
+                break
+            self._lost[reached + 1] = found
+        if self._named_above(reached):
+            raise NotFound(
+                "a commit is gone that the state at this one is made from",
+                commit=reached + 1, expected=f"commits {reached + 1} to {seq}", hint="choose a later commit",
+            )  # fmt: skip
+        valid = "none" if reached < 0 else f"commits {0 if head is None else head.floor} to {reached}"
+        raise NotFound(
+            "the archive has no such commit", commit=seq, expected=valid, hint="choose one of these"
+        )
+
+    def _named_above(self, seq: int) -> bool:
+        """Whether a commit or a checkpoint is named above ``seq + 1``: then the archive does not end at ``seq``."""
+        after = self.keys.commit(seq + 1)
+        listed = self.provider.list(self.keys.commit_prefix, start_after=after, limit=1)
+        return self.checkpoint_above(seq) or next(iter(listed), None) is not None
+
+    def is_there(self, seq: int) -> bool:
+        """Whether something lies under a commit's own key."""
+        try:
+            self.provider.head(self.keys.commit(seq))
+        except NotFound:
+            return False
+        return True
+
+    def _stand_in_for_lost(self, seq: int) -> ReadCommit:
+        found = stand_in(self, seq)
+        if found is None:
+            raise Corrupt(
+                "a commit is missing from the log, the one after it is there",
+                key=self.keys.commit(seq), expected="a commit", found="nothing",
+            )  # fmt: skip
+        return found
+
+    def _agrees(self, head: Head) -> bool:
+        """Whether a fold's head is the bucket's commit of that number."""
+        if head.archive_id != self.identity.archive_id:
+            return False
+        found = self.read(head.seq)
+        return found is not None and found.commit.commit_id == head.commit_id
+
+    def _remake(self, store: PartialStore, position: bytes) -> None:
+        """Fold ``store`` up to the commit that ``position`` (``Head.position``) names. ``Corrupt`` if that cannot be done."""
+        seq = int.from_bytes(position[:8], "big")
+        missing: NotFound | None = None
+        try:
+            self.fold_until(store, seq)
+        except NotFound as error:
+            missing = error
+        if missing is not None or store.applied() != position:
+            raise Corrupt(
+                "the archive as it was cannot be made again: a checkpoint is damaged, and commits that it stands for are gone",
+                key=self.keys.commit(seq), expected=f"commit {seq}", found="another history" if missing is None else missing,
+            )  # fmt: skip
+
+    def commit_at(self, head: Head, time_ms: int) -> int:
+        """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""
+        low, high = head.floor, head.seq
+        first = self.provider.head(self.keys.commit(low)).last_modified_ms
+        if first > time_ms:
+            raise NotFound(
+                "the archive had no commit at this time",
+                time_ms=time_ms, expected=f"{first} ms since 1970 or later", hint="choose a later time",
+            )  # fmt: skip
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.provider.head(self.keys.commit(middle)).last_modified_ms <= time_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _check_cache(self, store: MetadataStore) -> None:
+        """Keep the cached fold only if archive id and commit id at its position agree with the bucket."""
+        head = ArchiveState(store).head()
+        if head is not None and head.archive_id == self.identity.archive_id:
+            found = self.read(head.seq)
+            if found is not None and found.commit.commit_id == head.commit_id:
+                return
+            if found is None and not self.checkpoint_above(head.seq - 1):
+                raise Refused(
+                    "the archive ends before what this machine has seen of it: commits are missing from the bucket",
+                    hint="restore the bucket; or delete the local state directory to accept the bucket as it is",
+                    key=self.keys.commit(head.seq),
+                    expected=head.commit_id.hex(),
+                    found="no such commit",
+                )
+        store.clear()
+        self._load_newest(store)
+
+    def _load_newest(self, store: MetadataStore, below: int | None = None) -> Head | None:
+        if isinstance(store, PartialStore):
+            store.remake = self._remake
+            return store.attach(self.provider, self.keys, below)
+        return load_newest(self.provider, self.keys, store, below=below)
+
+    def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
+        stopped_at: int | None = None
+        while True:
+            head = ArchiveState(store).head()
+            seq = head.seq if head is not None else -1
+            reached = self._follow_once(store, seq, progress)
+            if not self.checkpoint_above(reached):
+                return ArchiveState(store).head()
+            if self.read(reached + 1) is None:
+                found = stand_in(self, reached + 1)
+                if found is not None:
+                    self._lost[reached + 1] = found
+                    continue
+                if stopped_at is not None and reached <= stopped_at:
+                    raise Corrupt(
+                        "commits are missing below a checkpoint, and no checkpoint above them can be used",
+                        hint="restore the missing commits, or a checkpoint with all its shards",
+                        key=self.keys.commit(reached + 1),
+                        expected="a commit",
+                        found="none, though a checkpoint above it is named",
+                    )
+                stopped_at = reached
+                store.clear()
+                self._load_newest(store)
+
+    def _follow_once(
+        self,
+        store: MetadataStore,
+        seq: int,
+        progress: Callable[[int], None] | None,
+        until: int | None = None,
+    ) -> int:
+        scope = store.scope if isinstance(store, PartialStore) else EVERYTHING
+        pending: list[Changes] = []
+        for found in read_numbers(self.read, seq + 1, until, lambda commit: commit.edit_bytes):
+            pending.append(apply(Overlay(store, pending), found.commit, scope))
+            seq += 1
+            if progress is not None:
+                progress(seq)
+            if len(pending) >= MERGE_COMMITS or sum(len(c.values) for c in pending) >= MERGE_KEYS:
+                store_changes(store, pending)
+                pending = []
+        store_changes(store, pending)
+        return seq
+
+
+def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:
+    """What ``tiered repair`` put beside a damaged or lost commit: of several the one that the next commit names."""
+    found: list[ReadCommit] = []
+    for stored in reader.provider.list(reader.keys.repair_prefix(seq)):
+        with contextlib.suppress(Corrupt):  # counts as absent
+            made = reader.read_at(stored.key, seq)
+            if made is not None and stored.key == reader.keys.repair(seq, made.commit.commit_id):
+                found.append(made)
+    if len(found) > 1:
+        after = reader.read(seq + 1)
+        found = [f for f in found if after is None or f.commit.commit_id == after.commit.previous_id]
+    return found[0] if found else None
+
+
+def _refuse(store: MetadataStore, error: DamagedShard) -> None:
+    assert isinstance(store, PartialStore)  # no other reads shards while it folds
+    store.refuse(error.checkpoint)
+
+
+def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
+    """Put the changes of consecutive commits as one atomic batch."""
+    if not changes:
+        return
+    values = dict(changes[0].values)
+    for c in changes[1:]:
+        values.update(c.values)
+    deletes = [k for k, v in values.items() if v is None]
+    puts = ((k, v) for k, v in values.items() if v is not None)
+    store.put_many(puts, deletes, applied=changes[-1].head.position())

@@ -1,0 +1,349 @@
+"""The archive's log, writing side: claim an epoch, plan commits ahead, put one at a time, know what a success is worth.
+
+The rules are ``archive.md`` section 5 and were model-checked (``tests/model``). One commit is in flight at a time; its bytes
+are fixed when it is planned and sent again unchanged until its key can be read back. Nobody removes commits yet, so every
+success counts. A proven commit enters the local fold before anything else happens: a fold that missed one is never built upon.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tiered.archive.fold.apply import apply
+from tiered.archive.fold.logedits import refuse_older_writer
+from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.state.layers import Changes, Overlay
+from tiered.archive.state.values import Head, position
+from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock, time_text
+from tiered.codec.format.commit import decode_commit_footer, encode_commit
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.crashpoint import CrashPoint, reach
+from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
+from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Buffer
+from tiered.provider.resolve import ask_clock, bind, make_durable
+from tiered.version import MIN_READER, MIN_WRITER
+
+ZERO_ID = bytes(16)
+RESEND_MAX_SECONDS = 30.0
+_NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The place a commit will take, drawn before its content is known (inline data carries the commit id)."""
+
+    seq: int
+    epoch: int
+    commit_id: bytes
+    previous_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCommit:
+    """A commit whose bytes and whose effect on the fold are fixed."""
+
+    commit: Commit
+    parts: tuple[Buffer, ...]
+    changes: Changes
+
+    @property
+    def length(self) -> int:
+        """Bytes of the object."""
+        return sum(len(p) for p in self.parts)
+
+    @property
+    def edit_bytes(self) -> int:
+        """Its edits, decompressed."""
+        return decode_commit_footer(self.parts[-1], key="").edits_raw_length
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an ``OpenEpoch`` says of this writer."""
+
+    lineage: int
+    host: str
+    source_kind: str = "commitlog"
+    role: str = "master"
+    broker_epoch: int | None = None
+
+
+class CommitLog:
+    """The writer's end of the log. ``plan`` may run ahead of ``put`` (one thread each); ``put`` is called in plan order."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        writer_id: bytes,
+        random_bytes: Callable[[int], bytes],
+        resend_wait_seconds: float,
+        give_up: threading.Event,
+        on_unknown: Callable[[TieredError], None] = lambda error: None,
+    ) -> None:
+        self.reader = reader
+        self.store = store
+        self.writer_id = writer_id
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._resend_wait = resend_wait_seconds
+        self._give_up = give_up
+        self._on_unknown = on_unknown
+        self._lock = threading.Lock()
+        self._pending: list[Changes] = []
+        self._tip: Head | None = None
+        self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
+        self._missed: BaseException | None = None
+        self.edit_bytes = 0
+        """Edits of all commits proven by this process, decompressed: what whoever opens behind them has to fold."""
+
+    # ---- the fold, proven and planned
+
+    def proven(self) -> ArchiveState:
+        """The fold of everything proven: what readers may be told."""
+        return ArchiveState(self.store)
+
+    def planned(self) -> ArchiveState:
+        """The fold as it will be when everything planned is proven: what the next plan builds on."""
+        with self._lock:
+            return ArchiveState(Overlay(self.store, list(self._pending)))
+
+    @property
+    def tip(self) -> Head | None:
+        """Head of the planned fold."""
+        with self._lock:
+            return self._tip
+
+    # ---- opening
+
+    def follow(self, progress: Callable[[int], None] | None = None) -> Head | None:
+        """Fold to the end of the log (nothing may be planned)."""
+        head = self.reader.fold(self.store, progress)
+        if head is not None:  # a head whose writer died between link and fsync must not be built upon
+            make_durable(self.reader.provider, self.reader.keys.commit(head.seq))
+        with self._lock:
+            self._pending = []
+            self._tip = head
+            self._missed = None
+        return head
+
+    def foreign_wait(self, head: Head | None, takeover_wait_ms: int) -> int:
+        """Milliseconds that a foreign writer's head must still rest before this writer may take over; 0: go on."""
+        if head is None or head.writer_id == self.writer_id:
+            return 0
+        provider, keys = self.reader.provider, self.reader.keys
+        ask_clock(provider, keys.identity)  # both times of an answer are then of one clock, the store's
+        found = self.reader.read(head.seq)
+        if found is None:
+            return 1
+        if found.last_modified_ms is None:
+            return max(0, takeover_wait_ms - self._watched_ms(head))
+        return max(0, takeover_wait_ms - (found.date_ms - found.last_modified_ms))
+
+    def _watched_ms(self, head: Head) -> int:
+        """How long this process has seen this head rest: what there is to go by where the store tells no times of objects."""
+        now = self._clock.monotonic()
+        if self._watched is None or self._watched[0] != head.commit_id:
+            self._watched = (head.commit_id, now)
+        return int((now - self._watched[1]) * 1000)
+
+    def claim(self, claim: Claim, store_time_ms: int, *, before_try: Callable[[Head | None], None]) -> Head:
+        """Put an ``OpenEpoch`` at the end. A commit met there is applied and the claim tried at the next number.
+
+        ``before_try`` is called with the head before every try: it waits for a foreign writer to fall silent, or raises.
+        """
+        while True:
+            before_try(self.tip)
+            if self.tip is not None:
+                refuse_older_writer(self.tip)
+            ticket = self.ticket(opens_epoch=True)
+            edit = batch(
+                EditKind.OPEN_EPOCH,
+                epoch=ticket.epoch,
+                writer_id=self.writer_id,
+                host=claim.host,
+                store_time_ms=store_time_ms,
+                lineage=claim.lineage,
+                source_kind=claim.source_kind,
+                role=claim.role,
+                broker_epoch=claim.broker_epoch,
+                min_reader=MIN_READER,
+                min_writer=MIN_WRITER,
+                required_features=Rows([[]]),
+            )
+            planned = self.plan(ticket, [edit])
+            reach(CrashPoint.BEFORE_OPEN_EPOCH)
+            try:
+                self.put(planned)
+            except Fenced:
+                self.follow()
+                continue
+            reach(CrashPoint.AFTER_OPEN_EPOCH)
+            head = self.tip
+            assert head is not None
+            return head
+
+    # ---- planning and putting
+
+    def ticket(self, *, opens_epoch: bool = False) -> Ticket:
+        """The next free place after everything planned."""
+        tip = self.tip
+        epoch = tip.epoch if tip is not None else 0
+        return Ticket(
+            seq=tip.seq + 1 if tip is not None else 0,
+            epoch=epoch + 1 if opens_epoch else epoch,
+            commit_id=self._random_bytes(16),
+            previous_id=tip.commit_id if tip is not None else ZERO_ID,
+        )
+
+    def plan(
+        self, ticket: Ticket, edits: Sequence[EditBatch], inline: Sequence[Buffer] = ()
+    ) -> PlannedCommit:
+        """Fix the bytes of a commit and its changes. A commit that breaks a rule is refused here (``Corrupt``), unwritten."""
+        commit = Commit(
+            seq=ticket.seq,
+            epoch=ticket.epoch,
+            archive_id=self.reader.identity.archive_id,
+            commit_id=ticket.commit_id,
+            previous_id=ticket.previous_id,
+            writer_id=self.writer_id,
+            edits=edits,
+            inline_length=sum(len(p) for p in inline),
+        )
+        self._check_whole()
+        changes = apply(self.planned().view, commit)
+        parts = tuple(encode_commit(commit, inline))
+        with self._lock:
+            self._pending.append(changes)
+            self._tip = changes.head
+        return PlannedCommit(commit, parts, changes)
+
+    def put(self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS) -> int:
+        """Make a planned commit real and enter it in the local cache. Returns the store's time of it in ms.
+
+        ``objects``: keys that the commit names, and how to put each again: a disk under a POSIX archive may have gone away
+        since, and another have come in its place. The commit is put only where they are, behind the commit before it.
+        ``Fenced``: the number belongs to somebody else. ``Unavailable``: told to give up while the outcome was unknown, or
+        while the local fold could not be written: nothing more can be planned or put then until ``follow`` folded again.
+        """
+        self._check_whole()
+        reach(CrashPoint.BEFORE_COMMIT)
+        date_ms = self._put_until_known(planned, objects)
+        reach(CrashPoint.AFTER_COMMIT)
+        try:
+            self.keep(lambda: self._enter(planned))
+        except BaseException as e:
+            with self._lock:
+                self._missed = e
+            raise
+        self.edit_bytes += planned.edit_bytes
+        with self._lock:
+            self._pending.pop(0)
+        reach(CrashPoint.AFTER_METADATA)
+        return date_ms
+
+    def keep(self, write: Callable[[], None]) -> None:
+        """Do a write of local state for as long as its disk is full or away; ``Unavailable`` once told to give up."""
+        pause = self._resend_wait
+        while True:
+            try:
+                return write()
+            except Unavailable as e:
+                self._on_unknown(e)
+                if self._clock.wait(pause, self._give_up):
+                    raise
+                pause = min(pause * 2, RESEND_MAX_SECONDS)
+
+    def _enter(self, planned: PlannedCommit) -> None:
+        """Enter a proven commit in the local fold, which must stand right before it (or at it: a write may fail when done)."""
+        commit, applied = planned.commit, self.store.applied()
+        before = position(commit.seq - 1, commit.previous_id, commit.archive_id) if commit.seq else None
+        if applied not in (before, planned.changes.head.position()):
+            raise Corrupt(
+                "the local fold missed a commit of the archive",
+                hint="start the daemon again: it folds the log from where its own state ends",
+                commit=commit.seq,
+                expected=None if before is None else before.hex(),
+                found=None if applied is None else applied.hex(),
+            )
+        store_changes(self.store, [planned.changes])
+
+    def _check_whole(self) -> None:
+        """Nothing is built on a fold that lacks what the archive has, whatever tried to go on after the error."""
+        with self._lock:
+            missed = self._missed
+        if missed is not None:
+            raise TieredError(
+                "a commit of the archive did not enter the local fold: nothing can be built on it",
+                hint="mend the cause and start the daemon again: it folds the log from where its own state ends",
+                cause=missed,
+            ) from missed
+
+    def _put_until_known(
+        self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS
+    ) -> int:
+        seq = planned.commit.seq
+        key = self.reader.keys.commit(seq)
+        builds_on = seq and not self.reader.has_stand_in(seq - 1)
+        needs = [*objects, *([self.reader.keys.commit(seq - 1)] if builds_on else [])]
+        pause = self._resend_wait
+        unknown: TieredError
+        while True:
+            try:
+                for lost in bind(self.reader.provider, key, needs):
+                    if lost in objects:
+                        objects[lost]()
+                return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
+            except Conflict:
+                try:
+                    return self._read_back(planned, key)
+                except Unavailable as e:
+                    unknown = e
+            except Refused:
+                raise
+            except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
+                unknown = e
+            self._on_unknown(unknown)
+            if self._clock.wait(pause, self._give_up):
+                raise Unavailable(
+                    "stopped while the outcome of a commit was unknown",
+                    hint="start the daemon again: it reads the log and goes on where it ends",
+                    key=key,
+                    cause=unknown.message,
+                )
+            pause = min(pause * 2, RESEND_MAX_SECONDS)
+
+    def _read_back(self, planned: PlannedCommit, key: str) -> int:
+        """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""
+        found = self.reader.read(planned.commit.seq)
+        if found is not None and found.commit.commit_id == planned.commit.commit_id:
+            make_durable(self.reader.provider, key)
+            return found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+        raise Fenced(
+            "another writer took this archive over",
+            hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",
+            **_other_writer(found),
+            key=key,
+            expected=planned.commit.commit_id.hex(),
+            found="nothing" if found is None else found.commit.commit_id.hex(),
+        )
+
+
+def _other_writer(found: ReadCommit | None) -> dict[str, object]:
+    """Who wrote the commit that stands in our place, on which host and when by the store's clock, as far as it tells."""
+    if found is None:
+        return {}
+    opening = next((e for e in found.commit.edits if e.kind is EditKind.OPEN_EPOCH), None)
+    written_ms = found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+    return {
+        "host": "unknown" if opening is None else opening.row(0)["host"],
+        "time": time_text(written_ms),
+        "writer": found.commit.writer_id.hex(),
+    }

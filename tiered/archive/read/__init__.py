@@ -1,0 +1,1 @@
+"""An archive opened for reading: objects, runs, look-ups, verification."""

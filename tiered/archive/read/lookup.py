@@ -1,0 +1,281 @@
+"""Look-up by key and by physical offset over the live runs of the fold. Hashes narrow, the record itself decides."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.read.flatfile import RunReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.keys import QUEUE, queue_of
+from tiered.archive.state.layout import QUEUE_DTYPE, table
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.record.columns import key_hash
+from tiered.codec.record.message import Message, decode_message
+from tiered.errors import NotFound
+from tiered.model import MessageQueue, ObjectRef, PhysicalOffset, QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A message and where it lies in its queue."""
+
+    queue: MessageQueue
+    queue_offset: QueueOffset
+    lineage: int
+    record: bytes
+    message: Message
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the broker stored it: sorts by age, newer lineages last."""
+        return self.lineage, self.message.physical_offset
+
+
+def query_key(
+    state: ArchiveState,
+    objects: ObjectReader,
+    topic: str,
+    key: str,
+    *,
+    unique: bool,
+    max_count: int | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    oldest: bool = False,
+    max_bytes: int | None = None,
+) -> list[Located]:
+    """The newest (``oldest``: the oldest) ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as
+    their UNIQ_KEY), stored in [``begin_ms``, ``end_ms``], in the order in which the broker stored them; fewer of them if they
+    are more than ``max_bytes`` together, but at least one.
+
+    The objects' filters and hash indexes narrow; each candidate's own properties are compared, so collisions never leak. Runs
+    are taken from the wanted end of time and no further than needed.
+    """
+    if max_count is not None and max_count < 1:
+        return []
+    search = _Search(state, objects, topic, key, unique=unique, begin_ms=begin_ms, end_ms=end_ms)
+    sign = 1 if oldest else -1
+    runs = sorted(
+        search.runs(), key=lambda r: (sign * r.lineage, r.physical_start if oldest else -r.physical_end)
+    )
+    found = _Wanted(max_count, max_bytes)
+    for run in runs:
+        edge = run.physical_start if oldest else run.physical_end
+        if found.is_beyond((-sign * run.lineage, -sign * edge)):
+            break
+        for item in search.matches(run, reverse=not oldest):
+            if not found.take((-sign * item.place[0], -sign * item.place[1]), item):
+                break  # what follows in the run is wanted still less
+    return found.in_order()
+
+
+class _Wanted:
+    """The most wanted messages so far. Ranks: the higher, the more wanted."""
+
+    def __init__(self, max_count: int | None, max_bytes: int | None) -> None:
+        self._max_count, self._max_bytes = max_count, max_bytes
+        self._heap: list[tuple[tuple[int, int], int, Located]] = []  # the one to give up first is on top
+        self._given_up: tuple[int, int] | None = None  # the highest rank of those
+        self._bytes = self._taken = 0
+
+    def is_beyond(self, rank: tuple[int, int]) -> bool:
+        """Whether nothing of this rank or a lower one is wanted any more."""
+        if self._max_count is not None and len(self._heap) == self._max_count:
+            return rank <= self._heap[0][0]
+        return self._given_up is not None and rank <= self._given_up
+
+    def take(self, rank: tuple[int, int], item: Located) -> bool:
+        """Keep a message, if it is wanted; whether it is kept."""
+        if self.is_beyond(rank):
+            return False
+        self._taken += 1
+        heapq.heappush(self._heap, (rank, self._taken, item))
+        self._bytes += len(item.record)
+        while len(self._heap) > 1 and self._is_too_much():
+            self._given_up, _, gone = heapq.heappop(self._heap)
+            self._bytes -= len(gone.record)
+        return self._given_up is None or rank > self._given_up
+
+    def in_order(self) -> list[Located]:
+        """As the broker stored them."""
+        return sorted((item for _, _, item in self._heap), key=lambda item: item.place)
+
+    def _is_too_much(self) -> bool:
+        return (self._max_count is not None and len(self._heap) > self._max_count) or (
+            self._max_bytes is not None and self._bytes > self._max_bytes
+        )
+
+
+class _Search:
+    """One key of one topic; what the objects' indexes say is kept while it lasts."""
+
+    def __init__(
+        self,
+        state: ArchiveState,
+        objects: ObjectReader,
+        topic: str,
+        key: str,
+        *,
+        unique: bool,
+        begin_ms: int | None,
+        end_ms: int | None,
+    ) -> None:
+        self._state, self._objects, self._reader = state, objects, RunReader(state, objects)
+        self._topic, self._key, self._unique = topic, key, unique
+        self._begin, self._end = begin_ms, end_ms
+        self._hash = key_hash(topic, key)
+        self._entries: dict[ObjectRef, tuple[npt.NDArray[Any], npt.NDArray[Any]] | None] = {}
+
+    def runs(self) -> Iterator[RunState]:
+        """Runs of the topic's queues whose store times meet the range."""
+        for queue in self._state.queues(self._topic):
+            if queue.generation is None:
+                continue
+            for run in self._state.runs(queue.queue, queue.generation):
+                early = self._begin is not None and run.max_store_time < self._begin
+                if not early and not (self._end is not None and run.min_store_time > self._end):
+                    yield run
+
+    def matches(self, run: RunState, *, reverse: bool) -> Iterator[Located]:
+        """Messages of a run, in queue order or from its end."""
+        offsets = self._offsets(run)
+        if not len(offsets):
+            return
+        if not self._inside(run):
+            offsets = self._in_time(run, offsets)
+        for offset, record in self._reader.records(run, offsets, reverse=reverse):
+            message = decode_message(record)
+            if self._has_key(message):
+                yield Located(run.queue, QueueOffset(offset), run.lineage, record, message)
+
+    def _inside(self, run: RunState) -> bool:
+        """Whether all of the run is in the range."""
+        return (self._begin is None or self._begin <= run.min_store_time) and (
+            self._end is None or run.max_store_time <= self._end
+        )
+
+    def _in_time(self, run: RunState, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of ``offsets`` whose rows are in the range."""
+        rows, times = self._reader.times(run)
+        at = np.searchsorted(rows, offsets, side="right") - 1
+        good = np.ones(len(offsets), np.bool_)
+        if self._begin is not None:
+            good &= times[at] >= self._begin
+        if self._end is not None:
+            good &= times[at] <= self._end
+        return offsets[good]
+
+    def _offsets(self, run: RunState) -> npt.NDArray[np.int64]:
+        """Queue offsets that the index of the run's object gives for the hash, inside the run; ascending."""
+        if run.object not in self._entries:
+            self._entries[run.object] = self._look(run.object)
+        found = self._entries[run.object]
+        if found is None:
+            return np.zeros(0, np.int64)
+        entries, runs = found
+        mine = (runs["queue_id"] == run.queue.queue_id) & (runs["generation"] == run.generation)
+        offsets = np.unique(entries["queue_offset"][mine].astype(np.int64))
+        return offsets[(offsets >= run.start) & (offsets < run.end)]
+
+    def _look(self, ref: ObjectRef) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """An object's entries for the hash in the topic, and the run of each."""
+        item = self._state.object(ref)
+        entries = None if item is None else self._objects.key_entries(item, self._hash)
+        if item is None or entries is None or not len(entries):
+            return None
+        directory = self._objects.directory(item)
+        if self._topic not in directory.topics:
+            return None
+        runs = directory.runs[entries["run"]]
+        mine = runs["topic"] == directory.topics.index(self._topic)
+        return entries[mine], runs[mine]
+
+    def _has_key(self, message: Message) -> bool:
+        return message.unique_key == self._key if self._unique else self._key in message.keys
+
+
+def locate_physical(
+    state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
+) -> Located | None:
+    """The live record of ``lineage``, in whatever generation, that begins at a physical offset; ``None`` if there is none.
+
+    One request for the physical offsets of an object that has runs around it, and one for the block.
+    """
+    runs = sorted(state.runs_around(lineage, offset), key=lambda r: (r.object.commit_seq, r.object.index))
+    for ref, group in groupby(runs, key=lambda r: r.object):
+        item = state.object(ref)
+        found = None if item is None else _in_object(state, objects, item, list(group), offset)
+        if found is not None:
+            return found
+    return None
+
+
+def newest_physical(state: ArchiveState, objects: ObjectReader, lineage: int) -> Located | None:
+    """The live record of ``lineage`` that the broker stored last; ``None`` without one. Walks over all queues, as arrays."""
+    pairs, best, end = state.view.iterate(QUEUE), b"", -1
+    while chunk := list(islice(pairs, 8192)):
+        queues = table([value for _, value in chunk], QUEUE_DTYPE)
+        ends = np.where(
+            (queues["lineage"] == lineage) & (queues["runs"] > 0),
+            queues["last_physical_end"].astype(np.int64),
+            -1,
+        )
+        at = int(ends.argmax())
+        if ends[at] > end:
+            best, end = chunk[at][0], int(ends[at])
+    if end < 0:
+        return None
+    mq = queue_of(best[1:])
+    known = state.queue(mq)
+    if known is None or known.generation is None:
+        return None
+    run = max(state.runs(mq, known.generation), key=lambda r: r.end, default=None)
+    if run is None:
+        return None
+    for queue_offset, record in RunReader(state, objects).records(run, np.array([run.end - 1])):
+        return Located(mq, QueueOffset(queue_offset), lineage, record, decode_message(record))
+    return None
+
+
+def _in_object(
+    state: ArchiveState, objects: ObjectReader, item: ObjectState, runs: list[RunState], offset: int
+) -> Located | None:
+    first = min(run.first_row for run in runs)
+    end = max(run.first_row + run.rows for run in runs)
+    rows = objects.columns(item, ("physical_offset",), first, end - first)["physical_offset"]
+    reader = RunReader(state, objects)
+    for row in np.flatnonzero(rows == offset).tolist():
+        at = row + first
+        run = next((r for r in runs if r.first_row <= at < r.first_row + r.rows), None)
+        if run is None:
+            continue
+        queue_offset = reader.offset_of(run, at - run.first_row)
+        if not run.start <= queue_offset < run.end:
+            continue
+        for _, record in reader.records(run, np.array([queue_offset])):
+            message = decode_message(record)
+            if message.physical_offset == offset:
+                return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, message)
+    return None
+
+
+def find_physical(
+    state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
+) -> Located:
+    """``locate_physical``, or ``NotFound``."""
+    found = locate_physical(state, objects, offset, lineage)
+    if found is None:
+        raise NotFound(
+            "no archived message begins at this physical offset",
+            hint="the id may be of another broker, or the record not archived yet: see tiered status",
+            physical_offset=offset,
+        )
+    return found

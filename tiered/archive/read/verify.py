@@ -1,0 +1,325 @@
+"""Checking an archive: the fold against the store, and, deep, every byte against its checksums and every table against
+the records it describes. Finds, never mends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
+from tiered.archive.keys import Area, CommitKey, split_key
+from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
+from tiered.archive.read.objects import BlockSlice
+from tiered.archive.read.open import ReadArchive
+from tiered.archive.read.strays import ahead_of_log, strangers
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.format.edits import EditKind
+from tiered.codec.record.columns import decode_headers, property_columns
+from tiered.codec.record.frame import scan, verify
+from tiered.errors import Corrupt, NotFound, TieredError
+from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
+
+COMPARED = {
+    "size": "size",
+    "physical_offset": "physical_offset",
+    "store_timestamp": "store_timestamp",
+    "born_timestamp": "born_timestamp",
+    "sys_flag": "sys_flag",
+    "body_crc": "body_crc",
+    "body_length": "body_length",
+}
+"""Columns of an object and the record headers they must equal."""
+
+BLOCKS_AT_ONCE = 32
+LOOKS_AGAIN = 5
+LOOK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is wrong: what, where (object key, position), and what was expected and found."""
+
+    what: str
+    key: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at and what was found."""
+
+    commits: int = 0
+    objects: int = 0
+    runs: int = 0
+    blocks: int = 0
+    messages: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    physical_gaps: int = 0
+    repaired: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[Damage] = field(default_factory=list)
+    """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names."""
+
+    @property
+    def sound(self) -> bool:
+        """Nothing wrong was found. Gaps are no damage: they are known and shown."""
+        return not self.damage
+
+
+class Verifier:
+    """Walks one archive. ``step`` hears after each object how many were done; ``wait`` lets a writer at work get ahead."""
+
+    def __init__(
+        self,
+        archive: ReadArchive,
+        step: Callable[[int], None] = lambda done: None,
+        wait: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        self._wait = wait
+        self._named_above: set[str] = (
+            set()
+        )  # data objects of commits above the fold, which may be of an earlier moment
+        self._end = 0
+        self._archive = archive
+        self._state = archive.state
+        self._objects = archive.objects
+        self._step = step
+
+    def run(self, *, deep: bool, limit: int = 1000) -> Report:
+        """Verify; at most ``limit`` damages are listed."""
+        report = Report()
+        self._log(report, limit)
+        self._checkpoints(report, limit, deep=deep)
+        self._queues(report, limit)
+        by_object = self._runs_by_object(report)
+        for number, item in enumerate(self._state.objects()):
+            runs = by_object.get(item.ref, [])
+            self._object(report, item, runs, deep=deep, limit=limit)
+            self._step(number + 1)
+        self._strangers(report, limit)
+        return report
+
+    def _log(self, report: Report, limit: int) -> None:
+        """Every commit from the floor to the newest that is there, whole, and named by the one after it."""
+        head = self._state.head()
+        first = 0 if head is None else head.floor
+        for seq, found, damage in read_log(self._archive.reader, first, -1 if head is None else head.seq):
+            report.commits += 1
+            self._end = seq + 1
+            if found is not None and (head is None or seq > head.seq):
+                self._named_above.update(_objects_of(found))
+            key = self._archive.keys.commit(seq)
+            if found is not None and damage is not None:
+                report.repaired += 1
+                _add(report.notes, limit, "a damaged commit is repaired", key, damage.message)
+            elif damage is not None:
+                _add(report.damage, limit, damage.message, key, _fields(damage))
+
+    def _strangers(self, report: Report, limit: int) -> None:
+        """Data objects with records above the proven offset that no commit names: a younger commit may be lost.
+
+        A writer at work puts objects before the commit that names them, so the log is asked again for a while.
+        """
+        state, keys, reader = self._state, self._archive.keys, self._archive.reader
+        found = {
+            str(keys.path(stored.key)): stored.key
+            for stored in strangers(reader.provider, keys, state)
+            if ahead_of_log(reader.provider, keys, state, stored) is not None
+        }
+        for path in self._named_above:
+            found.pop(path, None)
+        for _ in range(LOOKS_AGAIN):
+            if not found:
+                return
+            self._wait(LOOK_AGAIN_SECONDS)
+            while (later := reader.read(self._end)) is not None:
+                self._end += 1
+                for path in _objects_of(later):
+                    found.pop(path, None)
+        for key in found.values():
+            _add(
+                report.damage, limit, "no commit names this data object, and it is newer than the newest commit", key,
+                "a younger commit was lost, or its writer ended before it was put; tiered repair knows what can be done",
+            )  # fmt: skip
+
+    def _checkpoints(self, report: Report, limit: int, *, deep: bool) -> None:
+        """Every checkpoint and its shards. A damaged one costs readers time and nothing else, but should be known.
+
+        Shards that no checkpoint names are told: a checkpoint was deleted, or its writer ended before it was done.
+        """
+        provider, keys = self._archive.reader.provider, self._archive.keys
+        named = {r.path for r in self._state.retired()}
+        for stored in provider.list(keys.checkpoint_prefix):
+            with _caught(report, stored.key, limit):
+                manifest = read_manifest(provider, stored.key)
+                named.update(shard.path for shard in manifest.shards)
+                if deep:
+                    for _ in read_checkpoint(provider, manifest):
+                        pass
+        for stored in provider.list(keys.prefix(Area.SHARD)):
+            if keys.path(stored.key) not in named:
+                _add(
+                    report.notes, limit, "no checkpoint names this shard", stored.key,
+                    "a checkpoint was deleted or is damaged, or its writer ended before it was done; nothing is missing for it",
+                )  # fmt: skip
+
+    def _queues(self, report: Report, limit: int) -> None:
+        """Every queue's current generation is covered by runs and gaps, without overlap."""
+        for queue in self._state.queues():
+            if queue.generation is None:
+                continue
+            covered = [(r.start, r.end) for r in self._state.runs(queue.queue, queue.generation)]
+            gaps = [
+                (g.start, g.end) for g in self._state.gaps(queue.queue) if g.generation == queue.generation
+            ]
+            report.gaps += len(gaps)
+            at = queue.min_offset
+            for start, end in sorted(
+                covered + [(max(a, queue.min_offset), b) for a, b in gaps if b > queue.min_offset]
+            ):
+                if start != at:
+                    _add(
+                        report.damage,
+                        limit,
+                        "queue offsets are not contiguous",
+                        str(queue.queue),
+                        f"{at} then {start}",
+                    )
+                at = max(at, end)
+            if at != queue.max_offset:
+                _add(
+                    report.damage,
+                    limit,
+                    "a queue ends elsewhere than its runs",
+                    str(queue.queue),
+                    f"{at}, not {queue.max_offset}",
+                )
+        report.physical_gaps = sum(1 for _ in self._state.phys_gaps())
+
+    def _runs_by_object(self, report: Report) -> dict[ObjectRef, list[RunState]]:
+        by_object: dict[ObjectRef, list[RunState]] = defaultdict(list)
+        for run in self._all_runs():
+            by_object[run.object].append(run)
+            report.runs += 1
+        return by_object
+
+    def _all_runs(self) -> Iterator[RunState]:
+        yield from self._state.runs_all()
+        yield from self._state.closed_parts()
+
+    def _object(
+        self, report: Report, item: ObjectState, runs: list[RunState], *, deep: bool, limit: int
+    ) -> None:
+        key = self._objects.key_of(item)
+        with _caught(report, key, limit):
+            self._objects.footer(item)
+        report.objects += 1
+        if not deep:
+            return
+        with _caught(report, key, limit):
+            self._objects.check_sections(item)
+            self._objects.directory(item)
+            self._objects.check_keys(item)
+        seen: set[int] = set()
+        for run in runs:
+            if run.first_block in seen:
+                continue
+            seen.add(run.first_block)
+            with _caught(report, key, limit):
+                self._run(report, item, run, key)
+
+    def _run(self, report: Report, item: ObjectState, run: RunState, key: str) -> None:
+        """Every block of a run against its checksum, its records against their body CRCs and against the columns."""
+        names = (*COMPARED, "tags_code", "queue_offsets")
+        columns = self._objects.columns(item, names, run.first_row, run.rows)
+        for first in range(run.first_block, run.first_block + run.block_count, BLOCKS_AT_ONCE):
+            count = min(BLOCKS_AT_ONCE, run.first_block + run.block_count - first)
+            for piece in self._objects.blocks(item, run, first, count):
+                at = piece.first_row - run.first_row
+                part = {name: values[at : at + piece.rows] for name, values in columns.items()}
+                check_block(piece, part, run, key)
+                report.blocks += 1
+                report.messages += piece.rows
+                report.bytes += len(piece.data)
+
+
+def read_log(
+    reader: LogReader, first: int, last: int
+) -> Iterator[tuple[int, ReadCommit | None, Corrupt | None]]:
+    """Each commit from ``first`` to the newest that is there, at least ``last``: its number, the commit or what stands for it,
+    and what is wrong with its own key."""
+    listed = (split_key(s.key) for s in reader.provider.list(reader.keys.commit_prefix))
+    there = [found[2].seq for found in listed if found is not None and isinstance(found[2], CommitKey)]
+    previous: bytes | None = None
+    for seq in range(first, max(last, max(there, default=-1)) + 1):
+        key = reader.keys.commit(seq)
+        expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
+        found, damage = None, None
+        try:
+            found = reader.read_at(key, seq)
+            if found is None:
+                raise Corrupt("a commit is missing from the log", key=key)
+            if expected is not None and found.commit.previous_id != expected:
+                raise Corrupt("a commit does not name the one before it", key=key, expected=expected.hex())
+        except Corrupt as e:
+            found, damage = stand_in(reader, seq), e
+        if found is not None:
+            previous = found.commit.commit_id
+        yield seq, found, damage
+
+
+def _objects_of(found: ReadCommit) -> Iterator[str]:
+    for edit in found.commit.edits:
+        if edit.kind is EditKind.ADD_OBJECT:
+            yield from edit.columns["key"]
+
+
+def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState, key: str) -> None:
+    """A block's records are whole and are what the columns and the run say. ``Corrupt`` otherwise."""
+    frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
+    whole = verify(piece.data, frames, None)
+    if len(whole.starts) != piece.rows or whole.end != len(piece.data):
+        raise Corrupt("a block's records are damaged", key=key, position=whole.end, detail=whole.detail)
+    batch = decode_headers(piece.data, frames)
+    for column, header in COMPARED.items():
+        if not np.array_equal(columns[column].astype(np.int64), batch.headers[header].astype(np.int64)):
+            raise Corrupt("columns and records disagree", key=key, column=column, queue=run.queue)
+    properties = property_columns(batch)
+    if not np.array_equal(columns["tags_code"], properties.tags_code):
+        raise Corrupt("columns and records disagree", key=key, column="tags_code", queue=run.queue)
+    if run.queue.topic == OFF_QUEUE_TOPIC:
+        return
+    offsets = piece.first_queue_offset + np.cumsum(columns["queue_offsets"]) - columns["queue_offsets"]
+    if not np.array_equal(batch.headers["queue_offset"], offsets):
+        raise Corrupt("records and their place in the queue disagree", key=key, queue=run.queue)
+    if set(batch.topics) != {run.queue.topic} or (batch.headers["queue_id"] != run.queue.queue_id).any():
+        raise Corrupt("a block holds records of another queue", key=key, queue=run.queue, found=batch.topics)
+
+
+def _add(to: list[Damage], limit: int, what: str, key: str, detail: str) -> None:
+    if len(to) < limit:
+        to.append(Damage(what, key, detail))
+
+
+def _fields(error: TieredError) -> str:
+    return ", ".join(f"{k}={v}" for k, v in error.fields.items())
+
+
+class _caught:  # noqa: N801 - reads as a statement
+    """Turns ``Corrupt`` and ``NotFound`` inside the block into a line of the report."""
+
+    def __init__(self, report: Report, key: str, limit: int) -> None:
+        self._report, self._key, self._limit = report, key, limit
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Corrupt | NotFound):
+            _add(self._report.damage, self._limit, error.message, self._key, _fields(error))
+            return True
+        return False

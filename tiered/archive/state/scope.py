@@ -1,0 +1,102 @@
+"""Which queues a partial view of an archive is about. What is of no queue (head, marks, objects) every view has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.state.keys import CLOSED, GAP, GENERATION, QUEUE, RUN, U4, queue_of, topic_key
+from tiered.codec.format.edits import EditBatch
+
+OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP))
+"""Prefixes of keys that begin with a queue."""
+
+_TOPIC_END = topic_key("")
+_ID_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Queues by topic: some ids, or all with ``None``. ``topics`` ``None``: every queue there is."""
+
+    topics: Mapping[str, frozenset[int] | None] | None = None
+    prefixes: tuple[bytes, ...] = field(init=False, compare=False)
+    """What the queue part of a key begins with; sorted, none of them the beginning of another."""
+
+    def __post_init__(self) -> None:
+        made = [b""] if self.topics is None else []
+        for topic, ids in (self.topics or {}).items():
+            head = topic_key(topic)
+            made += [head] if ids is None else [head + U4.pack(i) for i in sorted(ids)]
+        object.__setattr__(self, "prefixes", tuple(sorted(made)))
+
+    @classmethod
+    def queue(cls, topic: str, queue_id: int) -> Scope:
+        """One queue."""
+        return cls({topic: frozenset((queue_id,))})
+
+    @classmethod
+    def topic(cls, topic: str) -> Scope:
+        """All queues of a topic."""
+        return cls({topic: None})
+
+    @property
+    def everything(self) -> bool:
+        """Whether every queue is in it."""
+        return self.topics is None
+
+    def has(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is in it."""
+        if self.topics is None:
+            return True
+        ids = self.topics.get(topic, frozenset())
+        return ids is None or queue_id in ids
+
+    def has_key(self, queue: bytes) -> bool:
+        """``has`` for a queue's key."""
+        return queue.startswith(self.prefixes)
+
+    def rows(self, batch: EditBatch) -> npt.NDArray[np.int64] | None:
+        """Rows of a batch with a topic and a queue id whose queues are in it; ``None``: all, without a look at them."""
+        if self.topics is None:
+            return None
+        topics: Sequence[str] = batch.columns["topic"]
+        named = np.fromiter(map(self.topics.__contains__, topics), np.bool_, len(topics))
+        rows = np.flatnonzero(named)
+        ids = batch.ints("queue_id")
+        return np.array([r for r in rows.tolist() if self.has(topics[r], int(ids[r]))], np.int64)
+
+    def covers(self, prefix: bytes) -> bool:
+        """Whether every key of the fold that begins with ``prefix`` is in it."""
+        if self.topics is None:
+            return True
+        if not prefix:
+            return False
+        return prefix[:1] not in OF_QUEUES or prefix[1:].startswith(self.prefixes)
+
+    def wider(self, prefix: bytes) -> Scope:
+        """This and what covers ``prefix``: a queue, a topic, or else everything."""
+        queue = prefix[1:]
+        at = queue.find(_TOPIC_END)
+        if self.topics is None or prefix[:1] not in OF_QUEUES or at < 0:
+            return Scope()
+        end = at + len(_TOPIC_END)
+        if len(queue) < end + _ID_BYTES:
+            return self | Scope.topic(queue_of(queue[:end] + bytes(_ID_BYTES)).topic)
+        mq = queue_of(queue[: end + _ID_BYTES])
+        return self | Scope.queue(mq.topic, mq.queue_id)
+
+    def __or__(self, other: Scope) -> Scope:
+        if self.topics is None or other.topics is None:
+            return Scope()
+        made = dict(self.topics)
+        for topic, ids in other.topics.items():
+            mine = made.get(topic, frozenset())
+            made[topic] = None if mine is None or ids is None else mine | ids
+        return Scope(made)
+
+
+EVERYTHING = Scope()

@@ -1,0 +1,256 @@
+"""Typed reads of a fold.
+
+The state lives in an ordered byte map (``MetadataView``), so that it works over RocksDB without loading all
+queues. ``tiered.archive.fold.apply`` makes it; nothing in here changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.state.keys import (
+    CLOSED,
+    DISPATCH,
+    FILE_MARK,
+    FLOOR,
+    GAP,
+    GENERATION,
+    HEAD,
+    LINEAGE,
+    MARK,
+    OBJECT,
+    OBJECT_PATH,
+    PHYS_GAP,
+    QUEUE,
+    RETIRED,
+    RUN,
+    U8,
+    U8_U4,
+    generation_prefix,
+    lineage_key,
+    object_key,
+    offset_key,
+    packed,
+    prefixed,
+    queue_key,
+    queue_keys,
+    queue_of,
+    split_closed_key,
+    split_run_key,
+    topic_key,
+)
+from tiered.archive.state.layout import (
+    MARK_STRUCT,
+    RUN_RECORD_DTYPE,
+    MarkIndex,
+    packed_table,
+    table,
+    unpack_queue,
+    unpack_value,
+)
+from tiered.archive.state.values import (
+    GapState,
+    GenerationState,
+    Head,
+    ObjectState,
+    PhysGapState,
+    QueueState,
+    Retired,
+    RunState,
+    generation_state,
+    queue_state,
+    run_state,
+    unpack_head,
+    unpack_object,
+)
+from tiered.metadata.base import MetadataView
+from tiered.model import MessageQueue, ObjectRef, Progress
+
+
+class ArchiveState:
+    """Typed reads of a fold. Holds nothing but the view, so it is as fresh and as thread-safe as that."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: MetadataView) -> None:
+        self.view = view
+
+    def head(self) -> Head | None:
+        """Where the fold stands; ``None`` for an empty log."""
+        value = self.view.get_many((HEAD,))[0]
+        return None if value is None else unpack_head(value)
+
+    # ---- queues
+
+    def queue(self, mq: MessageQueue) -> QueueState | None:
+        """A queue's current generation; ``None`` for a queue never seen."""
+        value = self.view.get_many((QUEUE + queue_key(mq),))[0]
+        return None if value is None else queue_state(mq, unpack_queue(value))
+
+    def queues(self, topic: str | None = None, after: MessageQueue | None = None) -> Iterator[QueueState]:
+        """Queues by topic (UTF-8 byte order) and id, those above ``after``; read lazily."""
+        prefix = QUEUE if topic is None else QUEUE + topic_key(topic)
+        start = None if after is None else QUEUE + queue_key(after) + b"\0"
+        for key, value in self.view.iterate(prefix, start=start):
+            yield queue_state(queue_of(key[1:]), unpack_queue(value))
+
+    def queue_table(
+        self, topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+        """``QUEUE_DTYPE`` records of many queues in order, zeros where unknown; and which are known.
+        Vectorised.
+
+        ``generation`` is 0 where a known queue has no current generation; ``highest_generation`` then still
+        counts.
+        """
+        return packed_table(self.view.get_many(prefixed(QUEUE, queue_keys(topics, np.asarray(queue_ids)))))
+
+    def generations(self, mq: MessageQueue) -> Iterator[GenerationState]:
+        """Every generation of a queue, ascending."""
+        queue = queue_key(mq)
+        value = self.view.get_many((QUEUE + queue,))[0]
+        current = None if value is None else unpack_queue(value)
+        shown = current is None or current.generation == 0
+        for _, value in self.view.iterate(GENERATION + queue):
+            record = unpack_queue(value)
+            if current is not None and not shown and current.generation < record.generation:
+                yield generation_state(mq, current, current=True)
+                shown = True
+            yield generation_state(mq, record, current=False)
+        if current is not None and not shown:
+            yield generation_state(mq, current, current=True)
+
+    # ---- runs
+
+    def runs(
+        self, mq: MessageQueue, generation: int, *, from_offset: int | None = None
+    ) -> Iterator[RunState]:
+        """Live runs of a generation, ascending; those that end above ``from_offset``."""
+        queue = queue_key(mq)
+        prefix, start = generation_prefix(RUN, queue, generation), None
+        if from_offset is not None and from_offset > 0:
+            at = offset_key(RUN, queue, generation, from_offset)
+            before = next(iter(self.view.iterate(prefix, start=at, reverse=True)), None)
+            start = at if before is None else before[0]
+        for _, value in self.view.iterate(prefix, start=start):
+            run = run_state(mq, generation, value)
+            if from_offset is None or run.end > from_offset:
+                yield run
+
+    def runs_all(self) -> Iterator[RunState]:
+        """Every live run, by queue, generation and offset."""
+        for key, value in self.view.iterate(RUN):
+            queue, generation = split_run_key(key)
+            yield run_state(queue_of(queue), generation, value)
+
+    def runs_around(self, lineage: int, physical_offset: int) -> Iterator[RunState]:
+        """Live runs of a lineage whose live part may hold a physical offset, in any order. Walks over all runs, as arrays."""
+        pairs = self.view.iterate(RUN)
+        while chunk := list(islice(pairs, 8192)):
+            runs = table([value for _, value in chunk], RUN_RECORD_DTYPE)
+            inside = (runs["physical_start"] <= physical_offset) & (runs["physical_end"] > physical_offset)
+            for i in np.flatnonzero(inside & (runs["lineage"] == lineage)).tolist():
+                queue, generation = split_run_key(chunk[i][0])
+                yield run_state(queue_of(queue), generation, chunk[i][1])
+
+    def closed_parts(self, mq: MessageQueue | None = None) -> Iterator[RunState]:
+        """Closed parts of a queue or of all, by queue, generation, closing commit and offset."""
+        for key, value in self.view.iterate(CLOSED if mq is None else CLOSED + queue_key(mq)):
+            queue, generation = split_closed_key(key)
+            yield run_state(queue_of(queue), generation, value)
+
+    # ---- objects
+
+    def object(self, ref: ObjectRef) -> ObjectState | None:
+        """An object by reference."""
+        value = self.view.get_many((object_key(ref),))[0]
+        return None if value is None else unpack_object(ref, value)
+
+    def object_at(self, path: str) -> ObjectState | None:
+        """An object by its path under the broker's root."""
+        value = self.view.get_many((OBJECT_PATH + path.encode(),))[0]
+        return None if value is None else self.object(ObjectRef(*U8_U4.unpack(value)))
+
+    def objects(self) -> Iterator[ObjectState]:
+        """Every object, in the order they were added. ``references == 0``: no reader needs it any more."""
+        for key, value in self.view.iterate(OBJECT):
+            yield unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
+
+    def retired(self) -> Iterator[Retired]:
+        """Paths named for deletion and not yet deleted."""
+        for key, value in self.view.iterate(RETIRED):
+            path = key[1:].decode()
+            known = self.object_at(path)
+            yield Retired(path, U8.unpack(value)[0], None if known is None else known.ref)
+
+    def floors(self) -> Iterator[tuple[int, int]]:
+        """Floor moves, ascending: the floor and the commit that moved it there."""
+        for key, value in self.view.iterate(FLOOR):
+            yield U8.unpack_from(key, 1)[0], U8.unpack(value)[0]
+
+    # ---- gaps and marks
+
+    def gaps(self, mq: MessageQueue | None = None) -> Iterator[GapState]:
+        """Queue offsets that can never be served, of a queue or of all, by generation and offset."""
+        for key, value in self.view.iterate(GAP if mq is None else GAP + queue_key(mq)):
+            queue, generation = split_run_key(key)
+            start, (end, seq) = (
+                U8.unpack_from(key, len(key) - 8)[0],
+                (U8.unpack_from(value)[0], U8.unpack_from(value, 8)[0]),
+            )
+            yield GapState(queue_of(queue), generation, start, end, value[16:].decode(), seq)
+
+    def phys_gaps(self, lineage: int | None = None) -> Iterator[PhysGapState]:
+        """Physical ranges lost before they could be archived, ascending."""
+        for key, value in self.view.iterate(PHYS_GAP if lineage is None else lineage_key(PHYS_GAP, lineage)):
+            end, reason, seq = unpack_value(value)
+            yield PhysGapState(int.from_bytes(key[1:5], "big"), U8.unpack_from(key, 5)[0], end, reason, seq)
+
+    def marks(self, lineage: int) -> Iterator[Progress]:
+        """Marks of a lineage, newest first: the newest 4,096, then the last of each older commitlog file
+        kept."""
+        oldest = None
+        for mark in self._marks(MARK, lineage):
+            yield mark
+            oldest = mark
+        for mark in self._marks(FILE_MARK, lineage):
+            if oldest is None or mark.physical_offset < oldest.physical_offset:
+                yield mark
+
+    def file_marks(self, lineage: int) -> Iterator[Progress]:
+        """The last mark of each commitlog file, newest first, 1,024 at most."""
+        return self._marks(FILE_MARK, lineage)
+
+    def mark_index(self, lineage: int) -> MarkIndex:
+        """Which ordinals of marks are kept."""
+        value = self.view.get_many((lineage_key(LINEAGE, lineage),))[0]
+        return MarkIndex() if value is None else MarkIndex(*unpack_value(value))
+
+    def _marks(self, prefix: bytes, lineage: int) -> Iterator[Progress]:
+        for _, value in self.view.iterate(lineage_key(prefix, lineage), reverse=True):
+            offset, crc, crc_from = MARK_STRUCT.unpack(value)
+            yield Progress(lineage, offset, crc, crc_from)
+
+    # ---- dispatch offsets (beside the fold)
+
+    def dispatch_offsets(
+        self, topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Queue offsets up to which messages were taken in, 0 where none is known; and which are known."""
+        values = self.view.get_many(prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids))))
+        known = np.fromiter((v is not None for v in values), np.bool_, len(values))
+        joined = b"".join(v if v is not None else bytes(8) for v in values)
+        return np.frombuffer(joined, dtype="<i8"), known
+
+
+def dispatch_pairs(
+    topics: Sequence[str], queue_ids: npt.NDArray[np.integer], offsets: npt.NDArray[np.integer]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs for ``MetadataStore.put_many`` that keep dispatch offsets. They are no part of the fold or its
+    checkpoints."""
+    keys = prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids)))
+    return zip(keys, packed(np.asarray(offsets).astype("<i8")), strict=True)

@@ -1,0 +1,94 @@
+"""Byte ranges of different lengths taken from one buffer without a slice object per range: grouped by length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.checksum import Buffer
+from tiered.codec.record.header import IntArray, gather
+
+_MAX_GROUPS = 64
+_WINDOWS_EXPONENT = 2  # a range is copied as 4 to 8 windows: at most a quarter of it twice
+_WIDEST_EXPONENT = 12
+_PASS_BYTES = 1 << 20  # copied at once: stays in the processor's cache between its gather and its scatter
+
+
+def groups_by_length(
+    buffer: Buffer, positions: IntArray, lengths: IntArray
+) -> Iterator[tuple[npt.NDArray[np.intp] | slice, npt.NDArray[np.void]]]:
+    """(rows, their bytes as opaque fixed-width items) for each distinct length above 0; ranges must be inside."""
+    if len(lengths) == 0:
+        return
+    first = int(lengths[0])
+    if (lengths == first).all():
+        if first:
+            yield slice(None), gather(buffer, positions, f"V{first}")
+        return
+    order = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(lengths[order])) + 1
+    for rows in np.split(order, cuts):
+        length = int(lengths[rows[0]])
+        if length:
+            yield rows, gather(buffer, positions[rows], f"V{length}")
+
+
+def pieces(buffer: Buffer, positions: IntArray, lengths: IntArray) -> list[bytes]:
+    """The bytes of each range, in order; the ranges must lie inside the buffer."""
+    if len(lengths) and not (lengths == lengths[0]).all() and len(np.unique(lengths)) > _MAX_GROUPS:
+        # Groups too small to pay for themselves.
+        view = memoryview(buffer)
+        ends = (positions + lengths).tolist()
+        return list(map(bytes, map(view.__getitem__, map(slice, positions.tolist(), ends))))
+    cut: npt.NDArray[np.object_] = np.full(len(lengths), b"", object)
+    for rows, items in groups_by_length(buffer, positions, lengths):
+        if isinstance(rows, slice):
+            whole: list[bytes] = items.tolist()
+            return whole
+        cut[rows] = items.astype(object)
+    found: list[bytes] = cut.tolist()
+    return found
+
+
+def copy_ranges(
+    source: Buffer, starts: IntArray, lengths: IntArray, target: bytearray | memoryview, places: IntArray
+) -> None:
+    """Copy ``source[starts[i]:starts[i] + lengths[i]]`` to ``target`` at ``places[i]``; all ranges must lie inside, places must
+    not overlap.
+
+    A range is copied as a few windows of one width, the last of which ends with the range and may overlap the one before: two
+    gathers for all ranges of about one length, without an object per range and without the interpreter lock.
+    """
+    filled = np.flatnonzero(lengths)
+    if not len(filled):
+        return
+    exponent = np.frexp(lengths[filled].astype(np.float64))[1] - 1  # of the largest power of two that fits
+    widths = np.maximum(exponent - _WINDOWS_EXPONENT, 0)
+    for width in np.unique(widths).tolist():
+        rows = filled[widths == width]
+        _copy_windows(
+            source, starts[rows], lengths[rows], target, places[rows], 1 << min(width, _WIDEST_EXPONENT)
+        )
+
+
+def _copy_windows(
+    source: Buffer, starts: IntArray, lengths: IntArray, target: Buffer, places: IntArray, width: int
+) -> None:
+    """``copy_ranges`` of ranges that are at least ``width`` long."""
+    counts = -(-lengths // width)
+    ends = np.cumsum(counts)
+    total = int(ends[-1])
+    at = (np.arange(total) - np.repeat(ends - counts, counts)) * width
+    np.minimum(at, np.repeat(lengths - width, counts), out=at)
+    read, write = np.repeat(starts, counts) + at, np.repeat(places, counts) + at
+    sources, targets = _windows(source, width), _windows(target, width)
+    step = max(1, _PASS_BYTES // width)
+    for first in range(0, total, step):
+        targets[write[first : first + step]] = sources[read[first : first + step]]
+
+
+def _windows(buffer: Buffer, width: int) -> npt.NDArray[np.void]:
+    """Every ``width`` consecutive bytes as one opaque item."""
+    return np.ndarray((memoryview(buffer).nbytes - width + 1,), f"V{width}", buffer=buffer, strides=(1,))

@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol: frames in both header encodings, request and response codes, signatures, lenient JSON."""

@@ -1,0 +1,393 @@
+"""``Answers``: which of the broker's answers are replaced, and by what. No sockets here; the sessions ask.
+
+The broker's *answer* is looked at, never the request: it has then checked rights, group, topic and subscription, and what it
+can serve costs only the hop. What requests tell is learnt then, too: nobody chooses by a refused one what others are given. An
+error raised here makes the client try again; the broker's answer is then not passed on (fail closed).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+
+from cachetools import LRUCache
+
+from tiered.clock import Clock
+from tiered.codec.remoting.codes import PULL_LOOKED, PullStatus, RequestCode, ResponseCode, is_logical
+from tiered.codec.remoting.frame import Command
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.filter.topicpolicy import TopicPolicy
+from tiered.gateway.answers.lookup import Lookups
+from tiered.gateway.answers.offsets import Offsets
+from tiered.gateway.answers.resets import RESET_CLIENT_OFFSET, Resets
+from tiered.gateway.answers.stats import Stats
+from tiered.gateway.knowledge.archive import Archive, AsksFloor, Coverage
+from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
+from tiered.gateway.knowledge.observe import Clients, Minimums, PopWatch, Positions
+from tiered.gateway.knowledge.rights import Rights
+from tiered.gateway.ports import ConnectionInfo, NewBody, clipped
+from tiered.gateway.pull.cold import Pulls
+from tiered.gateway.pull.filters import Filters
+from tiered.gateway.pull.verdict import Triggers
+from tiered.gateway.reply import changed
+from tiered.gateway.transport.limits import Sparse
+from tiered.metrics import Metrics
+from tiered.settings import Settings
+from tiered.store import StorageLevel
+
+log = logging.getLogger("tiered.gateway")
+
+PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_STATS = frozenset(
+    {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN}
+)
+_OF_QUEUES = frozenset(
+    {
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    }
+)
+_LOOKUPS = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE})
+_TELLING = frozenset(
+    {RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT}
+)
+"""Requests that say something of who sends them, which holds when the broker has taken it."""
+
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+_MAX_OTHERS = 256
+_MAX_NAME = 255
+"""Characters of a broker's name that are compared and kept: a longer one is no broker's."""
+OTHERS_SECONDS = 10.0
+"""Between two lines in the log about brokers that are not archived."""
+_PULL_SHARE = 0.9
+"""Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
+
+Made = Command | NewBody | None
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class Answers:
+    """What a broker front answers from the archive of one broker, the one named by ``source.broker``.
+
+    ``pool`` runs what blocks (everything but pulls); ``broker`` knows whether a connection leads to the archived one, and
+    without it every one does; ``floor`` asks a connection's broker where its commitlog begins, and tells
+    ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``.
+    Everything is called on the event loop.
+    """
+
+    codes: frozenset[int] = frozenset(int(code) for code in RequestCode)
+    notices: frozenset[int] = frozenset({RESET_CLIENT_OFFSET})
+
+    def __init__(
+        self,
+        archive: Archive,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        pool: Executor,
+        *,
+        floor: AsksFloor | None = None,
+        broker: KnowsBroker | None = None,
+        memory_bytes: int | None = None,
+        again_seconds: float = AGAIN_SECONDS,
+    ) -> None:
+        source = settings.source
+        self._archive = archive
+        self._metrics = metrics
+        self._clock = clock
+        self._broker = source.broker
+        self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
+        self._same = broker
+        self._rights = Rights(clock, believes=settings.gateway.unproven_reads)
+        asking = Asking(
+            pool,
+            settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE,
+            again_seconds,
+            call_seconds=settings.gateway.call_timeout_ms / 1000,
+            broker=broker,
+        )
+        self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
+        self._sparse = Sparse(OTHERS_SECONDS)
+        self._minimums = Minimums()
+        self.clients = Clients(metrics)
+        self._positions = Positions(self.clients, clock, archive.observe)
+        self._pop = PopWatch(self._minimums, metrics)
+        filters = Filters(self.clients, asking)
+        coverage = Coverage(archive, clock, floor)
+        memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
+        self._triggers = Triggers(archive, asking, filters, self._minimums, coverage, clock, memory)
+        self._pulls = Pulls(
+            archive,
+            asking,
+            self.clients,
+            self._triggers,
+            filters,
+            coverage,
+            settings.gateway,
+            metrics,
+            clock,
+            self._topics.is_excluded,
+            self._rights,
+        )
+        self._offsets = Offsets(archive, asking, self._minimums, coverage, metrics)
+        self._lookups = Lookups(archive, asking, settings.gateway, metrics, self._rights, self._is_served)
+        self._stats = Stats(archive, asking, self._minimums, metrics)
+        self._resets = Resets(self._offsets, asking, metrics, clock)
+
+    # ---- requests
+
+    def wants(self, request: Command) -> bool:
+        """Whether the answer is to be looked at. Static topics, RocketMQ's own topics and level ``DISABLE`` are left alone."""
+        code, ext = request.code, request.ext
+        if is_logical(ext) or not self._is_named(ext.get("bname", self._broker)):
+            return False
+        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+            return len(self._resets) > 0
+        topic = ext.get("topic")
+        return not topic or self._is_served(topic)
+
+    def observe(self, request: Command, connection: ConnectionInfo) -> None:
+        """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
+        code, ext = request.code, request.ext
+        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+            self._resets.asked(request)
+        elif code == RequestCode.UPDATE_CONSUMER_OFFSET and request.is_oneway:
+            if self._is_ours(ext, connection) is False or is_logical(ext):
+                return
+            try:
+                self._positions.commit(ext)
+            except TieredError as error:
+                self._untold(code, error)
+
+    def closed(self, connection: ConnectionInfo) -> None:
+        """The connection is gone."""
+        self.clients.closed(connection)
+        if self._same is not None:
+            self._same.closed(connection)
+
+    # ---- answers
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """Subscriptions, who is there and where readers stand, from requests that the broker has accepted."""
+        code = request.code
+        if connection.broker_name == self._broker:  # another one has accounts of its own
+            self._rights.learn(request, answer)
+        try:
+            if code in PULLS:
+                ours = self._is_ours(request.ext, connection)
+                if answer.code in PULL_LOOKED and ours is not False:
+                    self._positions.pull(request.ext, connection)
+                if ours:
+                    self._triggers.learn(request.ext, answer)
+                    self._compare(answer, connection)
+            elif (
+                code in _TELLING
+                and answer.code == ResponseCode.SUCCESS
+                and self._is_ours(request.ext, connection) is not False
+            ):
+                self._told(request, answer, connection)
+        except TieredError as error:
+            self._untold(code, error)
+
+    def _compare(self, answer: Command, connection: ConnectionInfo) -> None:
+        """A record that the broker gave to a client may tell whether it is the archived one."""
+        if self._same is not None and self._same.listens and answer.code == ResponseCode.SUCCESS:
+            self._same.heard(connection, answer.body)
+
+    def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        code, ext = request.code, request.ext
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self._positions.commit(ext)
+            if not answer.remark:  # with one, a broker that has a reset to deliver has not taken the commit
+                self._resets.committed(ext)
+        elif code == RequestCode.HEART_BEAT:
+            for reader in self.clients.heartbeat(request.body, connection):
+                self._archive.alive(reader)
+        else:
+            gone = self.clients.unregister(connection, ext.get("consumerGroup", ""))
+            if gone is not None:
+                self._archive.forget(gone)
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """Whether the answer may go on at once; decided on its header and the first bytes of its body."""
+        try:
+            if request.code in PULLS:
+                return self._pull_passes(request.ext, answer)
+            return self._passes(request, answer)
+        except Invalid as error:
+            self._bad(request.code, error)
+            return not _is_skip(answer)
+
+    def _pull_passes(self, request: Mapping[str, str], answer: Command) -> bool:
+        if self._triggers.why(request, answer) is not None:
+            return False
+        return not self._resets.meant(request, answer)
+
+    def _passes(self, request: Command, answer: Command) -> bool:
+        code = request.code
+        if code in _OF_QUEUES:
+            return self._offsets.passes(request, answer)
+        if code in _LOOKUPS:
+            return self._lookups.passes(request, answer)
+        if code in _STATS:
+            return self._stats.passes(request, answer)
+        if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+            return self._resets.passes(answer)
+        if code == RequestCode.HEART_BEAT:
+            return answer.code != ResponseCode.SUCCESS or not self.clients.forgets(request.body)
+        if code == RequestCode.POP_MESSAGE and request.ext.get("bname") == self._broker:
+            self._pop.look(request, answer)
+        return code != RequestCode.QUERY_CONSUMER_OFFSET
+
+    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        """What the client gets instead; ``None``: the broker's answer as it came. Raised errors make the client try again."""
+        code = request.code
+        if code == RequestCode.HEART_BEAT:
+            return changed(answer, answer.code, answer.remark, {}, answer.body, {"IS_SUB_CHANGE": "true"})
+        ours = self._is_ours(request.ext, connection)
+        if ours is False:
+            return None
+        started = self._clock.monotonic()
+        try:
+            if ours is None:
+                if code in PULLS and not _is_skip(answer):
+                    return None
+                raise Unavailable(
+                    "it is not known which broker this connection leads to",
+                    address=connection.broker_address,
+                    hint="let clients ask the gateway's name-server front for routes",
+                )
+            made = await self._handler(code)(request, answer, connection)
+        except Invalid as error:  # a request that the broker understood and we do not
+            self._bad(code, error)
+            if _is_skip(answer):
+                raise
+            return None
+        except TieredError:
+            self._metrics.cold_answers.labels(_what(code), "retry").inc()
+            raise
+        if made is not None:
+            self._metrics.cold_seconds.labels(_what(code)).observe(self._clock.monotonic() - started)
+        return made
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """The broker tells a consumer where to go on: into the archive, if that is where the operator wants it."""
+        ext = notice.ext
+        ours = self._is_ours(ext, connection)
+        if ours is False or is_logical(ext) or not self._is_served(ext.get("topic", "")):
+            return None
+        if ours is None:
+            raise Unavailable(
+                "it is not known which broker this connection leads to", address=connection.broker_address
+            )
+        try:
+            return await self._resets.told(notice, connection)
+        except Invalid as error:
+            self._bad(notice.code, error)
+            return None
+
+    def _handler(self, code: int) -> Callable[[Command, Command, ConnectionInfo], Awaitable[Made]]:
+        return self._pulled if code in PULLS else self._asked
+
+    async def _pulled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        return self._resets.delivered(request, answer) or await self._pulls.answer(
+            request, answer, connection
+        )
+
+    async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+        match request.code:
+            case RequestCode.GET_MIN_OFFSET:
+                return await self._offsets.minimum(request, answer, connection)
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                return await self._offsets.search(request, answer, connection)
+            case RequestCode.GET_EARLIEST_MSG_STORETIME:
+                return await self._offsets.earliest(request, answer, connection)
+            case RequestCode.VIEW_MESSAGE_BY_ID:
+                return await self._lookups.view(request, answer, connection)
+            case RequestCode.QUERY_MESSAGE:
+                return await self._lookups.query(request, answer, connection)
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                return self._resets.position(request, answer)
+            case RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+                return await self._resets.ordered(request, answer, connection)
+            case code if code in _STATS:
+                return await self._stats.fill(request, answer, connection)
+        return None
+
+    # ---- inside
+
+    def _is_served(self, topic: str) -> bool:
+        """Neither one of RocketMQ's own topics, nor at level ``DISABLE``, nor a light queue: its records are another topic's,
+        and name their offsets there."""
+        if topic.startswith(LIGHT_QUEUE_PREFIX) or self._topics.is_system(topic):
+            return False
+        return self._archive.storage_level(topic) is not StorageLevel.DISABLE
+
+    def _is_ours(self, ext: Mapping[str, str], connection: ConnectionInfo) -> bool | None:
+        """Whether the connection leads to the archived broker; ``None``: nobody has said."""
+        name = connection.broker_name or ext.get("bname")
+        return None if name is None else self._is_named(name)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether the archived broker has this name; said once of every other name, for a wrong setting looks like this too."""
+        if name == self._broker:
+            return True
+        name = name[:_MAX_NAME]
+        if name not in self._others:
+            self._others[name] = True
+            unsaid = self._sparse.due(
+                "other broker", self._clock.monotonic()
+            )  # anybody may name a new one each time
+            if unsaid is not None:
+                log.warning(
+                    "a broker that is not the archived one: its answers pass as they come",
+                    extra={
+                        "broker": clipped(name),
+                        "archived": self._broker,
+                        "setting": "source.broker",
+                        "unsaid": unsaid,
+                    },
+                )
+        return False
+
+    def _untold(self, code: int, error: TieredError) -> None:
+        if isinstance(error, Invalid):
+            self._bad(code, error)
+        else:
+            log.debug("the archive's cache was not told", extra={"code": code, "error": str(error)})
+
+    def _bad(self, code: int, error: Invalid) -> None:
+        self._metrics.gateway_bad_requests.labels(str(code)).inc()
+        log.debug("fields make no sense", extra={"code": code, "error": str(error)})
+
+
+def _is_skip(answer: Command) -> bool:
+    """An answer that loses messages if it goes on, whatever else is wrong with it."""
+    return answer.remark == PullStatus.OFFSET_TOO_SMALL.value and answer.code in (
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+    )
+
+
+def _what(code: int) -> str:
+    """A request's name in metrics."""
+    names: Mapping[int, str] = {
+        RequestCode.GET_MIN_OFFSET: "min_offset",
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "search_offset",
+        RequestCode.GET_EARLIEST_MSG_STORETIME: "earliest_time",
+        RequestCode.VIEW_MESSAGE_BY_ID: "view",
+        RequestCode.QUERY_MESSAGE: "query",
+        RequestCode.GET_TOPIC_STATS_INFO: "topic_stats",
+        RequestCode.GET_CONSUME_STATS: "consume_stats",
+        RequestCode.QUERY_CONSUME_TIME_SPAN: "consume_times",
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset",
+        RequestCode.QUERY_CONSUMER_OFFSET: "reset",
+    }
+    return names.get(code, "pull")

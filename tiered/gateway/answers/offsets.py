@@ -1,0 +1,131 @@
+"""Questions about one queue: its first offset (31), the offset at a time (29), its earliest store time (32)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiered.codec.remoting.codes import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
+from tiered.codec.remoting.frame import Command
+from tiered.errors import TieredError, Unavailable
+from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.asking import Asking
+from tiered.gateway.knowledge.observe import Minimums
+from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.reply import changed
+from tiered.metrics import Metrics
+from tiered.model import BoundaryType, MessageQueue
+from tiered.store.answer import queue_of
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the archive says of a time. ``offset``: the one that is meant; ``None``: the broker knows better.
+
+    ``open_end``: the archive's end, when what is meant may lie between it and the broker's begin.
+    """
+
+    offset: int | None
+    open_end: int | None = None
+
+
+class Offsets:
+    """Corrects answers that the broker can only give for what it still has."""
+
+    def __init__(
+        self, archive: Archive, asking: Asking, minimums: Minimums, coverage: Coverage, metrics: Metrics
+    ) -> None:
+        self._archive = archive
+        self._asking = asking
+        self._minimums = minimums
+        self._coverage = coverage
+        self._metrics = metrics
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """Whether there is nothing to correct; an answer about a queue of which nothing was deleted needs no archive."""
+        if answer.code != ResponseCode.SUCCESS:
+            return True
+        return request.code == RequestCode.GET_MIN_OFFSET and number(answer.ext, "offset") <= 0
+
+    async def minimum(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """31: the smaller of both minimums."""
+        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "offset")
+        await self._asking.require_same(connection, self._asking.call_seconds)
+        archived = self._known_minimum(queue)
+        if archived is None:
+            archived = await self._asking.call(
+                connection, lambda: self._archive.min_offset(queue.topic, queue.queue_id)
+            )
+        if archived is None or not archived < local:
+            return self._count("min_offset", None)
+        return self._count("min_offset", changed(answer, answer.code, answer.remark, {"offset": archived}))
+
+    def _known_minimum(self, queue: QueueRequest) -> int | None:
+        """The archive's minimum as it is known, without a turn in the pool: it moves by retention only."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return None
+        return None if known is None else known.min_offset
+
+    async def earliest(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """32: the earlier of both times; −1 is a broker that has nothing."""
+        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "timestamp")
+        archived = await self._asking.call(
+            connection, lambda: self._archive.earliest_message_time(queue.topic, queue.queue_id)
+        )
+        if archived is None or 0 <= local <= archived:
+            return self._count("earliest_time", None)
+        return self._count(
+            "earliest_time", changed(answer, answer.code, answer.remark, {"timestamp": archived})
+        )
+
+    async def search(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
+        search, local = SearchRequest.parse(request.ext), number(answer.ext, "offset")
+        found = await self._asking.call(connection, lambda: self.find(search, local))
+        await self.sure(connection, search.queue, found)
+        if found.offset is None or found.offset == local:
+            return self._count("search_offset", None)
+        made = changed(answer, answer.code, answer.remark, {"offset": found.offset})
+        return self._count("search_offset", made)
+
+    async def sure(self, connection: ConnectionInfo, queue: QueueRequest, found: Search) -> None:
+        """``Unavailable`` if the broker's queue begins behind the archive's end, so that what is meant may lie between them.
+
+        A broker that does not tell the gateway where it begins (rights) is believed; so is what it told a consumer last.
+        """
+        if found.open_end is None:
+            return
+        begin = await self._coverage.begin(connection, MessageQueue(queue.topic, queue.queue_id))
+        if begin is None:
+            begin = self._minimums.get(queue.topic, queue.queue_id)
+        if begin is not None and begin > found.open_end:
+            raise Unavailable(
+                "the broker has deleted messages that the archive does not have yet; one of them may be meant",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                archive_end=found.open_end,
+                broker_begin=begin,
+            )
+
+    def find(self, search: SearchRequest, local: int) -> Search:
+        """The archived offset at a store time, for which the broker says ``local``. Blocks.
+
+        ``LOWER`` is the first message stored at or after the time, ``UPPER`` the last one stored at or before it, as the
+        broker's own store has it; both follow from the first message stored later. When all archived ones are older, and the
+        broker names one inside the archive, it begins there or before: nothing lies between. A broker that has nothing says 0.
+        """
+        queue, upper = search.queue, search.boundary is BoundaryType.UPPER
+        time_ms = search.time_ms + 1 if upper else search.time_ms
+        after = self._archive.offset_by_time(queue.topic, queue.queue_id, time_ms)
+        low = self._archive.min_offset(queue.topic, queue.queue_id)
+        end = self._archive.max_offset(queue.topic, queue.queue_id)
+        if after is None or low is None or end is None:
+            return Search(None)
+        if after < end:
+            return Search(max(low, after - 1) if upper else int(after))
+        return Search(None, None if 0 < local <= end else int(end))
+
+    def _count(self, what: str, made: Command | None) -> Command | None:
+        self._metrics.cold_answers.labels(what, "passed" if made is None else "corrected").inc()
+        return made

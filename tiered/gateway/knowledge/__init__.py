@@ -1,0 +1,1 @@
+"""What the gateway knows: clients, positions, minimums, rights, the archive, and what brokers were asked."""

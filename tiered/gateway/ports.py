@@ -1,0 +1,108 @@
+"""What the transport and the answers know of each other: the port between sessions and ``Answers``.
+
+The transport knows frames and connections, never what a pull means; the answers know what a pull means, never a socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tiered.codec.remoting.frame import Command
+
+PEEK_BYTES = 64
+"""Body bytes of a long answer that ``passes`` sees; enough for the queue offset of the first record (bytes 20 to 27)."""
+
+QUEUE_OFFSET = slice(20, 28)
+PHYSICAL_OFFSET = slice(28, 36)
+"""Where a stored record has its offsets, big-endian."""
+
+SYSTEM_BUSY = 2
+"""The answer that makes every client try again later."""
+
+
+KEYS_HINT = "a broker that asks for rights wants gateway.access_key and gateway.secret_key"
+
+MAX_SAID = 200
+"""Characters of a text from the wire that a log line or a remark repeats."""
+
+
+def clipped(text: str) -> str:
+    """``text``, or its begin and how long it is: a header field may have megabytes."""
+    return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}… ({len(text)} characters)"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInfo:
+    """One client connection: ``number`` is unique in this process, ``client`` its address, ``broker_address`` where it leads.
+
+    ``broker_name`` is what route answers call that broker; ``None`` while no answer has named it.
+    """
+
+    number: int
+    client: str
+    broker_address: str
+    broker_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewBody:
+    """The header of the broker's answer, byte for byte, with another body."""
+
+    body: bytes
+
+
+class Answering(Protocol):
+    """What a session asks about frames of its connection. Called on the event loop: nothing here may block."""
+
+    codes: frozenset[int]
+    """Request codes that any of these may care for; frames of every other code are not even parsed."""
+
+    notices: frozenset[int]
+    """Codes of the broker's own requests to its clients that ``notice`` is to see; none of others is parsed."""
+
+    def wants(self, request: Command) -> bool:
+        """Whether the answer to this request is to be looked at, by ``learn`` and ``passes``."""
+        ...
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """The broker has answered a wanted request, so it has judged who asks. Once for each answer, before ``passes``.
+
+        ``request.body`` is complete, or empty if it was too long; ``answer.body`` holds its first ``PEEK_BYTES`` at most.
+        """
+        ...
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """True: pass this answer on now. ``answer.body`` holds its first ``PEEK_BYTES`` at most.
+
+        Asked again, with the whole body, when the answer was collected because this said no.
+        """
+        ...
+
+    async def answer(
+        self, request: Command, answer: Command, connection: ConnectionInfo
+    ) -> Command | NewBody | None:
+        """What the client gets instead of the broker's ``answer``; ``None``: the answer as it came.
+
+        Whatever is raised, and being too slow, makes the client try again (``SYSTEM_BUSY``): the broker's answer is not
+        passed on then. A ``Command`` must carry the opaque of the answer.
+        """
+        ...
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """What the client gets instead of a request of ``notices`` that the broker sends it; ``None``: the request as it came.
+
+        It wants no answer. Whatever is raised, and being too slow, keeps it from the client.
+        """
+        ...
+
+    def observe(self, request: Command, connection: ConnectionInfo) -> None:
+        """A request of ``codes`` goes to the broker (its body complete). Changes nothing.
+
+        Nobody has judged yet who sends it: what others would feel must not be learnt here. See ``learn``.
+        """
+        ...
+
+    def closed(self, connection: ConnectionInfo) -> None:
+        """The connection is gone."""
+        ...

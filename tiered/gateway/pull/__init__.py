@@ -1,0 +1,1 @@
+"""Pulls: the broker's answer judged, compared with the archive, replaced."""

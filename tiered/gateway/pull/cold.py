@@ -1,0 +1,378 @@
+"""Pulls (11, 361): which answers of the broker would lose messages, and what the client gets instead.
+
+Decided on the broker's answer, so that it has checked rights, group, topic and subscription before, and a pull that it can
+serve costs nothing but the hop. Offsets are queue offsets. Never touched: an operator's reset (see ``resets``), offsets beyond
+the end, topics of level ``DISABLE``, static topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from cachetools import LRUCache
+
+from tiered.clock import Clock
+from tiered.codec.remoting.codes import (
+    PullBounds,
+    PullRequest,
+    PullStatus,
+    RequestCode,
+    ResponseCode,
+    number,
+)
+from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Bytes, Command
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.filter.base import RowFilter
+from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.asking import Asking
+from tiered.gateway.knowledge.observe import Clients
+from tiered.gateway.knowledge.rights import Rights, unproven
+from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.pull.compare import Archived, in_reach, is_enough
+from tiered.gateway.pull.filters import Filters
+from tiered.gateway.pull.gaps import before, places
+from tiered.gateway.pull.verdict import Triggers, Why, queue_of_pull
+from tiered.gateway.reply import changed, refused, reply
+from tiered.metrics import Metrics
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
+from tiered.settings import KIB, Gateway
+
+log = logging.getLogger("tiered.gateway")
+
+MAX_COUNT = 4096
+"""Most messages of one answer, whatever the client asks for."""
+
+FRAME_ROOM = 64 * KIB
+"""Left free in a frame for its header."""
+
+SCAN_SECONDS = 1.0
+"""How long a filter that takes nothing is worked on before the client hears how far it came."""
+
+_MAX_TOLD = 16_384
+
+_NOT_HERE = frozenset({GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE})
+_AT_END = frozenset({GetMessageStatus.OFFSET_OVERFLOW_ONE, GetMessageStatus.OFFSET_OVERFLOW_BADLY})
+_NOTHING = _NOT_HERE | _AT_END
+_MOVES = frozenset({GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL})
+_LACKING = (Why.GAP, Why.DOUBT)
+
+
+class Pulls:
+    """What pulls are answered. On the event loop only."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        asking: Asking,
+        clients: Clients,
+        triggers: Triggers,
+        filters: Filters,
+        coverage: Coverage,
+        settings: Gateway,
+        metrics: Metrics,
+        clock: Clock,
+        excluded: Callable[[str], bool],
+        rights: Rights,
+    ) -> None:
+        self._rights = rights
+        self._archive = archive
+        self._asking = asking
+        self._clients = clients
+        self._triggers = triggers
+        self._filters = filters
+        self._coverage = coverage
+        self._metrics = metrics
+        self._clock = clock
+        self._excluded = excluded
+        frame = min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES)
+        self._max_bytes = min(settings.max_pull_bytes, max(frame - FRAME_ROOM, KIB))
+        self._told: LRUCache[tuple[MessageQueue, int], bool] = LRUCache(_MAX_TOLD)
+
+    # ---- what instead
+
+    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """The client's answer; ``None``: the broker's. Raises what must make the client wait."""
+        why = await self._settled(request, answer, connection)
+        if why is None:
+            return None
+        try:
+            pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
+        except Invalid as error:
+            if await self._may_pass(why, connection):
+                raise
+            raise Unavailable("a pull cannot be answered", cause=error) from error
+        unchecked = request.code == RequestCode.LITE_PULL_MESSAGE  # by brokers; the other pull is
+        if unchecked and why is not Why.DOUBT and not self._rights.may_read(request.ext, pull.topic):
+            return None if why is Why.PREFER else self._unproven(answer, pull)
+        try:
+            made = await self._looked_up(why, pull, bounds, answer, connection)
+            if unchecked and made is not None and not self._rights.may_read(request.ext, pull.topic):
+                return self._unproven(answer, pull)
+            return made
+        except Invalid as error:
+            if why is Why.SKIP:
+                return self._refused(answer, error)
+            if not await self._may_pass(why, connection):
+                raise Unavailable("it cannot be seen whether messages are missing", cause=error) from error
+        except TieredError as error:
+            if not await self._may_pass(why, connection):
+                raise
+            log.debug("the archive cannot say whether messages are missing", extra={"error": str(error)})
+        return self._count("passed", None)
+
+    async def _settled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Why | None:
+        """Why the archive is asked, once the broker has been asked what it still has."""
+        why = self._triggers.why(request.ext, answer)
+        if why not in (Why.TAIL, Why.DOUBT):
+            return why
+        queue, offset = queue_of_pull(request.ext), number(request.ext, "queueOffset")
+        if not self._triggers.is_close(request.ext, answer) and not await in_reach(
+            self._archive, self._coverage, connection, queue, offset
+        ):
+            return self._triggers.forced(request.ext)
+        if why is Why.TAIL:
+            sure = await self._coverage.has_the_rest(connection, queue, offset)
+            why = None if sure else Why.DOUBT
+        if why is Why.DOUBT and await self._coverage.intact(connection):
+            return self._triggers.forced(request.ext)
+        return why
+
+    async def _may_pass(self, why: Why, connection: ConnectionInfo) -> bool:
+        """Whether the broker's answer is good enough when the archive cannot say anything."""
+        return why is Why.PREFER or (why is Why.DOUBT and await self._coverage.calm(connection))
+
+    async def _looked_up(
+        self, why: Why, pull: PullRequest, bounds: PullBounds, answer: Command, connection: ConnectionInfo
+    ) -> Command | None:
+        wanted = await self._filters.of(pull)
+        await self._asking.require_same(connection, self._asking.pull_seconds)
+        look = self._archive.follow_if_older()
+        if why is Why.PREFER and not look.done():  # nothing is missing, so nobody waits
+            raise Unavailable("what is known of the archive is old")
+        await self._asking.wait(look, self._asking.pull_seconds)
+        result = await self._read(pull, bounds, wanted, connection)
+        if why is Why.SKIP and result.status in _NOTHING:
+            end = await self._lost_until(pull, bounds, connection)
+            if end is not None:
+                # The archive may have gone on since the look above: only one after the proof counts.
+                result = await self._read(pull, bounds, wanted, connection)
+                if result.status in _NOTHING:
+                    return self._lost(pull, bounds, end, result.status, answer)
+        bounds = await self._bounds_now(pull, bounds, result, connection)
+        asked, hole = pull.offset, False
+        while why in _LACKING and result.status in _MOVES:
+            if not pull.offset < result.next_begin_offset < bounds.next_offset:
+                break
+            # Nobody has more before that than the answer; what the archive has behind it the answer may lack.
+            hole = hole or result.status is GetMessageStatus.OFFSET_FOUND_NULL
+            pull = replace(pull, offset=int(result.next_begin_offset))
+            result = await self._read(pull, bounds, wanted, connection)
+        moved = pull.offset > asked and answer.code == ResponseCode.SUCCESS
+        ahead = before(answer.body, pull.offset) if moved else b""
+        made = await self._instead(why, pull, bounds, result, answer, connection, ahead)
+        if made is not None and hole and why is Why.GAP:
+            lost = max(places(ahead), default=asked - 1) + 1
+            self._note(MessageQueue(pull.topic, pull.queue_id), lost, pull.offset)
+        return made
+
+    async def _read(
+        self, pull: PullRequest, bounds: PullBounds, wanted: RowFilter | None, connection: ConnectionInfo
+    ) -> GetMessageResult:
+        """What the archive has from the offset on. A filter that takes nothing is followed for a while."""
+        reader = self._clients.reader(connection, pull.group, pull.proxied_client)
+        started = self._clock.monotonic()
+        offset = pull.offset
+        while True:
+            left = self._asking.pull_seconds - (self._clock.monotonic() - started)
+            result = await self._asking.wait(
+                self._archive.get_message_async(
+                    reader,
+                    pull.topic,
+                    pull.queue_id,
+                    offset,
+                    self._most(pull),
+                    max_bytes=self._most_bytes(pull),
+                    row_filter=wanted,
+                ),
+                max(left, 0.0),
+            )
+            following = result.next_begin_offset
+            nothing = result.status is GetMessageStatus.NO_MATCHED_MESSAGE
+            if not nothing or following <= offset or following >= min(bounds.min_offset, result.max_offset):
+                break
+            if self._clock.monotonic() - started >= SCAN_SECONDS:
+                break
+            offset = following
+        if offset != pull.offset and result.status in _AT_END | {GetMessageStatus.OFFSET_FOUND_NULL}:
+            # What was scanned before is an answer of its own; the next pull meets the end or the hole.
+            return GetMessageResult(
+                GetMessageStatus.NO_MATCHED_MESSAGE,
+                QueueOffset(offset),
+                result.min_offset,
+                result.max_offset,
+            )
+        return result
+
+    async def _lost_until(
+        self, pull: PullRequest, bounds: PullBounds, connection: ConnectionInfo
+    ) -> int | None:
+        """Up to where nothing will ever be archived that is not now; ``None``: that is not sure."""
+        if bounds.min_offset <= pull.offset:
+            return None
+        queue = MessageQueue(pull.topic, pull.queue_id)
+        return await self._coverage.passed(connection, queue, pull.offset, bounds.min_offset)
+
+    async def _bounds_now(
+        self, pull: PullRequest, bounds: PullBounds, result: GetMessageResult, connection: ConnectionInfo
+    ) -> PullBounds:
+        """The bounds, asked for again if the archive's queue goes beyond them: both have gone on since the answer."""
+        if not result.max_offset > bounds.max_offset >= 0:
+            return bounds
+        end = await self._coverage.end(connection, MessageQueue(pull.topic, pull.queue_id))
+        return bounds if end is None else replace(bounds, max_offset=end)
+
+    def _lost(
+        self, pull: PullRequest, bounds: PullBounds, end: int, status: GetMessageStatus, answer: Command
+    ) -> Command | None:
+        """Nobody has the messages: a hole in an archived queue, or a queue that was over before the archive began."""
+        queue = MessageQueue(pull.topic, pull.queue_id)
+        self._coverage.settled(queue)
+        if status in _NOT_HERE:
+            return self._count("passed", None)
+        return self._hole(answer, bounds, queue, pull.offset, end)
+
+    async def _instead(
+        self,
+        why: Why,
+        pull: PullRequest,
+        bounds: PullBounds,
+        result: GetMessageResult,
+        answer: Command,
+        connection: ConnectionInfo,
+        ahead: Bytes,
+    ) -> Command | None:
+        status = result.status
+        if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
+            return await self._served(why, pull, bounds, result, answer, connection, ahead)
+        if why is not Why.SKIP and not (why in _LACKING and status in _AT_END):
+            return self._count("passed", None)
+        if status is GetMessageStatus.OFFSET_TOO_SMALL:
+            if bounds.min_offset <= result.min_offset:
+                return self._count("passed", None)
+            return self._moved(answer, bounds, result.min_offset, PullStatus.OFFSET_TOO_SMALL.value, "moved")
+        if status is GetMessageStatus.OFFSET_FOUND_NULL and result.next_begin_offset > pull.offset:
+            end = result.next_begin_offset
+            if bounds.min_offset > pull.offset:
+                end = QueueOffset(min(end, bounds.min_offset))
+            return self._hole(answer, bounds, MessageQueue(pull.topic, pull.queue_id), pull.offset, end)
+        if status in _NOT_HERE and self._excluded(pull.topic):
+            return self._count("passed", None)
+        raise Unavailable(
+            "the broker has deleted these messages and the archive does not have them yet",
+            queue=MessageQueue(pull.topic, pull.queue_id),
+            offset=pull.offset,
+            archive_end=result.max_offset,
+            broker_begin=bounds.min_offset,
+            hint="wait; tiered status shows how far the archive is behind",
+        )
+
+    async def _served(
+        self,
+        why: Why,
+        pull: PullRequest,
+        bounds: PullBounds,
+        result: GetMessageResult,
+        answer: Command,
+        connection: ConnectionInfo,
+        ahead: Bytes,
+    ) -> Command | None:
+        """Records, or how far the filter took none, in the broker's own answer; or just those of its own that lie ``ahead``."""
+        if result.max_offset > bounds.max_offset >= 0:
+            if why in (Why.DOUBT, Why.PREFER):
+                return self._count("passed", None)
+            raise Unavailable(
+                "the archive's queue is longer than the broker's: its offsets may have begun anew",
+                queue=MessageQueue(pull.topic, pull.queue_id),
+                archive_end=result.max_offset,
+                broker_end=bounds.max_offset,
+            )
+        records, following = self._cut(result, pull)
+        if why is not Why.SKIP:
+            archived = Archived(places(*records.chunks), following)
+            if await is_enough(why, answer, bounds, archived, self._coverage, connection):
+                return self._count("passed", None)
+        if ahead:
+            made = changed(answer, answer.code, answer.remark, {"nextBeginOffset": pull.offset}, ahead)
+            return self._count("cut", made)
+        if following <= pull.offset:
+            raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
+        low = min(result.min_offset, bounds.min_offset) if bounds.min_offset >= 0 else result.min_offset
+        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": bounds.max_offset}
+        if not records:
+            made = changed(
+                answer,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+                PullStatus.NO_MATCHED_MESSAGE.value,
+                numbers,
+            )
+            return self._count("no_match", made)
+        body = records.chunks[0] if len(records.chunks) == 1 else b"".join(records.chunks)
+        self._metrics.cold_messages.inc(len(records))
+        self._metrics.cold_bytes.inc(len(body))
+        made = changed(answer, ResponseCode.SUCCESS, PullStatus.FOUND.value, numbers, body)
+        return self._count("archive", made)
+
+    def _cut(self, result: GetMessageResult, pull: PullRequest) -> tuple[Records, int]:
+        """Records that fit the client's limits, at least one, and where to go on: a store that gives more is not believed."""
+        records = result.records.within(self._most(pull), self._most_bytes(pull))
+        if len(records) == len(result.records):
+            return records, result.next_begin_offset
+        return records, result.queue_offsets[len(records)]
+
+    def _most(self, pull: PullRequest) -> int:
+        return max(1, min(pull.max_count, MAX_COUNT))
+
+    def _most_bytes(self, pull: PullRequest) -> int:
+        return min(pull.max_bytes or self._max_bytes, self._max_bytes)
+
+    def _hole(
+        self, answer: Command, bounds: PullBounds, queue: MessageQueue, start: int, end: int
+    ) -> Command | None:
+        """Nobody has [``start``, ``end``) any more: noted, and written into the answer."""
+        self._note(queue, start, end)
+        remark = f"{PullStatus.OFFSET_TOO_SMALL.value}: {queue} has lost its offsets {start} to {end - 1}"
+        return self._moved(answer, bounds, end, remark, "hole")
+
+    def _note(self, queue: MessageQueue, start: int, end: int) -> None:
+        """[``start``, ``end``) is lost: counted, and said once, whatever is asked for inside."""
+        key = (queue, end)
+        if key not in self._told:
+            self._told[key] = True
+            log.error(
+                "messages are lost: neither the broker nor the archive has them; a consumer was led over the hole",
+                extra={"queue": str(queue), "from": start, "to": end},
+            )
+        self._metrics.cold_holes.inc()
+        self._metrics.cold_hole_messages.inc(end - start)
+
+    def _moved(
+        self, answer: Command, bounds: PullBounds, following: int, remark: str, outcome: str
+    ) -> Command | None:
+        low = min(following, bounds.min_offset) if bounds.min_offset >= 0 else following
+        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": bounds.max_offset}
+        return self._count(outcome, changed(answer, ResponseCode.PULL_OFFSET_MOVED, remark, numbers))
+
+    def _unproven(self, answer: Command, pull: PullRequest) -> Command:
+        """Nothing shows that the client may read the topic."""
+        return refused(self._metrics, "pull", unproven(answer, pull.topic))
+
+    def _refused(self, answer: Command, error: Invalid) -> Command:
+        return refused(
+            self._metrics, "pull", reply(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        )
+
+    def _count(self, outcome: str, made: Command | None) -> Command | None:
+        self._metrics.cold_answers.labels("pull", outcome).inc()
+        return made

@@ -1,0 +1,81 @@
+"""Whether the broker's answer to a pull is enough, beside what the archive has of the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tiered.codec.remoting.codes import PullBounds, ResponseCode
+from tiered.codec.remoting.frame import Command
+from tiered.errors import TieredError, Unavailable
+from tiered.gateway.knowledge.archive import FAR_BYTES, Archive, Coverage
+from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.pull.gaps import agree, places
+from tiered.gateway.pull.verdict import Why
+from tiered.model import MessageQueue
+from tiered.store.answer import queue_of
+from tiered.store.follower import View
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What the archive has for a pull: ``places`` (see there) of its records, and up to where it was looked through."""
+
+    places: Mapping[int, int]
+    following: int
+
+
+async def is_enough(
+    why: Why,
+    answer: Command,
+    bounds: PullBounds,
+    archived: Archived,
+    coverage: Coverage,
+    connection: ConnectionInfo,
+) -> bool:
+    """Whether the broker's answer is to pass; else the archive's is to be served.
+
+    ``Unavailable`` if the archived records are of a queue that is no more, and the broker's own may not be complete.
+    """
+    here = places(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+    same = agree(archived.places, here)
+    if why is Why.PREFER:
+        return not same
+    lacking = [place for at, place in archived.places.items() if at < bounds.next_offset and at not in here]
+    if same and not lacking:
+        return archived.following >= bounds.next_offset
+    first = min(lacking if same else archived.places.values())
+    if why is Why.DOUBT and await coverage.has(connection, first):
+        return True  # so it has all that lies behind, and what came into a newer queue does
+    if not same:
+        raise Unavailable(
+            "the archive's messages are not those of the broker's queue: its offsets may have begun anew",
+            found=min(archived.places),
+        )
+    return False
+
+
+async def in_reach(
+    archive: Archive, coverage: Coverage, connection: ConnectionInfo, queue: MessageQueue, offset: int
+) -> bool:
+    """Whether the message at ``offset`` lies so close to the begin of the broker's log that a deletion under way may reach it.
+
+    Deletion goes by bytes: what is known of the archive says where in the log the offset lies, at least. Nothing known: no.
+    """
+    begin = await coverage.log_begin(connection)
+    try:
+        place = None if begin is None else _place(archive.view, queue, offset)
+    except TieredError:
+        return False
+    return begin is not None and place is not None and place - begin < FAR_BYTES
+
+
+def _place(view: View, queue: MessageQueue, offset: int) -> int | None:
+    """A physical offset at or below that of a message; ``None``: it is not known in the log there is now."""
+    known = queue_of(view.state, queue.topic, queue.queue_id)
+    if view.head is None or known is None or known.generation is None:
+        return None
+    if offset >= known.max_offset:
+        return known.last_physical_end if known.lineage == view.head.lineage else None
+    run = next(view.state.runs(queue, known.generation, from_offset=offset), None)
+    return run.physical_start if run is not None and run.lineage == view.head.lineage else None

@@ -1,0 +1,215 @@
+"""Which answers to pulls are looked at twice: those that would lose messages, and those that may hide a loss.
+
+Decided on the answer's header and the first bytes of its body, for every pull that passes, so it is cheap: the archive is
+not asked here, only what is known of it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from tiered.clock import Clock
+from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, ResponseCode, number, text
+from tiered.codec.remoting.frame import Command
+from tiered.errors import TieredError
+from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.asking import Asking
+from tiered.gateway.knowledge.observe import Minimums
+from tiered.gateway.ports import PEEK_BYTES, PHYSICAL_OFFSET, QUEUE_OFFSET
+from tiered.gateway.pull.filters import Filters
+from tiered.gateway.pull.gaps import lacks
+from tiered.model import MessageQueue
+from tiered.store import StorageLevel
+from tiered.store.answer import queue_of
+
+NEAR_MINIMUM = 1 << 24
+"""A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of
+1 GiB has fewer, since a record takes 91 bytes at least. What a reader that takes all has lost is seen anywhere."""
+
+CLOSE_TO_MINIMUM = 1 << 20
+"""Within this no other measure is taken. Beyond it the answer's header is looked at first, then where in the log it lies."""
+
+MEMORY_RATIO = 0.4
+"""Share of memory that RocketMQ takes for its page cache (``accessMessageInMemoryMaxRatio``)."""
+
+FOLLOW_SECONDS = 1.0
+"""The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
+
+_PEEKED = PHYSICAL_OFFSET.stop
+
+
+class Why(Enum):
+    """Why the archive is asked."""
+
+    SKIP = "skip"  # passed on, the answer would lose messages
+    GAP = "gap"  # records are missing before, between or behind those in it, though the reader wants all
+    DOUBT = "doubt"  # it looks as if the filter left some out, but a deletion under way looks the same
+    TAIL = "tail"  # the same of what is not archived yet, as far as is known; so a deletion is unlikely
+    PREFER = "prefer"  # the topic's storage level puts the archive first
+
+
+class Triggers:
+    """Why an answer to a pull is not simply passed on. On the event loop only."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        asking: Asking,
+        filters: Filters,
+        minimums: Minimums,
+        coverage: Coverage,
+        clock: Clock,
+        memory_bytes: int,
+    ) -> None:
+        self._archive = archive
+        self._asking = asking
+        self._filters = filters
+        self._minimums = minimums
+        self._coverage = coverage
+        self._clock = clock
+        self._memory_bytes = memory_bytes
+        self._log_end = 0
+        self._followed = -2 * FOLLOW_SECONDS
+
+    def learn(self, request: Mapping[str, str], answer: Command) -> None:
+        """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
+        low = answer.ext.get("minOffset")
+        if low is None or answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
+            return
+        self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
+        if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
+            place = _number(answer, PHYSICAL_OFFSET)
+            self._log_end = max(self._log_end, place)
+            if self._coverage.waits:
+                self._coverage.served(queue_of_pull(request), _number(answer, QUEUE_OFFSET), place)
+
+    def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
+        """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
+        if answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
+            return None
+        offset = number(request, "queueOffset")
+        level = self._archive.storage_level(text(request, "topic"))
+        if level is StorageLevel.DISABLE:
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            return self._why_found(request, answer, offset, level)
+        if answer.remark == PullStatus.OFFSET_TOO_SMALL.value or (
+            answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            and answer.remark == PullStatus.MESSAGE_WAS_REMOVING.value
+        ):
+            return Why.SKIP
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            return None
+        following = number(answer.ext, "nextBeginOffset")
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
+            return Why.SKIP if jumped else None
+        return self._why_gap(request, answer, offset, following) or self._forced(request, offset, level)
+
+    def forced(self, request: Mapping[str, str]) -> Why | None:
+        """``PREFER`` if the topic's level still asks for the archive once nothing is missing."""
+        level = self._archive.storage_level(text(request, "topic"))
+        return self._forced(request, number(request, "queueOffset"), level)
+
+    def _why_found(
+        self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
+    ) -> Why | None:
+        if len(answer.body) < _PEEKED:
+            return self._forced(request, offset, level)
+        first = _number(answer, QUEUE_OFFSET)
+        if first > offset:
+            return self._why_gap(request, answer, offset, first) or self._forced(request, offset, level)
+        lacking = self._why_lacking(request, answer, offset)
+        if lacking is not None:
+            return lacking
+        if level is StorageLevel.NOT_IN_MEM:
+            behind = self._log_end - _number(answer, PHYSICAL_OFFSET)
+            if behind > self._memory_bytes * MEMORY_RATIO:
+                return self._preferred(request, offset)
+        return self._forced(request, offset, level)
+
+    def _why_lacking(self, request: Mapping[str, str], answer: Command, offset: int) -> Why | None:
+        """Whether records are missing behind the first one; while only the first bytes are here, whether that can be.
+
+        A broker reads the records of an answer one by one. When the file they lie in is deleted meanwhile it leaves out
+        the rest of that file, goes on in the next one, and counts what it left out as read (``getMessage`` of its store:
+        ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering.
+        """
+        following = number(answer.ext, "nextBeginOffset")
+        if following <= offset + 1 or not self._is_near(answer, offset, NEAR_MINIMUM):
+            return None
+        close = self._is_near(answer, offset, CLOSE_TO_MINIMUM)
+        if not close and following - offset <= number(request, "maxMsgNums", 32):
+            return None  # a broker that leaves out the rest of a file fills the answer from the next one
+        if len(answer.body) <= PEEK_BYTES:
+            return Why.DOUBT  # until all of it is here
+        return self._why_missing(request, offset) if lacks(answer.body, offset, following) else None
+
+    def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
+        """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
+        if end <= offset:
+            return None
+        if answer.code == ResponseCode.SUCCESS and self._filters.take_all(PullRequest.parse(request)):
+            return Why.GAP
+        if not self._is_near(answer, offset, NEAR_MINIMUM):
+            return None
+        return self._why_doubt(queue_of_pull(request), offset)
+
+    def is_close(self, request: Mapping[str, str], answer: Command) -> bool:
+        """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``Invalid``."""
+        return self._is_near(answer, number(request, "queueOffset"), CLOSE_TO_MINIMUM)
+
+    def _is_near(self, answer: Command, offset: int, distance: int) -> bool:
+        return offset < number(answer.ext, "minOffset") + distance
+
+    def _why_missing(self, request: Mapping[str, str], offset: int) -> Why | None:
+        """An answer with records does not have all from ``offset`` on."""
+        if self._filters.take_all(PullRequest.parse(request)):
+            return Why.GAP  # sure, so what is known of the archive, perhaps long ago, does not count
+        return self._why_doubt(queue_of_pull(request), offset)
+
+    def _why_doubt(self, queue: MessageQueue, offset: int) -> Why | None:
+        """Nothing of a queue that is not archived: nobody has what its broker deletes."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return Why.DOUBT
+        if known is None:
+            self._follow_aside()
+            return None
+        return Why.DOUBT if offset < known.max_offset else Why.TAIL
+
+    def _follow_aside(self) -> None:
+        """Have the log looked at beside the traffic, if it is time."""
+        now = self._clock.monotonic()
+        if now - self._followed >= FOLLOW_SECONDS:
+            self._followed = now
+            self._asking.aside(self._archive.follow)
+
+    def _forced(self, request: Mapping[str, str], offset: int, level: StorageLevel) -> Why | None:
+        return self._preferred(request, offset) if level is StorageLevel.FORCE else None
+
+    def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
+        """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""
+        if self._may_have(queue_of_pull(request), offset):
+            return Why.PREFER
+        self._follow_aside()
+        return None
+
+    def _may_have(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether the archive, as far as it is known now, reaches beyond ``offset``; true if nothing is known."""
+        try:
+            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+        except TieredError:
+            return True
+        return known is not None and offset < known.max_offset
+
+
+def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:
+    """The queue that a pull is about. ``Invalid`` if its fields make no sense."""
+    return MessageQueue(text(request, "topic"), number(request, "queueId", 32))
+
+
+def _number(answer: Command, place: slice) -> int:
+    return int.from_bytes(answer.body[place], "big", signed=True)

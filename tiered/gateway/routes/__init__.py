@@ -1,0 +1,1 @@
+"""The name-server front and the routes that it rewrites."""

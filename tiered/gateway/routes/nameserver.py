@@ -1,0 +1,119 @@
+"""The name-server front: route and cluster answers name the gateway instead of the brokers.
+
+An answer goes on only when every broker in it that the gateway stands for has its port here. One that could not be given a port
+makes the client ask again: a broker's own address would lead it past the archive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.codec.remoting.frame import Command
+from tiered.errors import TieredError
+from tiered.gateway.ports import ConnectionInfo, NewBody
+from tiered.gateway.routes.rewriting import addresses_in, rewrite
+from tiered.gateway.transport.upstream import Upstream
+
+log = logging.getLogger("tiered.gateway")
+
+ROUTE = 105
+CLUSTER = 106
+
+REFRESH_SECONDS = 30.0
+"""How often RocketMQ's own clients ask for routes."""
+
+FIRST_RETRY_SECONDS = 1.0
+
+Ensure = Callable[[str, str | None], str]
+"""Broker address and name → the gateway's address for it, where it listens. ``Unavailable`` if it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Which brokers the gateway stands for: all, or the one called ``only``, with its replicas. ``ensure`` gives them ports."""
+
+    ensure: Ensure
+    only: str | None = None
+
+    def in_answer(self, body: bytes | memoryview) -> dict[str, str | None]:
+        """Their addresses in a route or cluster answer, with names. One whose name cannot be read counts: it may be the one."""
+        return {address: name for address, name in addresses_in(body).items() if self.includes(name)}
+
+    def includes(self, name: str | None) -> bool:
+        """Whether a broker of this name is one; ``None``: not known."""
+        return self.only is None or name in (None, self.only)
+
+
+class RouteAnswers:
+    """Exchanges the broker addresses in the answers to 105 and 106."""
+
+    codes = frozenset({ROUTE, CLUSTER})
+    notices: frozenset[int] = frozenset()
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    def wants(self, request: Command) -> bool:
+        """Every route and cluster request."""
+        return True
+
+    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+        """Nothing to learn."""
+
+    def passes(self, request: Command, answer: Command) -> bool:
+        """Errors, and answers without a body."""
+        return answer.code != 0 or not len(answer.body)
+
+    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
+        """The same header, and the body with the gateway's addresses in it."""
+        found = self._brokers.in_answer(answer.body)
+        ours = {address: self._brokers.ensure(address, name) for address, name in found.items()}
+        return NewBody(rewrite(answer.body, ours)) if ours else None
+
+    async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
+        """A name server tells clients nothing of its own accord."""
+        return None
+
+    def observe(self, request: Command, connection: ConnectionInfo) -> None:
+        """Nothing to learn."""
+
+    def closed(self, connection: ConnectionInfo) -> None:
+        """Nothing to forget."""
+
+
+class Discovery:
+    """Asks the name server for every broker, at once and now and then, so that each has its port before a client needs it."""
+
+    def __init__(self, upstream: Upstream, brokers: Brokers, max_frame_bytes: int) -> None:
+        self.problem: str | None = "the name server was not asked yet"
+        self._upstream = upstream
+        self._brokers = brokers
+        self._max_frame_bytes = max_frame_bytes
+
+    async def look(self) -> int:
+        """Ask once; how many broker addresses there are. Raises ``Unavailable``."""
+        answer = await self._upstream.ask(
+            Command(CLUSTER), seconds=10.0, max_frame_bytes=self._max_frame_bytes
+        )
+        found = self._brokers.in_answer(answer.body) if answer.code == 0 else {}
+        for address, name in found.items():
+            self._brokers.ensure(address, name)
+        return len(found)
+
+    async def run(self) -> None:
+        """Look for ever; soon again while there is nothing."""
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                found = await self.look()
+                self.problem = None
+            except TieredError as error:
+                found = 0
+                if self.problem != str(error):
+                    log.warning("the brokers are not known: %s", error)
+                self.problem = str(error)
+            wait = REFRESH_SECONDS if found else min(REFRESH_SECONDS, wait * 2)
+            await asyncio.sleep(wait)

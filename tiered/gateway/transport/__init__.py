@@ -1,0 +1,1 @@
+"""Connections and frames: bytes, no meaning. Nothing here knows what a pull is."""

@@ -1,0 +1,247 @@
+"""Which requests wait for an answer that somebody wants to look at, and the judges of both directions of a connection.
+
+Requests always go on as they came. Answers go on too, except those of remembered requests: they are held and handed over.
+Requests that the broker sends to a client, and the client's answers to those, have an opaque space of their own and pass; but
+some of those that want no answer are held too, to be handed on with another body. Whose answer an answer is: ``opaques``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.codec.remoting.frame import Command, decode_header
+from tiered.errors import Refused
+from tiered.gateway.ports import Answering, ConnectionInfo
+from tiered.gateway.transport.frames import Fate, code_of
+from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, Traffic
+from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, is_response, shows_signature
+
+MAX_OBSERVED_BODY = 4 << 20
+"""A heartbeat with thousands of subscriptions has some hundred KiB; a longer body passes unseen."""
+
+PENDING_SECONDS = 600.0
+"""A request this old has no answer any more: every client gives up within suspend time + 30 s."""
+
+_PENDING_HEADER_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class Held:
+    """An answer that does not go on by itself: the request, the answer's first bytes as they came, and the answer decoded.
+
+    Or a request of the broker's own to the client: ``request`` and ``answer`` both.
+    """
+
+    request: Command
+    head: bytes
+    answer: Command
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether nobody has asked for it."""
+        return not self.answer.is_response
+
+
+class Pending:
+    """Requests whose answers are wanted, by opaque; oldest first, bounded in number and bytes.
+
+    ``opaques``: those of all requests in flight that are known, wanted or not.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.opaques = Opaques()
+        self._now = now
+        self._by_opaque: dict[int, tuple[Command, float, int]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_opaque)
+
+    def remember(self, request: Command, size: int) -> None:
+        """Wait for the answer to ``request``, of which ``size`` bytes are kept.
+
+        Raises ``Refused`` when too many wait: an answer must not slip through because its request was forgotten early. And
+        for an opaque that waits already: the answer to what a client may ask would be taken for one to what it may not.
+        """
+        if request.opaque in self._by_opaque or self._full(size):
+            self._forget_old()
+            if request.opaque in self._by_opaque:
+                raise Refused("an opaque is used again before its answer came", found=request.opaque)
+            if self._full(size):
+                raise Refused(
+                    "too many requests without an answer on one connection",
+                    found=len(self._by_opaque),
+                    expected=f"≤ {PENDING_PER_CONNECTION}",
+                )
+        self._by_opaque[request.opaque] = (request, self._now(), size)
+        self._bytes += size
+
+    def take(self, opaque: int) -> Command | None:
+        """The request with this opaque, forgotten from now on."""
+        entry = self._by_opaque.pop(opaque, None)
+        if entry is None:
+            return None
+        self._bytes -= entry[2]
+        return entry[0]
+
+    def clear(self) -> None:
+        """The connection is gone."""
+        self._by_opaque.clear()
+        self._bytes = 0
+        self.opaques.clear()
+
+    def _full(self, size: int) -> bool:
+        return len(self._by_opaque) >= PENDING_PER_CONNECTION or self._bytes + size > _PENDING_HEADER_BYTES
+
+    def _forget_old(self) -> None:
+        before = self._now() - PENDING_SECONDS
+        old = []
+        for opaque, (_, since, _) in self._by_opaque.items():
+            if since >= before:
+                break
+            old.append(opaque)
+        for opaque in old:
+            self.take(opaque)
+
+
+class RequestJudge:
+    """Client → broker: everything passes; requests of the watched codes are read, and remembered if their answer is wanted."""
+
+    __slots__ = ("_answers", "_connection", "_opaques", "_pending", "_request", "_traffic")
+
+    def __init__(
+        self, answers: Answering, connection: ConnectionInfo, pending: Pending, traffic: Traffic
+    ) -> None:
+        self._answers = answers
+        self._connection = connection
+        self._pending = pending
+        self._opaques = pending.opaques
+        self._traffic = traffic
+        self._request = Command(0)
+
+    def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
+        """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read.
+
+        And ``Refused`` for an opaque that waits for another request's answer.
+        """
+        data = bytes(header)
+        opaques = self._opaques
+        if opaques.strict or shows_signature(data, encoding):
+            opaques.strict = True
+            return self._strict(data, encoding, body_bytes)
+        code = code_of(data, encoding)
+        request = None
+        if code is None:
+            request = decode_header(data, encoding)
+            code = request.code
+        if request is not None and request.is_response:
+            return Fate.PASS
+        self._traffic.seen(code)
+        if code not in self._answers.codes:
+            return Fate.PASS
+        request = request or decode_header(data, encoding)
+        if request.is_response:
+            return Fate.PASS
+        if not request.is_oneway:
+            opaques.begin(request.opaque)
+        return self._watched(request, len(data), body_bytes)
+
+    def _strict(self, header: bytes, encoding: int, body_bytes: int) -> Fate:
+        """A frame of a client that signs: no request may pass for another one."""
+        code, opaque, flag = envelope(header, encoding)
+        if is_response(flag):
+            return Fate.PASS
+        self._traffic.seen(code)
+        if gets_answer(code, flag):
+            self._opaques.begin(opaque)
+        if code not in self._answers.codes:
+            return Fate.PASS
+        return self._watched(decode_header(header, encoding), len(header), body_bytes)
+
+    def _watched(self, request: Command, header_bytes: int, body_bytes: int) -> Fate:
+        kept_bytes = body_bytes if body_bytes <= MAX_OBSERVED_BODY else 0
+        if not request.is_oneway and self._answers.wants(request):
+            self._pending.remember(request, header_bytes + kept_bytes)
+        if not body_bytes:  # nearly all of them
+            self._answers.observe(request, self._connection)
+            return Fate.PASS
+        if not kept_bytes:
+            return Fate.PASS
+        self._request = request
+        return Fate.COPY
+
+    def peek(self, first: memoryview) -> Fate:
+        """Never asked for."""
+        return Fate.PASS
+
+    def whole(self, header: bytes, body: memoryview) -> None:
+        """A watched request is complete."""
+        self._request.body = body
+        self._answers.observe(self._request, self._connection)
+
+
+class AnswerJudge:
+    """Broker → client: answers to remembered requests are held; while no request is known no more than the code is read."""
+
+    __slots__ = (
+        "_answer",
+        "_answers",
+        "_connection",
+        "_notices",
+        "_on_held",
+        "_opaques",
+        "_pending",
+        "_request",
+        "_traffic",
+    )
+
+    def __init__(
+        self,
+        answers: Answering,
+        connection: ConnectionInfo,
+        pending: Pending,
+        traffic: Traffic,
+        on_held: Callable[[Held], None],
+    ) -> None:
+        self._answers = answers
+        self._connection = connection
+        self._notices = answers.notices
+        self._pending = pending
+        self._opaques = pending.opaques
+        self._traffic = traffic
+        self._on_held = on_held
+        self._request = self._answer = Command(0)
+
+    def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
+        """Whether the frame answers a remembered request. Raises ``Corrupt`` for a header that cannot be read."""
+        self._traffic.answers += 1
+        if self._notices and code_of(header, encoding) in self._notices:
+            notice = decode_header(header, encoding)
+            if notice.is_oneway and not notice.is_response:
+                self._request = self._answer = notice
+                return Fate.HOLD
+        if not len(self._opaques):  # those of ``Pending`` are among them
+            return Fate.PASS
+        answer = decode_header(header, encoding)
+        if not answer.is_response:
+            return Fate.PASS
+        self._opaques.end(answer.opaque)
+        request = self._pending.take(answer.opaque)
+        if request is None:
+            return Fate.PASS
+        self._request, self._answer = request, answer
+        return Fate.PEEK
+
+    def peek(self, first: memoryview) -> Fate:
+        """Whether the answer passes after all; what it vouches for is learnt."""
+        self._answer.body = first
+        self._answers.learn(self._request, self._answer, self._connection)
+        passes = self._answers.passes(self._request, self._answer)
+        self._answer.body = b""  # the view would keep a whole chunk alive
+        return Fate.PASS if passes else Fate.HOLD
+
+    def whole(self, header: bytes, body: memoryview) -> None:
+        """A held answer is complete."""
+        self._answer.body = body
+        self._on_held(Held(self._request, header, self._answer))

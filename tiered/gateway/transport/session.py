@@ -1,0 +1,391 @@
+"""One client connection and the one upstream connection that belongs to it.
+
+Bytes go from socket to socket in the callbacks of the event loop; a side that takes nothing stops the reading of the other.
+Whatever ends one side ends the other: a broker knows a client by its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tiered.clock import Clock
+from tiered.codec.remoting.frame import RESPONSE, Bytes, Command, encode_command
+from tiered.errors import TieredError
+from tiered.gateway.ports import SYSTEM_BUSY, Answering, ConnectionInfo, NewBody, clipped
+from tiered.gateway.transport.frames import FrameWalk
+from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
+from tiered.gateway.transport.pending import AnswerJudge, Held, Pending, RequestJudge
+from tiered.metrics import Metrics
+from tiered.settings import Gateway
+
+log = logging.getLogger("tiered.gateway")
+
+HIGH_WATER_BYTES = 256 * 1024
+"""Bytes waiting for one side at which the other side is no longer read."""
+
+MAX_REMARK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all sessions of the process share."""
+
+    settings: Gateway
+    clock: Clock
+    metrics: Metrics
+    traffic: Traffic
+    budget: ByteBudget
+    sparse: Sparse
+
+
+class Side(asyncio.Protocol):
+    """One of the two sockets of a session."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.name = name
+        self.walk: FrameWalk  # over what this side sends
+        self.other: Side
+        self.transport: asyncio.Transport | None = None
+        self.paused = False
+        self._stopped_by: set[str] = set()
+        self.open = False
+        self.received = 0
+        self.written = 0
+        self._session = session
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there; its other side may have been closed, or stopped reading, meanwhile."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.open = True
+        self.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
+        if self._session.closed:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Walk over the bytes and send on what may go on."""
+        size = len(data)
+        self.received += size
+        session = self._session
+        if self is session.client:
+            session.shared.traffic.from_clients += size
+        else:
+            session.shared.traffic.from_upstream += size
+        if session.closed:
+            return
+        try:
+            pieces = self.walk.feed(data)
+        except TieredError as error:
+            session.cut("bad_frame", f"the {self.name} sent what is no frame: {error}")
+            return
+        except Exception as error:  # what answers raise must not reach the event loop
+            if (unsaid := session.unsaid("judging")) is not None:
+                log.exception(
+                    "a frame could not be judged", extra={"client": session.info.client, "unsaid": unsaid}
+                )
+            session.cut("failure", f"a frame of the {self.name} could not be judged: {error!r}")
+            return
+        if pieces:
+            self.other.send(pieces)
+        if self.walk.insert or not session.ready:
+            session.settle()
+
+    def send(self, pieces: Sequence[Bytes]) -> None:
+        """Write to this side's socket; cuts the session when too much waits for it."""
+        transport = self.transport
+        if transport is None:
+            self._session.cut("failure", f"the {self.name} is not connected yet")
+            return
+        if len(pieces) == 1:  # nearly always: a chunk goes on as it came
+            self.written += len(pieces[0])
+            transport.write(pieces[0])
+        else:
+            self.written += sum(map(len, pieces))
+            transport.writelines(pieces)
+        waiting = transport.get_write_buffer_size()
+        if waiting > self._session.shared.settings.max_pending_bytes:
+            self._session.cut("slow_reader", f"{waiting} bytes wait for the {self.name}")
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
+    @property
+    def delivered(self) -> int:
+        """Bytes that the socket has taken since the beginning."""
+        return self.written - self.waiting
+
+    def pause_writing(self) -> None:
+        """Too much waits here: the other side is not read."""
+        self.paused = True
+        self.other.stop_reading(self.name)
+
+    def resume_writing(self) -> None:
+        """The socket takes bytes again."""
+        self.paused = False
+        self.other.read_on(self.name)
+        self._session.drained(self)
+
+    def stop_reading(self, reason: str) -> None:
+        """Read nothing more from this side's socket, until no reason is left."""
+        if not self._stopped_by and self.transport is not None:
+            self.transport.pause_reading()
+        self._stopped_by.add(reason)
+
+    def read_on(self, reason: str) -> None:
+        """A reason is gone."""
+        self._stopped_by.discard(reason)
+        if not self._stopped_by and self.transport is not None:
+            self.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone, and with it the session."""
+        self.open = False
+        self._session.lost(self, error)
+
+
+class Session:
+    """Both sides of one client connection, and the answers being made for it."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        info: ConnectionInfo,
+        answers: Answering,
+        on_gone: Callable[[Session], None],
+        on_left: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_gone`` is called when both sides are closed, ``on_left`` when the server closed a client's connection."""
+        self.shared = shared
+        self.info = info
+        self.closed = False
+        self.answering = 0  # held answers that are not written yet
+        self.client = Side(self, "client")
+        self.upstream = Side(self, "server")
+        self.client.other, self.upstream.other = self.upstream, self.client
+        self._pending = Pending(shared.clock.monotonic)
+        requests = RequestJudge(answers, info, self._pending, shared.traffic)
+        replies = AnswerJudge(answers, info, self._pending, shared.traffic, self._hold)
+        most = shared.settings.max_frame_bytes
+        self.client.walk = FrameWalk(requests, most)
+        self.upstream.walk = FrameWalk(replies, most)
+        self._answers = answers
+        self._on_gone = on_gone
+        self._on_left = on_left
+        self.gone = asyncio.Event()  # both sockets are closed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(ANSWERS_PER_CONNECTION)
+        self._room = asyncio.Event()  # see ``ready``
+        self._room.set()
+        self._aside = 0  # bytes of the budget whose answers the client has not taken yet
+        self._held_bytes = 0  # of the broker's answers that are held
+        self.holds_much = False
+        """So many bytes of the broker's answers are held that no more are read."""
+        self._idle = self._stalled = (0, shared.clock.monotonic())  # sums at the last look, and since when
+
+    def cut(self, reason: str, why: str) -> None:
+        """End both sides at once, say why, count it."""
+        if self.closed:
+            return
+        self.shared.metrics.gateway_cut.labels(reason).inc()
+        if (unsaid := self.unsaid(reason)) is not None:
+            broker = self.info.broker_address
+            said = {"reason": reason, "client": self.info.client, "broker": broker, "unsaid": unsaid}
+            log.warning("connection ended: %s", why[:MAX_REMARK], extra=said)
+        self._close()
+        self._end(at_once=True)
+
+    def unsaid(self, kind: str) -> int | None:
+        """``None``: no line of this kind in the log now. Else how many were left out since the last one."""
+        return self.shared.sparse.due(kind, self.shared.clock.monotonic())
+
+    def abort(self) -> None:
+        """Drop what a closed session has not written yet."""
+        self._end(at_once=True)
+
+    def close(self) -> None:
+        """End both sides in order: what is written already still goes out."""
+        self._close()
+        self._end(at_once=False)
+
+    def lost(self, side: Side, error: Exception | None) -> None:
+        """One socket is gone: the other one is closed when it has taken what waits for it."""
+        if not self.closed:
+            log.debug("the %s closed", side.name, extra={"client": self.info.client, "error": repr(error)})
+            if side is self.upstream:
+                self._on_left()
+        self.close()
+
+    def drained(self, side: Side) -> None:
+        """A side takes bytes again."""
+        if side is self.client:
+            self.settle()
+
+    @property
+    def ready(self) -> bool:
+        """Nothing made for the client waits, so more may be made."""
+        return self._room.is_set()
+
+    def settle(self) -> None:
+        """Write finished answers, if the client takes bytes and is not in the middle of a frame; then more may be made."""
+        walk, client = self.upstream.walk, self.client
+        if walk.insert and walk.between and not client.paused and not self.closed:
+            pieces, walk.insert = walk.insert, []
+            client.send(pieces)
+        if walk.insert or client.paused:
+            self._room.clear()
+        elif not self._room.is_set():
+            self.shared.budget.give_back(self._aside)
+            self._aside = 0
+            self._room.set()
+
+    def look(self, now: float) -> None:
+        """Called now and then: cut what is idle, and what takes no bytes though some wait."""
+        if self.closed:
+            if now - self._stalled[1] > self._stall_seconds:  # a peer that does not take the last bytes
+                self._end(at_once=True)
+            return
+        moved = self.client.received + self.upstream.received
+        if moved != self._idle[0] or self.answering:
+            self._idle = (moved, now)
+        elif now - self._idle[1] > self.shared.settings.idle_timeout_ms / 1000:
+            self.cut("idle", f"nothing moved for {now - self._idle[1]:.0f} s")
+        delivered = self.client.delivered + self.upstream.delivered
+        if delivered != self._stalled[0] or not (self.client.waiting or self.upstream.waiting):
+            self._stalled = (delivered, now)
+        elif now - self._stalled[1] > self._stall_seconds:
+            slow = self.client if self.client.waiting else self.upstream
+            self.cut("slow_reader", f"the {slow.name} took none of {slow.waiting} bytes for too long")
+
+    @property
+    def _stall_seconds(self) -> float:
+        return self.shared.settings.stall_timeout_ms / 1000
+
+    def _end(self, *, at_once: bool) -> None:
+        """End the sockets that are open; without any the session is gone."""
+        for side in (self.client, self.upstream):
+            if side.transport is not None and side.open:
+                side.transport.abort() if at_once else side.transport.close()
+        if not (self.client.open or self.upstream.open or self.gone.is_set()):
+            self.gone.set()
+            self._on_gone(self)
+
+    def _close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._stalled = (0, self.shared.clock.monotonic())
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._pending.clear()
+        self.shared.budget.give_back(self._aside)
+        self._aside = 0
+        self._answers.closed(self.info)
+
+    def _hold(self, held: Held) -> None:
+        """An answer that did not pass by its first bytes passes by all of it, or is made in a task of its own."""
+        if not held.is_notice and self._answers.passes(held.request, held.answer):
+            # ``settle`` sends it when the chunk under way has been walked over.
+            self.upstream.walk.insert += _frame(held, None)
+            return
+        self.answering += 1
+        size = len(held.answer.body)
+        self._hold_bytes(size)
+        task = asyncio.get_running_loop().create_task(self._answer(held))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._done(task, size))
+
+    def _hold_bytes(self, more: int) -> None:
+        """Bytes of held answers came or went: the server is not read while there are too many."""
+        self._held_bytes += more
+        most = self.shared.settings.max_pending_bytes
+        if not self.holds_much and self._held_bytes > most:
+            self.holds_much = True
+            self.upstream.stop_reading("held answers")
+        elif self.holds_much and self._held_bytes <= most // 2 and not self.closed:
+            self.holds_much = False
+            self.upstream.read_on("held answers")
+
+    def _done(self, task: asyncio.Task[None], held_bytes: int) -> None:
+        self._tasks.discard(task)
+        self.answering -= 1
+        self._hold_bytes(-held_bytes)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("an answer was lost", exc_info=task.exception(), extra={"client": self.info.client})
+            self.cut("failure", "an answer was lost")
+
+    async def _answer(self, held: Held) -> None:
+        """Replace one answer, or let it go on; whatever goes wrong becomes *busy*, never the broker's answer."""
+        settings, budget = self.shared.settings, self.shared.budget
+        aside = 0
+        outcome = "failed_closed"
+        self.settle()
+        try:
+            async with asyncio.timeout(settings.read_timeout_ms / 1000), self._turns:
+                await self._room.wait()
+                aside = await budget.take(settings.max_pull_bytes)
+                made = await self._made(held)
+                pieces, outcome = _frame(held, made), "passed" if made is None else "replaced"
+        except TimeoutError:
+            pieces = self._busy(held, f"the archive did not answer within {settings.read_timeout_ms} ms")
+        except TieredError as error:
+            pieces = self._busy(held, str(error))
+        except Exception as error:  # the door of what answers; fail closed
+            if (unsaid := self.unsaid("answer")) is not None:
+                log.exception("an answer failed", extra={"client": self.info.client, "unsaid": unsaid})
+            pieces = self._busy(held, f"the gateway failed: {type(error).__name__}")
+        except asyncio.CancelledError:
+            budget.give_back(aside)
+            raise
+        self.shared.metrics.gateway_held.labels(outcome).inc()
+        self.upstream.walk.insert += pieces
+        self.settle()
+        if self.ready or self.closed:
+            budget.give_back(aside)
+        else:
+            self._aside += aside
+
+    async def _made(self, held: Held) -> Command | NewBody | None:
+        if held.is_notice:
+            return await self._answers.notice(held.request, self.info)
+        return await self._answers.answer(held.request, held.answer, self.info)
+
+    def _busy(self, held: Held, why: str) -> list[Bytes]:
+        """The client shall try again. What it has not asked for it does not get."""
+        why = why[:MAX_REMARK]
+        what = "what the broker told a client was not passed on" if held.is_notice else "told to try again"
+        if (unsaid := self.unsaid("notice" if held.is_notice else "busy")) is not None:
+            topic = clipped(held.request.ext.get("topic", ""))
+            said = {
+                "client": self.info.client, "code": held.request.code, "topic": topic, "unsaid": unsaid,
+            }  # fmt: skip
+            log.warning("%s: %s", what, why, extra=said)
+        if held.is_notice:
+            return []
+        answer = held.answer
+        return encode_command(
+            Command(
+                code=SYSTEM_BUSY,
+                opaque=answer.opaque,
+                flag=RESPONSE,
+                remark=f"[gateway] try again: {why}"[:MAX_REMARK],
+                version=answer.version,
+                language=answer.language,
+                binary=answer.binary,
+            )
+        )
+
+
+def _frame(held: Held, made: Command | NewBody | None) -> list[Bytes]:
+    """The frame that goes to the client."""
+    if isinstance(made, Command):
+        return encode_command(made)
+    body = held.answer.body if made is None else made.body
+    head = held.head
+    if made is not None:
+        head = (len(head) - 4 + len(body)).to_bytes(4, "big") + head[4:]
+    return [head, body] if len(body) else [head]

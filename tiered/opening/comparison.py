@@ -1,0 +1,66 @@
+"""A broker's files beside the fold of its archive: the one comparison, made by the daemon before it claims an epoch and while
+it runs, and by ``tiered doctor``. Nothing is changed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import LOST, Head
+from tiered.archive.state.view import ArchiveState
+from tiered.model import PhysicalOffset
+from tiered.opening.lineage import Outcome, Relation, compare, rewritten
+from tiered.opening.rewind import archived_from
+from tiered.source.base import CommitLogSource
+from tiered.source.local import LocalCommitLog
+
+
+def compare_with_archive(
+    source: CommitLogSource,
+    state: ArchiveState,
+    head: Head | None,
+    objects: ObjectReader,
+    *,
+    first_local_ms: Callable[[], int | None],
+    accept_new_lineage: bool,
+) -> Outcome:
+    """What broker and archive share, also when the broker has written over a gap. ``Refused``: it is not the same broker."""
+    lineage = head.lineage if head is not None else 0
+    progress = head.progress.get(lineage) if head is not None else None
+    outcome = compare(
+        source,
+        progress,
+        state.marks(lineage),
+        lambda offset: archived_from(state, objects, lineage, offset),
+        last_archived_ms=lambda: max(
+            (q.max_store_time or 0 for q in state.queues() if q.lineage == lineage), default=None
+        ),
+        first_local_ms=first_local_ms,
+        accept_new_lineage=accept_new_lineage,
+    )
+    healed = rewritten_gap(source, state, lineage)
+    known = outcome.relation in (Relation.SAME, Relation.REWIND)
+    if healed is None or healed >= outcome.offset or not known:
+        return outcome
+    matched = outcome.matched
+    if matched is not None and matched.physical_offset > healed:
+        matched = None
+    return Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
+
+
+def rewritten_gap(source: CommitLogSource, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
+    """Where the broker has written over bytes of this lineage that were recorded as a gap.
+
+    What the archive lost by itself is none of these: the broker's records there are the ones that were archived once.
+    """
+    starts = (PhysicalOffset(gap.start) for gap in state.phys_gaps(lineage) if gap.reason != LOST)
+    return rewritten(source, starts)
+
+
+def first_local_ms(source: LocalCommitLog) -> int | None:
+    """Store time of the first record of the broker's oldest file."""
+    oldest = source.min_offset()
+    for file in source.files():
+        if file.base == oldest:
+            return source.first_time(file)
+    return None

@@ -1,0 +1,281 @@
+"""Is this still the broker the archive knows? The walk over marks of ``archive.md`` section 5, *Same broker?*
+
+Every comparison is against the broker's own directory, never a held link: a link may be the old inode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+
+from tiered.codec.checksum import crc32c
+from tiered.codec.record.frame import Stop, lacks_its_end, scan, verify
+from tiered.codec.record.header import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT
+from tiered.errors import NotFound, Refused
+from tiered.model import PhysicalOffset, Progress
+from tiered.source.base import CommitLogSource
+
+WINDOW_BYTES = 8 * 1024 * 1024
+
+
+class Verdict(Enum):
+    """What a mark says."""
+
+    MATCH = "match"
+    MISMATCH = "mismatch"
+    UNKNOWN = "unknown"  # its bytes are not all local
+
+
+class Relation(Enum):
+    """What broker and archive share."""
+
+    FRESH = "fresh"  # the archive has nothing of any lineage
+    SAME = "same"  # everything archived is still the broker's
+    REWIND = "rewind"  # shared up to a point; the archive holds a tail the broker lost
+    BEHIND = "behind"  # the broker deleted what was not archived yet: a physical gap
+    NEW = "new"  # nothing shared, accepted as a new lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``offset``: where archiving goes on. ``matched``: the mark that proves the shared history, if one does."""
+
+    relation: Relation
+    offset: PhysicalOffset
+    matched: Progress | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRecord:
+    """An archived record of the lineage, with its original physical offset."""
+
+    physical_offset: int
+    data: memoryview
+
+
+def check_mark(source: CommitLogSource, mark: Progress) -> Verdict:
+    """Compare one mark with the broker's own bytes."""
+    start, end = PhysicalOffset(mark.crc_from), PhysicalOffset(mark.physical_offset)
+    if end <= start:
+        return Verdict.UNKNOWN
+    try:
+        value = _mark_crc(source, start, end)
+    except NotFound:
+        return Verdict.UNKNOWN
+    return Verdict.MATCH if value == mark.mark_crc else Verdict.MISMATCH
+
+
+def _mark_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
+    """CRC32C of [start, end) as marks define it: of a blank record only its 8 header bytes. ``None``: cannot be a match."""
+    ends_file = source.file_start(end) != source.file_start(PhysicalOffset(end - 1))
+    if ends_file:
+        return _whole_file_crc(source, start, end)
+    value, position = 0, start
+    while position < end:
+        stop = PhysicalOffset(min(end, position + WINDOW_BYTES))
+        value = crc32c(source.copy_local(position, stop), value)
+        position = stop
+    return value
+
+
+def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
+    """The mark at a file's end: hop to the blank record, then sum what lies before it and its header."""
+    value, position, size = 0, start, WINDOW_BYTES
+    while position < end:
+        window = source.copy_local(position, PhysicalOffset(min(end, position + size)))
+        frames = scan(window, base=position, max_record_bytes=end - position)
+        value = crc32c(memoryview(window)[: frames.end], value)
+        position = PhysicalOffset(position + frames.end)
+        if frames.stop is Stop.BLANK:
+            header = memoryview(window)[frames.end : frames.end + 8]
+            return crc32c(header, value) if position + (frames.blank_length or 0) == end else None
+        if frames.end == 0 and frames.stop is not Stop.END:
+            if frames.stop is not Stop.PARTIAL or position + len(window) >= end:
+                return None
+            size *= 2  # one record is longer than the window
+    return value
+
+
+def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset]) -> PhysicalOffset | None:
+    """The first of these starts of recorded gaps where the broker has a whole record now.
+
+    A broker that meets damage when it starts cuts its log there and writes on over it: what the archive has from behind the
+    gap is then a lost tail, though its bytes may still lie in the file.
+    """
+    local_min = source.min_offset()
+    for start in gaps:
+        if local_min is None or start < local_min:
+            continue
+        try:
+            head = source.copy_local(start, PhysicalOffset(start + MIN_RECORD_BYTES))
+            if not _says_it_lies_at(head, start):
+                continue
+            record = source.copy_local(start, PhysicalOffset(start + int.from_bytes(head[:4], "big")))
+        except NotFound:
+            continue
+        frames = scan(record, base=start, max_record_bytes=len(record))
+        if len(verify(record, frames, start)) == 1 and not lacks_its_end(record):
+            return start
+    return None
+
+
+def _says_it_lies_at(head: bytearray, start: PhysicalOffset) -> bool:
+    """Whether this is the head of a record with its own place in it: only then its size is worth a look."""
+    size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
+    place = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
+    return size >= MIN_RECORD_BYTES and magic in (MAGIC_V1, MAGIC_V2) and place == start
+
+
+def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:
+    """Walk marks back from the end: the newest that matches, and whether any mark was refuted on the way.
+
+    Marks that sum from the same byte are judged in one pass over the bytes: behind the first that differs none can match.
+    """
+    refuted = False
+    for _, group in groupby(marks, key=lambda mark: mark.crc_from):
+        newest, *older = group
+        verdict = check_mark(source, newest)
+        if verdict is Verdict.MATCH:
+            return newest, refuted
+        refuted = refuted or verdict is Verdict.MISMATCH
+        found, differs = _match_in_file(source, older)
+        refuted = refuted or differs
+        if found is not None:
+            return found, refuted
+    return None, refuted
+
+
+def _match_in_file(source: CommitLogSource, marks: list[Progress]) -> tuple[Progress | None, bool]:
+    """The newest match among marks of one file (newest first, none at its end), in one pass; whether one was refuted."""
+    best: Progress | None = None
+    value = 0
+    position: PhysicalOffset | None = None
+    for mark in reversed(marks):
+        if mark.physical_offset <= mark.crc_from:
+            continue
+        position = PhysicalOffset(mark.crc_from) if position is None else position
+        try:
+            while position < mark.physical_offset:
+                stop = PhysicalOffset(min(mark.physical_offset, position + WINDOW_BYTES))
+                value = crc32c(source.copy_local(position, stop), value)
+                position = stop
+        except NotFound:
+            return best, False
+        if value != mark.mark_crc:
+            return best, True
+        best = mark
+    return best, False
+
+
+def last_identical(
+    source: CommitLogSource, matched: PhysicalOffset, archived: Iterator[ArchivedRecord]
+) -> tuple[PhysicalOffset, bool]:
+    """End of the last archived record, from ``matched`` on, whose bytes the broker still has; and whether it has all.
+
+    ``archived``: ascending by physical offset, none below ``matched``.
+    """
+    end = matched
+    for record in archived:
+        start = PhysicalOffset(record.physical_offset)
+        stop = PhysicalOffset(start + len(record.data))
+        try:
+            local = source.copy_local(start, stop)
+        except NotFound:
+            return end, False
+        if local != record.data:
+            return end, False
+        end = stop
+    return end, True
+
+
+def compare(
+    source: CommitLogSource,
+    progress: Progress | None,
+    marks: Iterable[Progress],
+    archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
+    *,
+    last_archived_ms: Callable[[], int | None],
+    first_local_ms: Callable[[], int | None],
+    accept_new_lineage: bool,
+) -> Outcome:
+    """Decide what broker and archive share. ``Refused`` when nothing proves that it is the same broker."""
+    if progress is None:
+        return Outcome(Relation.FRESH, PhysicalOffset(0))
+    matched, refuted = newest_match(source, marks)
+    if matched is not None:
+        return _shared(source, progress, matched, archived_from, refuted=refuted)
+    local_min = source.min_offset()
+    position = PhysicalOffset(progress.physical_offset)
+    if local_min is not None and local_min < position:
+        found = _by_first_record(source, progress, local_min, archived_from, refuted=refuted)
+        if found is not None:
+            return found
+    nothing = last_archived_ms() is None
+    if nothing and not refuted and local_min is not None and local_min <= position:
+        local_end = source.max_offset()
+        if position <= local_end:
+            return Outcome(Relation.SAME, position, reason="no record was archived yet")
+        return Outcome(
+            Relation.REWIND, local_end, reason="no record was archived yet, and the broker lost its tail"
+        )
+    if not refuted and local_min is not None and local_min >= position:
+        first_ms = first_local_ms()
+        if nothing or first_ms is None or first_ms >= (last_archived_ms() or 0):
+            relation = Relation.BEHIND if local_min > position else Relation.SAME
+            return Outcome(
+                relation,
+                position,
+                reason="every archived byte is gone from the broker: nothing could be compared",
+            )
+    if accept_new_lineage:
+        return Outcome(Relation.NEW, PhysicalOffset(0), reason="accepted as a new lineage by setting")
+    raise Refused(
+        "this broker's commitlog shares nothing with the archive: a reinstalled or different broker",
+        hint="check source.store_dir and archive.url; to go on in the same archive run with --new-lineage",
+        archived_up_to=position,
+        local_minimum="empty" if local_min is None else local_min,
+    )
+
+
+def _by_first_record(
+    source: CommitLogSource,
+    progress: Progress,
+    local_min: PhysicalOffset,
+    archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
+    *,
+    refuted: bool,
+) -> Outcome | None:
+    """Without a matching mark: an archived record identical to the local one at the first archived local position proves shared
+    history too (the only mark with local bytes may lie behind the truncation). ``None``: it is not identical."""
+    first = next(archived_from(local_min), None)
+    if first is None:
+        return None
+    start = PhysicalOffset(first.physical_offset)
+    end, complete = last_identical(source, start, archived_from(start))
+    if end == start:
+        return None
+    if complete and not refuted:
+        return Outcome(Relation.SAME, PhysicalOffset(progress.physical_offset))
+    return Outcome(Relation.REWIND, end, reason="the broker lost its tail and wrote another one")
+
+
+def _shared(
+    source: CommitLogSource,
+    progress: Progress,
+    matched: Progress,
+    archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
+    *,
+    refuted: bool,
+) -> Outcome:
+    """History is shared up to a mark; compare record by record behind it."""
+    position = PhysicalOffset(progress.physical_offset)
+    shared = PhysicalOffset(matched.physical_offset)
+    if shared == position:
+        return Outcome(Relation.SAME, position, matched)
+    end, complete = last_identical(source, shared, archived_from(shared))
+    if complete and not refuted:
+        return Outcome(Relation.SAME, position, matched)
+    return Outcome(Relation.REWIND, end, matched, "the broker lost its tail and wrote another one")

@@ -1,0 +1,94 @@
+"""What the archive holds behind a physical offset, and the ``Rewind`` that closes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiered.archive.read.flatfile import RunReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import RunState
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import EditBatch, EditKind, batch
+from tiered.codec.record.header import PHYSICAL_OFFSET_AT, gather
+from tiered.model import PhysicalOffset
+from tiered.opening.lineage import ArchivedRecord
+from tiered.write.preparer import Mark
+
+
+def runs_behind(state: ArchiveState, lineage: int, offset: int) -> list[RunState]:
+    """Live runs of a lineage with a record that ends above ``offset``."""
+    return [r for r in state.runs_all() if r.lineage == lineage and r.physical_end > offset]
+
+
+def archived_from(
+    state: ArchiveState, objects: ObjectReader, lineage: int, offset: PhysicalOffset
+) -> Iterator[ArchivedRecord]:
+    """Live records of a lineage that begin at or above ``offset``, ascending: commit by commit, one commit in memory."""
+    by_commit: dict[int, list[RunState]] = defaultdict(list)
+    for run in runs_behind(state, lineage, offset):
+        by_commit[run.id.commit_seq].append(run)
+    reader = RunReader(state, objects)
+    for seq in sorted(by_commit):
+        records = [
+            ArchivedRecord(int(position), stretch.record(i))
+            for run in by_commit[seq]
+            for stretch in reader.stretches(run, run.start, run.end)
+            for i, position in enumerate(
+                gather(stretch.data, stretch.starts + PHYSICAL_OFFSET_AT, ">i8").tolist()
+            )
+        ]
+        records.sort(key=lambda r: r.physical_offset)
+        yield from (r for r in records if r.physical_offset >= offset)
+
+
+@dataclass(slots=True)
+class _Cut:
+    """Where one queue generation ends after the rewind."""
+
+    max_offset: int
+    flat_end: int
+
+
+def rewind_edit(
+    state: ArchiveState, objects: ObjectReader, lineage: int, offset: PhysicalOffset, mark: Mark
+) -> EditBatch:
+    """The ``Rewind`` of a lineage to ``offset``: for each queue generation with records behind it, its new end."""
+    reader = RunReader(state, objects)
+    cuts: dict[tuple[str, int, int], _Cut] = {}
+    for run in runs_behind(state, lineage, offset):
+        key = (run.queue.topic, run.queue.queue_id, run.generation)
+        found = _cut_of(state, reader, run, offset)
+        if key not in cuts or found.max_offset < cuts[key].max_offset:
+            cuts[key] = found
+    ordered = sorted(cuts.items())
+    return batch(
+        EditKind.REWIND,
+        lineage=lineage,
+        physical_offset=offset,
+        mark_crc=mark.crc,
+        crc_from=mark.crc_from,
+        queues={
+            "topic": [k[0] for k, _ in ordered],
+            "queue_id": [k[1] for k, _ in ordered],
+            "generation": [k[2] for k, _ in ordered],
+            "max_offset": [c.max_offset for _, c in ordered],
+            "flat_end": [c.flat_end for _, c in ordered],
+        },
+    )
+
+
+def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) -> _Cut:
+    """End of a run's records below ``offset``; when there is none, the end of the run before it: a gap between them was part of
+    the lost tail too, and if it is real the broker's next record shows it again."""
+    columns = reader.columns(run, ("physical_offset", "size", "queue_offsets"))
+    kept = int(np.searchsorted(columns["physical_offset"], offset))
+    owned = int(columns["queue_offsets"][:kept].astype(np.int64).sum())
+    size = int(columns["size"][:kept].astype(np.int64).sum())
+    if not kept:
+        before = [r.end for r in state.runs(run.queue, run.generation) if r.start < run.start]
+        return _Cut(max(before, default=run.first_queue_offset), run.first_flat_offset)
+    return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)

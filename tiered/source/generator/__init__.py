@@ -1,0 +1,1 @@
+"""A writer of broker stores, for demos, tests and benchmarks."""

@@ -1,0 +1,144 @@
+"""A flush before the fold is asked: sorted by queue, cut into blocks, gathered, its columns and keys made.
+
+All this is known from the records alone, so that it can be done while earlier flushes are still on their way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.codec.format.object import ROW_DTYPE
+from tiered.codec.record.columns import MessageBatch, PropertyColumns
+from tiered.codec.record.ragged import copy_ranges
+from tiered.write.cutter import Cut, cut
+from tiered.write.inlining import tables_fit
+from tiered.write.router import CountsInner, Offsets, Routed, place, split, unknown_ends
+
+Ints = npt.NDArray[np.int64]
+
+
+_NO_MEMORY = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Sizes and identities a plan needs. Sizes are in raw bytes."""
+
+    archive_id: bytes
+    lineage: int
+    block_bytes: int
+    object_bytes: int
+    inline_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
+
+    ``memory``: what they were gathered in; ``gathered``: the records' bytes; ``edges``: where each block begins in them, one
+    more entry at the end. ``offsets``: see ``place``. ``inline``: travels inside the commit.
+    """
+
+    routed: Routed
+    offsets: Offsets
+    cut: Cut
+    rows: npt.NDArray[np.void]
+    tags: tuple[bytes, ...]
+    memory: memoryview
+    gathered: memoryview
+    edges: Ints
+    inline: bool
+    key_position: npt.NDArray[np.int32]
+    key_hash: npt.NDArray[np.uint64]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of its records."""
+        return int(self.cut.byte_start[-1])
+
+
+def draft(
+    messages: MessageBatch,
+    properties: PropertyColumns,
+    routed: Routed,
+    settings: PlanSettings,
+    counts_inner: CountsInner,
+    memory: memoryview = _NO_MEMORY,
+) -> Draft:
+    """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
+
+    Its records are gathered at the start of ``memory``, over whatever was there, if they fit.
+    """
+    sizes = messages.headers["size"][routed.order].astype(np.int64)
+    total = int(sizes.sum())
+    inline = total <= settings.inline_bytes
+    offsets = place(messages, properties, routed, counts_inner)
+    stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
+    object_bytes = 0 if inline else settings.object_bytes
+    pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
+    if inline and not _tables_fit(properties, routed, pieces):
+        inline = False
+        pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes)
+    gathered, memory = gather(messages, routed.order, pieces.byte_start, memory)
+    key_position, key_hash = _keys(properties, routed, len(messages.headers))
+    return Draft(
+        routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
+        memory, gathered, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
+    )  # fmt: skip
+
+
+def gather(
+    messages: MessageBatch, order: Ints, byte_start: Ints, into: memoryview
+) -> tuple[memoryview, memoryview]:
+    """The records' bytes in sorted order, at the start of ``into`` (or of a new one): each at its ``byte_start``."""
+    total = int(byte_start[-1])
+    memory = into if len(into) >= total else np.empty(total + total // 4, np.uint8).data
+    starts = messages.headers["position"][order]
+    copy_ranges(messages.buffer, starts, np.diff(byte_start), memory, byte_start[:-1])
+    return memory[:total], memory
+
+
+def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> bool:
+    """Whether the tables, too, are small enough for inline data."""
+    names = chain((4 * len(topic) for topic in set(routed.topics)), map(len, properties.tags))
+    return tables_fit(
+        rows=len(routed.order),
+        keys=len(properties.key_hash),
+        runs=len(pieces.run_start) - 1,
+        blocks=len(pieces.block_start) - 1,
+        names=names,
+    )
+
+
+def _rows(
+    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: Offsets
+) -> npt.NDArray[np.void]:
+    order = routed.order
+    headers = messages.headers[order]
+    rows = np.zeros(len(order), dtype=ROW_DTYPE)
+    for name in (
+        "size", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "body_crc", "body_length",
+    ):  # fmt: skip
+        rows[name] = headers[name]
+    rows["tags_code"] = properties.tags_code[order]
+    rows["tag"] = properties.tag[order]
+    rows["queue_offsets"] = offsets.owned
+    return rows
+
+
+def _keys(
+    properties: PropertyColumns, routed: Routed, count: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+    """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
+    position_of = np.full(count, -1, dtype=np.int32)
+    position_of[routed.order] = np.arange(len(routed.order), dtype=np.int32)
+    position, hashes = position_of[properties.key_row], properties.key_hash
+    kept = position >= 0
+    if not kept.all():
+        position, hashes = position[kept], hashes[kept]
+    by_position = np.argsort(position, kind="stable")
+    return position[by_position], hashes[by_position]
