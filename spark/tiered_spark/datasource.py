@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from tiered.errors import Invalid, TieredError
 from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
+from tiered_spark.errors import plainly
 from tiered_spark.loss import check_bounds, warn_of_gaps
 from tiered_spark.noted import note
 from tiered_spark.options import Options, parse_options
-from tiered_spark.plain import plainly
 from tiered_spark.plan import check_topics, enough, partitions, queue_runs, wanted_runs
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.sqltables import given, remembered, remembering
@@ -180,7 +180,7 @@ class MessageReader(DataSourceReader):
     def _holding(self, snapshot: Snapshot, runs: RunTable) -> RunTable:
         if self._wanted.keys is None:
             return runs
-        from tiered_spark.keyed import holding_runs
+        from tiered_spark.plan_keys import holding_runs
 
         return holding_runs(snapshot, runs, self._wanted)
 

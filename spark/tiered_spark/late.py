@@ -25,8 +25,8 @@ from tiered.model import ObjectRef
 from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.columns import COLUMNS, RECORD, Cost, arrow_schema, message_schema, parse_columns
+from tiered_spark.errors import plainly
 from tiered_spark.options import Options, exactly, parse_options, perhaps
-from tiered_spark.plain import plainly
 from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.records import RecordBlock
 from tiered_spark.scan import GROUP_BYTES, INFLATED_BYTES

@@ -25,10 +25,10 @@ from tiered.settings import MIB
 from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
 from tiered_spark.columns import KNOWN, RECORD, Cost, arrow_schema, needs_records
+from tiered_spark.errors import plainly
 from tiered_spark.headers import places, queue_column, queue_offsets, spans, stored_column
 from tiered_spark.noted import note
 from tiered_spark.options import Options
-from tiered_spark.plain import plainly
 from tiered_spark.plan import Piece, Portion, ScanPartition
 from tiered_spark.ranges import Range
 from tiered_spark.records import RecordBlock

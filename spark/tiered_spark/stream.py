@@ -16,6 +16,7 @@ from tiered.errors import Invalid, Refused, TieredError
 from tiered.model import ObjectRef
 from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
+from tiered_spark.errors import plainly
 from tiered_spark.limits import (
     ADMISSION,
     ReadAllAvailable,
@@ -25,10 +26,9 @@ from tiered_spark.limits import (
     SupportsTriggerAvailableNow,
 )
 from tiered_spark.loss import Watch
-from tiered_spark.merged import appended_by
 from tiered_spark.options import Options
-from tiered_spark.plain import plainly
 from tiered_spark.plan import enough, partitions, queue_runs, wanted_runs
+from tiered_spark.plan_merged import appended_by
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
 from tiered_spark.scan import read_partition

@@ -10,9 +10,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tiered.archive.read.objects import ObjectReader
 from tiered_spark.arrays import FIRST_MS, LAST_MS
-from tiered_spark.keyed import holding_runs, objects_of
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
+from tiered_spark.plan_keys import holding_runs, objects_of
 from tiered_spark.snapshot import Snapshot
 from tiered_spark.wanted import first_wish
 

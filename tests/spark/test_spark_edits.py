@@ -36,7 +36,7 @@ from tests.kit.sparkedits import (
 from tests.kit.sparkscene import scan
 from tiered.codec.format.edits import EditKind, Rows, batch
 from tiered.errors import NotFound, Refused
-from tiered_spark import keyed, snapshot
+from tiered_spark import plan_keys, snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.spark
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     with new_scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
-        keyed._objects.cache_clear()
+        plan_keys._objects.cache_clear()
         yield made
 
 

@@ -17,7 +17,7 @@ from tiered.archive.state.values import ObjectState
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, Invalid
 from tiered.model import OFF_QUEUE_TOPIC
-from tiered_spark import keyed, snapshot
+from tiered_spark import plan_keys, snapshot
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
@@ -36,7 +36,7 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Twelve objects of two topics, in memory: ``U0`` … and a key that every tenth message has."""
     with scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
-        keyed._objects.cache_clear()
+        plan_keys._objects.cache_clear()
         for number in range(OBJECTS * EACH):
             made.broker.send(
                 topic=("Orders", "Payments")[number % 2], body=random.Random(number).randbytes(400),
@@ -46,7 +46,7 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
                 made.daemon.settle()
         assert len(list(made.state.objects())) == OBJECTS
         yield made
-        keyed._objects.cache_clear()
+        plan_keys._objects.cache_clear()
 
 
 Seen = list[tuple[str, int, int]]
@@ -117,7 +117,7 @@ def test_a_key_that_all_objects_have(crafted: Scene) -> None:
 def test_many_filters_are_left_to_tasks(
     crafted: Scene, limit: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keyed, limit, 5)
+    monkeypatch.setattr(plan_keys, limit, 5)
     with caplog.at_level("INFO", "tiered.spark"):
         rows, parts, planned, read = search(crafted, keys="U101")
     assert [row["unique_key"] for row in rows] == ["U101"]

@@ -18,7 +18,7 @@ from tests.kit.fetchscene import Scene, scene
 from tests.kit.sparkscene import archive, batches_of, by_place, expected, scan
 from tests.kit.variedlog import PACKERS
 from tiered.errors import Corrupt, Invalid, NotFound
-from tiered_spark import inflate, keyed, snapshot
+from tiered_spark import inflate, plan_keys, snapshot
 from tiered_spark import scan as scan_module
 from tiered_spark.columns import COLUMNS, Cost
 
@@ -41,7 +41,7 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """An archive in memory whose requests are seen."""
     with scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
-        keyed._objects.cache_clear()
+        plan_keys._objects.cache_clear()
         yield made
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered_spark.arrays import Ints
-from tiered_spark.plain import plainly
+from tiered_spark.errors import plainly
 from tiered_spark.replay.options import ReplayOptions, parse_replay_options
 from tiered_spark.replay.progress import Progress, claim
 from tiered_spark.replay.route import Routes
