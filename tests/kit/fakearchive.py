@@ -6,13 +6,22 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from types import SimpleNamespace
 from typing import Any
 
+from tiered.archive.state.values import QueueState
 from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
-from tiered.model import BoundaryType, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
+from tiered.model import (
+    BoundaryType,
+    GetMessageResult,
+    GetMessageStatus,
+    MessageQueue,
+    PhysicalOffset,
+    Progress,
+    QueueOffset,
+    Records,
+)
 from tiered.store import StorageLevel
 
 FIRST_TIME = 1_700_000_000_000
@@ -58,7 +67,7 @@ class FakeArchive:
     def __init__(self) -> None:
         self.queues: dict[tuple[str, int], FakeQueue] = {}
         self.levels: dict[str, StorageLevel] = {}
-        self.progress: int | None = 1 << 40
+        self.reached: int | None = 1 << 40
         self.error: Exception | None = None
         self.hangs = False
         self.examine = 4096
@@ -91,18 +100,20 @@ class FakeArchive:
             list(holes),
         )
 
-    @property
-    def view(self) -> Any:
-        """What is known of the log: progress of lineage 1."""
-        progress = {} if self.progress is None else {1: SimpleNamespace(physical_offset=self.progress)}
-        head = SimpleNamespace(lineage=1, progress=progress)
-        return SimpleNamespace(head=head, state=SimpleNamespace(queue=self._state))
-
-    def _state(self, mq: MessageQueue) -> Any:
-        queue = self.queues.get((mq.topic, mq.queue_id))
-        if queue is None:
+    def known(self, queue: MessageQueue) -> QueueState | None:
+        """Bounds of a queue in generation 1."""
+        found = self.queues.get((queue.topic, queue.queue_id))
+        if found is None:
             return None
-        return SimpleNamespace(generation=1, min_offset=queue.low, max_offset=queue.high)
+        return QueueState(queue, 1, 1, 1, found.low, found.high, 0, 0, None, None, 0, 0, 0)
+
+    def progress(self) -> Progress | None:
+        """Of lineage 1."""
+        return None if self.reached is None else Progress(1, self.reached, 0, 0)
+
+    def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None:
+        """Not known."""
+        return None
 
     def get_message_async(
         self,

@@ -100,18 +100,14 @@ class FakeArchive:
             Records.of([r for _, r in taken]), tuple(o for o, _ in taken),
         )  # fmt: skip
 
-    @property
-    def view(self) -> Any:
-        """Just enough of the store's: ``view.state.queue``."""
-        return SimpleNamespace(state=SimpleNamespace(queue=self._queue))
+    def known(self, queue: MessageQueue) -> Any:
+        """Just enough of the store's: the queue's generation."""
+        key = (queue.topic, queue.queue_id)
+        return SimpleNamespace(generation=self.generations.get(key, 1)) if self.records.get(key) else None
 
     def follow(self) -> bool:
         """Nothing to look for."""
         return False
-
-    def _queue(self, queue: MessageQueue) -> Any:
-        key = (queue.topic, queue.queue_id)
-        return SimpleNamespace(generation=self.generations.get(key, 1)) if self.records.get(key) else None
 
 
 def _answer(status: GetMessageStatus, following: int, low: int, high: int) -> GetMessageResult:

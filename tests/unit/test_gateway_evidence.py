@@ -51,7 +51,7 @@ class TestWhoseAnswer:
         desk.connection = replace(ours, broker_name="broker-b", broker_address="10.0.0.2:10911")
         desk.ask(pull(offset=180), found("T", 0, range(180, 181), 170, 200))
         desk.connection = ours
-        desk.archive.progress = 1 << 50
+        desk.archive.reached = 1 << 50
         assert desk.ask(pull(offset=160), too_small(170, 200)) == RETRY
 
 
@@ -109,7 +109,7 @@ def test_many_queues_can_wait_for_proof_at_once(desk: Desk) -> None:
     queues = 6000
     for queue_id in range(queues):
         desk.archive.fill("Many", queue_id, 10, 11)
-    desk.begin, desk.archive.progress = 0, 1 << 50
+    desk.begin, desk.archive.reached = 0, 1 << 50
 
     async def all_ask() -> int:
         made = 0

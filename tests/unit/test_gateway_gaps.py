@@ -163,7 +163,7 @@ class TestDoubt:
 
     def test_what_the_broker_deletes_before_it_is_archived_is_waited_for(self, desk: Desk) -> None:
         tail, request = found("T", 0, range(180, 181), 0, 200), pull(offset=160, subscription="a")
-        desk.archive.progress, desk.begin = 150_000, 150_001
+        desk.archive.reached, desk.begin = 150_000, 150_001
         assert desk.ask(request, tail) == RETRY
         desk.clock.advance(CALM_SECONDS)
         assert desk.ask(request, tail) is tail  # whoever archives may be dead
@@ -172,7 +172,7 @@ class TestDoubt:
         desk.archive.fill("T", 0, 0, 190, properties={171: {"TAGS": "a"}})
         assert offsets_of(desk.ask(request, tail)) == [171]
         desk.archive.fill("T", 0, 0, 150)
-        desk.archive.progress = 172_000
+        desk.archive.reached = 172_000
         assert desk.ask(request, tail) is tail
 
     def test_a_filter_that_the_archive_followed_half_way_goes_on_from_there(self, desk: Desk) -> None:

@@ -98,7 +98,7 @@ def test_a_reset_by_the_operator_is_never_touched(desk: Desk) -> None:
 def test_hand_over_from_cold_to_hot_has_no_gap_and_no_repeat_while_the_minimum_moves() -> None:
     desk = Desk()
     desk.archive.fill("T", 0, 0, 1000)
-    desk.archive.progress = 0
+    desk.archive.reached = 0
     end, archived, low, offset = 1000, 350, 300, 0
     got: list[int] = []
     retried = 0
@@ -128,7 +128,7 @@ def test_hand_over_from_cold_to_hot_has_no_gap_and_no_repeat_while_the_minimum_m
 
 
 def test_an_archive_that_lags_makes_the_client_retry(desk: Desk) -> None:
-    desk.archive.progress = 0
+    desk.archive.reached = 0
     assert desk.ask(pull(offset=160), too_small(180, 200)) == RETRY
     assert desk.ask(pull("New", offset=0), too_small(180, 200)) == RETRY
     assert desk.count("pull", "retry") == 2
@@ -262,7 +262,7 @@ class TestHoles:
         self, desk: Desk
     ) -> None:
         cold, gone = pull(offset=160), too_small(180, 200)
-        desk.archive.progress = 185 * RECORD_ROOM
+        desk.archive.reached = 185 * RECORD_ROOM
         assert desk.ask(cold, gone) == RETRY
         desk.ask(pull(offset=170), found("T", 0, range(170, 175), 160, 200))  # sent before the deletion
         desk.ask(pull("S", offset=190), found("S", 0, range(190, 195), 180, 200))  # another queue
@@ -275,21 +275,21 @@ class TestHoles:
 
     def test_progress_below_the_evidence_is_not_enough(self, desk: Desk) -> None:
         cold, gone = pull(offset=160), too_small(180, 200)
-        desk.archive.progress = 181 * RECORD_ROOM
+        desk.archive.reached = 181 * RECORD_ROOM
         assert desk.ask(cold, gone) == RETRY
         desk.ask(pull(offset=182), found("T", 0, range(182, 185), 180, 200))
         assert desk.ask(cold, gone) == RETRY
-        desk.archive.progress = 182 * RECORD_ROOM
+        desk.archive.reached = 182 * RECORD_ROOM
         assert isinstance(desk.ask(cold, gone), Command)
 
     def test_on_a_quiet_broker_the_begin_of_its_log_is_asked_for(self, desk: Desk) -> None:
-        desk.archive.progress = 5000
+        desk.archive.reached = 5000
         desk.begin = 4000
         assert desk.ask(pull(offset=160), too_small(180, 180)) == RETRY  # too early: it may be an old answer
         desk.clock.advance(4)
         desk.begin = 5001
         assert desk.ask(pull(offset=160), too_small(180, 180)) == RETRY
-        desk.archive.progress = 5001
+        desk.archive.reached = 5001
         assert isinstance(desk.ask(pull(offset=160), too_small(180, 180)), Command)
 
     def test_a_minimum_that_moves_on_holds_nobody_up(self, desk: Desk) -> None:

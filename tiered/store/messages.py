@@ -19,7 +19,7 @@ from tiered.fetch.fetcher import Fetcher
 from tiered.filter.base import RowFilter
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
-from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, QueueOffset
+from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
 from tiered.settings import KIB, Settings
 from tiered.store.answer import queue_of
 from tiered.store.follower import View, is_away
@@ -277,6 +277,34 @@ class MessageStore:
         """The archive as this reader knows it now; it does not change while it is held. Never waits: ``Unavailable`` while the
         archive has not been opened."""
         return self._follower.view()
+
+    def known(self, queue: MessageQueue) -> QueueState | None:
+        """A queue as ``view`` has it; ``None`` for one without a current generation, and for names that no queue can have.
+
+        Never waits and makes no request: ``Unavailable`` while the archive has not been opened.
+        """
+        return queue_of(self.view.state, queue.topic, queue.queue_id)
+
+    def progress(self) -> Progress | None:
+        """How far the lineage in force is archived, as ``view`` has it; ``None`` before its first progress. As ``known``."""
+        head = self.view.head
+        return None if head is None else head.progress.get(head.lineage)
+
+    def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None:
+        """A physical offset at or below that of the message at ``offset``, of which the fold alone is asked. As ``known``.
+
+        ``None``: nothing is known of the queue, or the message is not of the lineage in force.
+        """
+        view, known = self.view, self.known(queue)
+        if view.head is None or known is None or known.generation is None:
+            return None
+        if offset >= known.max_offset:
+            end = PhysicalOffset(known.last_physical_end)
+            return end if known.lineage == view.head.lineage else None
+        run = next(view.state.runs(queue, known.generation, from_offset=offset), None)
+        if run is None or run.lineage != view.head.lineage:
+            return None
+        return PhysicalOffset(run.physical_start)
 
     def follow(self) -> bool:
         """Look for new commits; whether there were any. At most every ``fetch.follow_ms``: in between the last look counts.

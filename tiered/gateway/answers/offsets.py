@@ -14,7 +14,6 @@ from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, MessageQueue
-from tiered.store.answer import queue_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Offsets:
     def _known_minimum(self, queue: QueueRequest) -> int | None:
         """The archive's minimum as it is known, without a turn in the pool: it moves by retention only."""
         try:
-            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+            known = self._archive.known(MessageQueue(queue.topic, queue.queue_id))
         except TieredError:
             return None
         return None if known is None else known.min_offset

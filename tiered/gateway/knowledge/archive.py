@@ -8,15 +8,14 @@ from typing import Protocol
 from cachetools import LRUCache
 
 from tiered.archive.read.lookup import Located
+from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
 from tiered.gateway.ports import ConnectionInfo
-from tiered.model import BoundaryType, GetMessageResult, MessageQueue, QueueOffset
+from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
 from tiered.store import StorageLevel
-from tiered.store.answer import queue_of
-from tiered.store.follower import View
 
 MAX_WAITING = 65_536
 """Queues that wait for proof at once: one that is forgotten before its proof is there waits for ever."""
@@ -49,8 +48,11 @@ class AsksFloor(Protocol):
 class Archive(Protocol):
     """What the gateway uses of ``MessageStore``; see there."""
 
-    @property
-    def view(self) -> View: ...
+    def known(self, queue: MessageQueue) -> QueueState | None: ...
+
+    def progress(self) -> Progress | None: ...
+
+    def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None: ...
 
     def get_message_async(
         self,
@@ -187,7 +189,7 @@ class Coverage:
         lies behind what is archived and the broker has deleted nothing there."""
         try:
             progress = self._progress()  # first: the queue may go on meanwhile
-            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+            known = self._archive.known(queue)
             if self._floor is None or progress < 0 or known is None or offset < known.max_offset:
                 return False
             floor = await self.log_begin(connection)
@@ -236,7 +238,5 @@ class Coverage:
         self._waiting.pop(queue, None)
 
     def _progress(self) -> int:
-        head = self._archive.view.head
-        if head is None or head.lineage not in head.progress:
-            return -1
-        return int(head.progress[head.lineage].physical_offset)
+        progress = self._archive.progress()
+        return -1 if progress is None else progress.physical_offset

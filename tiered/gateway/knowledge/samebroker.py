@@ -280,8 +280,8 @@ class SameBroker:
             raise refusal
         archived = await self._aside(lambda: self._archive.locate(heard.place))
         if archived is None or archived.lineage != self._lineage():
-            head = self._archive.view.head
-            if head is None or heard.place < head.progress[head.lineage].physical_offset:
+            progress = self._archive.progress()
+            if progress is None or heard.place < progress.physical_offset:
                 broker.heard = None  # it is not archived at all
             raise refusal
         broker.heard = None
@@ -296,8 +296,8 @@ class SameBroker:
         return await asyncio.wrap_future(self._pool.submit(function))
 
     def _lineage(self) -> int:
-        head = self._archive.view.head
-        return 0 if head is None else int(head.lineage)
+        progress = self._archive.progress()
+        return 0 if progress is None else progress.lineage
 
 
 def _again(error: TieredError) -> Unavailable:

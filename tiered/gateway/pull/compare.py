@@ -13,8 +13,6 @@ from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.gaps import agree, places
 from tiered.gateway.pull.verdict import Why
 from tiered.model import MessageQueue
-from tiered.store.answer import queue_of
-from tiered.store.follower import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +62,7 @@ async def in_reach(
     """
     begin = await coverage.log_begin(connection)
     try:
-        place = None if begin is None else _place(archive.view, queue, offset)
+        place = None if begin is None else archive.physical_floor(queue, offset)
     except TieredError:
         return False
     return begin is not None and place is not None and place - begin < FAR_BYTES
-
-
-def _place(view: View, queue: MessageQueue, offset: int) -> int | None:
-    """A physical offset at or below that of a message; ``None``: it is not known in the log there is now."""
-    known = queue_of(view.state, queue.topic, queue.queue_id)
-    if view.head is None or known is None or known.generation is None:
-        return None
-    if offset >= known.max_offset:
-        return known.last_physical_end if known.lineage == view.head.lineage else None
-    run = next(view.state.runs(queue, known.generation, from_offset=offset), None)
-    return run.physical_start if run is not None and run.lineage == view.head.lineage else None

@@ -21,7 +21,6 @@ from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
 from tiered.store import StorageLevel
-from tiered.store.answer import queue_of
 
 NEAR_MINIMUM = 1 << 24
 """A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of
@@ -172,7 +171,7 @@ class Triggers:
     def _why_doubt(self, queue: MessageQueue, offset: int) -> Why | None:
         """Nothing of a queue that is not archived: nobody has what its broker deletes."""
         try:
-            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+            known = self._archive.known(queue)
         except TieredError:
             return Why.DOUBT
         if known is None:
@@ -200,7 +199,7 @@ class Triggers:
     def _may_have(self, queue: MessageQueue, offset: int) -> bool:
         """Whether the archive, as far as it is known now, reaches beyond ``offset``; true if nothing is known."""
         try:
-            known = queue_of(self._archive.view.state, queue.topic, queue.queue_id)
+            known = self._archive.known(queue)
         except TieredError:
             return True
         return known is not None and offset < known.max_offset
