@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
@@ -51,18 +52,6 @@ class State(Enum):
     BACKING_OFF = "backing_off"  # the last step met Unavailable
     STOPPED = "stopped"  # finished as asked
     FAILED = "failed"  # a fatal error; see Service.error
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Pause after the n-th failure in a row: ``first_seconds`` doubled n - 1 times, at most ``most_seconds``."""
-
-    first_seconds: float = 0.5
-    most_seconds: float = 30.0
-
-    def seconds(self, failures: int) -> float:
-        """The pause after ``failures`` ≥ 1 failures in a row."""
-        return min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 60))
 
 
 class Service:

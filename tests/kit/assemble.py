@@ -22,6 +22,7 @@ from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
+from tiered.backoff import Backoff
 from tiered.clock import ManualClock
 from tiered.codec.format.block import compress
 from tiered.errors import TieredError
@@ -101,7 +102,7 @@ def open_log(
         clock,
         writer_id=writer,
         random_bytes=chance.randbytes,
-        resend_wait_seconds=1.0,
+        backoff=Backoff(1.0),
         give_up=give_up or threading.Event(),
         on_unknown=on_unknown,
     )
@@ -261,7 +262,7 @@ def assemble(
         AtOnce(),  # type: ignore[arg-type]
         clock=clock,
         depth=dispatch_settings.pipeline_flushes,
-        retry_seconds=1.0,
+        backoff=Backoff(1.0),
         give_up=give_up,
         release=opened_source.release,
         on_proven=proven.append,

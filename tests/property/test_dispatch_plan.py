@@ -23,6 +23,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.open import ReadArchive
 from tiered.archive.read.verify import Verifier
 from tiered.archive.state.view import ArchiveState
+from tiered.backoff import Backoff
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
 from tiered.errors import NotFound
@@ -125,7 +126,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]
         mark=Mark(PhysicalOffset(0), 0, PhysicalOffset(0)),
     )  # type: ignore[arg-type]  # fmt: skip
     committer = Committer(
-        log, AtOnce(), clock=clock, depth=1000, retry_seconds=1, give_up=threading.Event(),
+        log, AtOnce(), clock=clock, depth=1000, backoff=Backoff(1.0), give_up=threading.Event(),
         release=lambda up_to: None, on_proven=lambda proven: None,
     )  # type: ignore[arg-type]  # fmt: skip
     for number, batch in enumerate(batches):

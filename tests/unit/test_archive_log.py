@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tests.kit.storefakes import PassThrough
-from tiered.archive.log.writer import RESEND_MAX_SECONDS, Claim, CommitLog
+from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import ManualClock, SystemClock, time_text
 from tiered.errors import Conflict, Corrupt, Fenced, Refused, Unavailable
@@ -170,7 +170,7 @@ def test_the_pause_between_tries_is_bounded(clock: ManualClock) -> None:
     planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
     store.say(*["dropped"] * 8)
     log.put(planned)
-    assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 3 * RESEND_MAX_SECONDS
+    assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 3 * 30
 
 
 def test_told_to_give_up_the_outcome_stays_unknown(clock: ManualClock) -> None:

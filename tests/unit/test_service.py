@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
+from tiered.backoff import Backoff
 from tiered.clock import ManualClock, SystemClock
 from tiered.errors import Corrupt, Fenced, Unavailable
 from tiered.metrics import Metrics
-from tiered.service import AGAIN, DONE, Backoff, Next, Service, State, Supervisor, exit_code, pause
+from tiered.service import AGAIN, DONE, Next, Service, State, Supervisor, exit_code, pause
 
 
 def steps(*outcomes: Next | Exception) -> Callable[[], Next]:
@@ -58,6 +60,7 @@ def test_unavailable_backs_off_doubling_and_recovers() -> None:
 
 def test_backoff_never_overflows() -> None:
     assert Backoff(0.5, 30.0).seconds(10_000) == 30.0
+    assert list(islice(Backoff(1.0, 5.0).pauses(), 5)) == [1, 2, 4, 5, 5]
 
 
 @pytest.mark.parametrize("error", [Fenced("another writer"), Corrupt("bad"), RuntimeError("bug")])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tiered.allocator import keep_freed_memory
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
+from tiered.backoff import Backoff
 from tiered.clock import SystemClock
 from tiered.crashpoint import CrashPoint, ReplayPoint, install
 from tiered.daemon.askbroker import ask_broker
@@ -201,8 +202,9 @@ class Daemon:
 
     def _open(self, stack: ExitStack, make: Callable[[ExitStack], Parts]) -> Parts | None:
         """Open the store's side. If this archive was opened here before, the address is right: wait while the store is away."""
-        wait = 1.0
+        pauses = Backoff(1.0).pauses()
         while True:
+            wait = next(pauses)
             with ExitStack() as inner:
                 try:
                     parts = make(inner)
@@ -219,7 +221,6 @@ class Daemon:
                     )
                 if self._clock.wait(wait, self._stop):
                     return None
-                wait = min(30.0, wait * 2)
 
     def _watched(self, stack: ExitStack, source: LocalCommitLog) -> tuple[Service, ...]:
         """What looks, and what says when nothing moves: from now on, whatever opening waits for."""

@@ -15,10 +15,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.config import Loaded, env_name, keys
 from tiered.errors import Refused
-from tiered.service import Backoff, Next, pause
+from tiered.service import Next, pause
 
 log = logging.getLogger("tiered.daemon")
 

@@ -24,6 +24,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.layout import FOLD_VERSION
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import PROBE, Outages, Watched
@@ -119,7 +120,7 @@ def open_parts(
         clock,
         writer_id=load_writer_id(state, os.urandom),
         random_bytes=os.urandom,
-        resend_wait_seconds=settings.archive.resend_wait_ms / 1000,
+        backoff=Backoff(settings.archive.resend_wait_ms / 1000),
         give_up=give_up,
         on_unknown=observer.resend,
     )

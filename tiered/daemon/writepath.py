@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tiered.archive.log.localfiles import record_distrust
+from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
@@ -186,8 +187,9 @@ class Archiving:
 
     def _open_patiently(self) -> Opened:
         """Open; a store that does not answer meanwhile is waited for (a standby may stand here for days)."""
-        wait = 1.0
+        pauses = Backoff(1.0).pauses()
         while True:
+            wait = next(pauses)
             try:
                 return self._archiver.open()
             except Unavailable as error:
@@ -199,7 +201,6 @@ class Archiving:
                 )
             if self._parts.clock.wait(wait, self._stop):
                 raise Unavailable("stopped while the archive was opened")
-            wait = min(30.0, wait * 2)
             self._follow_again()
 
     def _follow_again(self) -> None:
@@ -232,7 +233,7 @@ class Archiving:
             uploads,
             clock=parts.clock,
             depth=settings.dispatch.pipeline_flushes,
-            retry_seconds=settings.archive.resend_wait_ms / 1000,
+            backoff=Backoff(settings.archive.resend_wait_ms / 1000),
             give_up=parts.give_up,
             release=parts.source.release,
             on_proven=self._observer.proven_by(self._reporter, parts.clock),

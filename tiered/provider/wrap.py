@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Buffer, Capabilities, Fetched, Provider, Stored
@@ -148,8 +149,7 @@ class Retrying(Wrapped):
         self._clock = clock
         self._chance = chance
         self._attempts = attempts
-        self._base_ms = base_ms
-        self._max_ms = max_ms
+        self._backoff = Backoff(base_ms / 1000, max_ms / 1000)
         self._observer = observer
         self._stop = stop
 
@@ -225,8 +225,7 @@ class Retrying(Wrapped):
             raise error
         if self._observer is not None:
             self._observer.request(verb, "retried", 0, 0, self._clock.monotonic() - began)
-        ceiling_ms = min(self._max_ms, self._base_ms * 2.0 ** min(tries - 1, 60))
-        if self._clock.wait(self._chance.uniform(0, ceiling_ms) / 1000, self._stop):
+        if self._clock.wait(self._chance.uniform(0, self._backoff.seconds(tries)), self._stop):
             error.fields["attempts"] = tries
             raise error
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.remoting.frame import Command
 from tiered.crashpoint import ReplayPoint, reach
@@ -41,10 +42,8 @@ SEND_SECONDS = 15.0
 stores and answers too late would be sent again."""
 STORE_MARGIN_SECONDS = 5.0
 
-REST_SECONDS = 0.1
-"""A full window is measured again after this long; twice as long each time its group has not moved, up to
-``MOST_REST_SECONDS``."""
-MOST_REST_SECONDS = 5.0
+RESTS = Backoff(0.1, 5.0)
+"""When a full window is measured again: later each time its group has not moved."""
 
 _STORED = frozenset(
     {Said.SUCCESS, Said.FLUSH_DISK_TIMEOUT, Said.SLAVE_NOT_AVAILABLE, Said.FLUSH_SLAVE_TIMEOUT}
@@ -155,8 +154,7 @@ class Drain:
             if window.open and self._troubles.free(debt.number):
                 settled += self._troubles.guarded(debt.number, partial(self._pay, key, debt, window))
         if not window.open:
-            rest = min(MOST_REST_SECONDS, REST_SECONDS * 2.0 ** min(window.still, 10))
-            self._rests[key] = self._clock.monotonic() + rest
+            self._rests[key] = self._clock.monotonic() + RESTS.seconds(window.still + 1)
         return settled
 
     def _measured(self, key: tuple[str, str]) -> Window:

@@ -6,23 +6,23 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.errors import TieredError, Unavailable
 
 log = logging.getLogger("tiered.replay")
 
-WAIT_SECONDS = 5.0
-"""A debt or lane in trouble is looked at again after this long; twice as long each time, up to ``MOST_WAIT_SECONDS``."""
-MOST_WAIT_SECONDS = 60.0
+BACKOFF = Backoff(5.0, 60.0)
+"""When a debt or lane in trouble is looked at again."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """What it is, and when to look again."""
+    """What it is, when to look again, and how often in a row it was met."""
 
     what: str
     again: float
-    wait: float
+    failures: int
 
 
 class Troubles:
@@ -54,10 +54,12 @@ class Troubles:
             raise
         except TieredError as error:
             before = self._troubles.get(key)
-            wait = min(MOST_WAIT_SECONDS, before.wait * 2) if before is not None else WAIT_SECONDS
+            failures = 1 if before is None else before.failures + 1
             if before is None:
                 log.warning("replay waits", extra={"error": str(error)})
-            self._troubles[key] = Trouble(str(error), self._clock.monotonic() + wait, wait)
+            self._troubles[key] = Trouble(
+                str(error), self._clock.monotonic() + BACKOFF.seconds(failures), failures
+            )
             return 0
         self._troubles.pop(key, None)
         return done

@@ -23,7 +23,7 @@ from tiered.source.catalog import Catalog
 from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
-from tiered.source.tail import LONGEST_LOOK_SECONDS, Completeness, LookBehind, Patience, Pending, Written
+from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, Pending, Written
 from tiered.source.walk import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
 
 _NONE = np.empty(0, np.int64)
@@ -79,7 +79,7 @@ class Reading:
         self._behind_here = LookBehind(chain, life, written, clock)
         self._last: tuple[tuple[int, int], int, int] | None = None
         waits_ms = source.corrupt_wait_ms + OLD_BYTES_PATIENCE * source.confirm_reread_ms
-        self.patience_seconds = waits_ms / 1000 + 2 * LONGEST_LOOK_SECONDS
+        self.patience_seconds = waits_ms / 1000 + 2 * LOOKS.most_seconds
 
     def read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         """See ``CommitLogSource.read``. ``NotFound`` if a file went since the look at the directories."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
 from tiered.model import PhysicalOffset
@@ -14,9 +15,8 @@ from tiered.source.walk import Chain, Head, HeadKind, store_times
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""
 
-LOOK_SECONDS = 1.0
-"""The first pause between two looks behind a place where nothing can be read."""
-LONGEST_LOOK_SECONDS = 30.0
+LOOKS = Backoff(1.0, 30.0)
+"""Pauses between looks behind a place where nothing can be read."""
 
 
 class Pending:
@@ -80,7 +80,7 @@ class Completeness:
         if asked != self._asked:
             self._asked, self._whole, self._look_at = asked, False, now
         if not self._whole and now >= self._look_at:
-            self._whole, self._look_at = self._chain.whole(file, position), now + LOOK_SECONDS
+            self._whole, self._look_at = self._chain.whole(file, position), now + LOOKS.first_seconds
         return self._whole
 
 
@@ -129,7 +129,7 @@ class LookBehind:
         self._place: tuple[Place, int | None] | None = None
         self._look_at = 0.0
         self._looked = False
-        self._pause = 0.0
+        self._pauses = LOOKS.pauses()
         self._found: PhysicalOffset | None = None
 
     def look(self, table: FileTable, file: LogFile, position: int, *, settle: bool) -> PhysicalOffset | None:
@@ -140,13 +140,13 @@ class LookBehind:
         now = self._clock.monotonic()
         place = ((file.identity, position), self._life.start_ms())
         if self._place != place:
-            self._place, self._found, self._pause = place, None, LOOK_SECONDS
-            self._look_at, self._looked = now + LOOK_SECONDS, False
+            self._place, self._found, self._pauses = place, None, LOOKS.pauses()
+            self._look_at, self._looked = now + LOOKS.first_seconds, False
         first = not settle and not self._looked
         if self._found is None and (first or now >= self._look_at):
             self._looked = True
             self._found = self.find(table, file, position)
-            self._look_at, self._pause = now + self._pause, min(2 * self._pause, LONGEST_LOOK_SECONDS)
+            self._look_at = now + next(self._pauses)
         return self._found
 
     def find(self, table: FileTable, file: LogFile, position: int) -> PhysicalOffset | None:

@@ -14,6 +14,7 @@ from functools import partial
 
 from tiered.archive.log.writer import CommitLog, PlannedCommit
 from tiered.archive.state.view import dispatch_pairs
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Invalid, Refused, TieredError, Unavailable
@@ -21,9 +22,6 @@ from tiered.model import PhysicalOffset
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
 from tiered.write.planner import Plan, PlannedObject
-
-RETRY_MAX_SECONDS = 30.0
-
 
 Settle = Callable[[], tuple[PlannedCommit, Plan | None]]
 """What is left to do of a flush when its turn in the line comes: to plan it on top of the one before."""
@@ -85,7 +83,7 @@ class Committer:
         *,
         clock: Clock,
         depth: int,
-        retry_seconds: float,
+        backoff: Backoff,
         give_up: threading.Event,
         release: Callable[[PhysicalOffset], None],
         on_proven: Callable[[Proven], None],
@@ -97,7 +95,7 @@ class Committer:
         self._uploads = uploads
         self._clock = clock
         self._depth = depth
-        self._retry_seconds = retry_seconds
+        self._backoff = backoff
         self._give_up = give_up
         self._on_unavailable = on_unavailable
         self._release = release
@@ -175,16 +173,15 @@ class Committer:
 
     def _settle(self, flush: PreparedFlush) -> None:
         """Plan a flush, for as long as the local fold is away."""
-        pause = self._retry_seconds
+        pauses = self._backoff.pauses()
         while True:
             try:
                 flush.settle()
                 return
             except Unavailable as e:
                 self._on_unavailable(e)
-                if self._clock.wait(pause, self._give_up):
+                if self._clock.wait(next(pauses), self._give_up):
                     raise
-                pause = min(2 * pause, RETRY_MAX_SECONDS)
 
     def step(self, wait_seconds: float) -> bool:
         """Prove the oldest flush; false if there is none within ``wait_seconds``. Errors are fatal for the pipeline."""
@@ -217,7 +214,7 @@ class Committer:
 
     def _upload(self, item: PlannedObject, number: int) -> None:
         """Put one object, for as long as the store is away: giving up would only mean doing the same again."""
-        pause = self._retry_seconds
+        pauses = self._backoff.pauses()
         while True:
             try:
                 put_own(self._provider, self._keys.key(item.path), item.encoded.parts)
@@ -226,9 +223,8 @@ class Committer:
                 raise
             except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
                 self._on_unavailable(e)
-                if self._clock.wait(pause, self._give_up):
+                if self._clock.wait(next(pauses), self._give_up):
                     raise
-                pause = min(2 * pause, RETRY_MAX_SECONDS)
         if number == 0:
             reach(CrashPoint.AFTER_FIRST_OBJECT)
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.record.header import SYS_INNER_BATCH
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
@@ -38,7 +39,7 @@ MAX_MESSAGE_BYTES = DEFAULT_MAX_FRAME_BYTES - 256 * 1024
 """Largest body that is tried: brokers close the connection at longer frames, and a header has its properties in it."""
 
 SLACK_SECONDS = 0.1
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+PAUSES = Backoff(0.1, 10.0)
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class Sender:
                     broker=target.address, found=found, tries=tries + 1,
                     hint="look at the broker's log; run the query again with the same replayId, or raise the option retries",
                 )  # fmt: skip
-            self._clock.wait(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries, 30)))
+            self._clock.wait(PAUSES.seconds(tries + 1))
             tries += 1
             self.counts.again += len(left)
             self._route = None
@@ -209,7 +210,7 @@ class Sender:
                 if tries >= self._options.retries:
                     raise
                 log.warning("asked again: %s", error)
-                self._clock.wait(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries, 30)))
+                self._clock.wait(PAUSES.seconds(tries + 1))
                 tries += 1
 
     def _target(self, message: Outgoing) -> Target:

@@ -18,6 +18,7 @@ from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
 from tiered.archive.state.layers import Changes, Overlay
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
+from tiered.backoff import Backoff
 from tiered.clock import Clock, time_text
 from tiered.codec.format.commit import decode_commit_footer, encode_commit
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
@@ -29,7 +30,6 @@ from tiered.provider.resolve import ask_clock, bind, make_durable
 from tiered.version import MIN_READER, MIN_WRITER
 
 ZERO_ID = bytes(16)
-RESEND_MAX_SECONDS = 30.0
 _NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 
 
@@ -84,7 +84,7 @@ class CommitLog:
         *,
         writer_id: bytes,
         random_bytes: Callable[[int], bytes],
-        resend_wait_seconds: float,
+        backoff: Backoff,
         give_up: threading.Event,
         on_unknown: Callable[[TieredError], None] = lambda error: None,
     ) -> None:
@@ -93,7 +93,7 @@ class CommitLog:
         self.writer_id = writer_id
         self._clock = clock
         self._random_bytes = random_bytes
-        self._resend_wait = resend_wait_seconds
+        self._backoff = backoff
         self._give_up = give_up
         self._on_unknown = on_unknown
         self._lock = threading.Lock()
@@ -251,15 +251,14 @@ class CommitLog:
 
     def keep(self, write: Callable[[], None]) -> None:
         """Do a write of local state for as long as its disk is full or away; ``Unavailable`` once told to give up."""
-        pause = self._resend_wait
+        pauses = self._backoff.pauses()
         while True:
             try:
                 return write()
             except Unavailable as e:
                 self._on_unknown(e)
-                if self._clock.wait(pause, self._give_up):
+                if self._clock.wait(next(pauses), self._give_up):
                     raise
-                pause = min(pause * 2, RESEND_MAX_SECONDS)
 
     def _enter(self, planned: PlannedCommit) -> None:
         """Enter a proven commit in the local fold, which must stand right before it (or at it: a write may fail when done)."""
@@ -293,7 +292,7 @@ class CommitLog:
         key = self.reader.keys.commit(seq)
         builds_on = seq and not self.reader.has_stand_in(seq - 1)
         needs = [*objects, *([self.reader.keys.commit(seq - 1)] if builds_on else [])]
-        pause = self._resend_wait
+        pauses = self._backoff.pauses()
         unknown: TieredError
         while True:
             try:
@@ -311,14 +310,13 @@ class CommitLog:
             except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
                 unknown = e
             self._on_unknown(unknown)
-            if self._clock.wait(pause, self._give_up):
+            if self._clock.wait(next(pauses), self._give_up):
                 raise Unavailable(
                     "stopped while the outcome of a commit was unknown",
                     hint="start the daemon again: it reads the log and goes on where it ends",
                     key=key,
                     cause=unknown.message,
                 )
-            pause = min(pause * 2, RESEND_MAX_SECONDS)
 
     def _read_back(self, planned: PlannedCommit, key: str) -> int:
         """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""

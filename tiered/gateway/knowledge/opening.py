@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
 
+from tiered.backoff import Backoff
 from tiered.errors import TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.service import Next, pause
@@ -16,8 +17,7 @@ from tiered.store.levels import StorageLevels
 
 log = logging.getLogger("tiered.gateway")
 
-FIRST_WAIT_SECONDS = 1.0
-MOST_WAIT_SECONDS = 30.0
+BACKOFF = Backoff(1.0, 30.0)
 LOOK_SECONDS = 5.0
 
 
@@ -36,7 +36,7 @@ class LateArchive:
         self._open_store = open_store
         self._opened: MessageStore | None = None
         self._stack = ExitStack()
-        self._wait = FIRST_WAIT_SECONDS
+        self._pauses = BACKOFF.pauses()
         self._settings = settings
         self._late = _Late(self, StorageLevels(settings.storage_level, settings.topic_storage_levels))
 
@@ -69,15 +69,14 @@ class LateArchive:
             if self.problem is not None:
                 log.info("the archive is open")
             self.was_open = True
-            self.problem, self._wait = None, FIRST_WAIT_SECONDS
+            self.problem, self._pauses = None, BACKOFF.pauses()
             return pause(LOOK_SECONDS)
         except TieredError as error:
             self._failed(str(error))
         except Exception as error:  # a surprise of a driver must not end the gateway either
             log.debug("opening the archive failed", exc_info=True)
             self._failed(repr(error))
-        wait, self._wait = self._wait, min(MOST_WAIT_SECONDS, self._wait * 2)
-        return pause(wait)
+        return pause(next(self._pauses))
 
     def close(self) -> None:
         """Close the store."""

@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 
+from tiered.backoff import Backoff
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError
 from tiered.gateway.ports import ConnectionInfo, NewBody
@@ -25,7 +27,7 @@ CLUSTER = 106
 REFRESH_SECONDS = 30.0
 """How often RocketMQ's own clients ask for routes."""
 
-FIRST_RETRY_SECONDS = 1.0
+RETRIES = Backoff(2.0, REFRESH_SECONDS)
 
 Ensure = Callable[[str, str | None], str]
 """Broker address and name → the gateway's address for it, where it listens. ``Unavailable`` if it cannot."""
@@ -105,7 +107,7 @@ class Discovery:
 
     async def run(self) -> None:
         """Look for ever; soon again while there is nothing."""
-        wait = FIRST_RETRY_SECONDS
+        pauses = RETRIES.pauses()
         while True:
             try:
                 found = await self.look()
@@ -115,5 +117,6 @@ class Discovery:
                 if self.problem != str(error):
                     log.warning("the brokers are not known: %s", error)
                 self.problem = str(error)
-            wait = REFRESH_SECONDS if found else min(REFRESH_SECONDS, wait * 2)
-            await asyncio.sleep(wait)
+            if found:
+                pauses = repeat(REFRESH_SECONDS)
+            await asyncio.sleep(next(pauses))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
+from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.errors import Unavailable
 from tiered.gateway.transport.listener import FULL, Listener
@@ -19,8 +20,7 @@ from tiered.metrics import Metrics
 
 log = logging.getLogger("tiered.gateway")
 
-FIRST_WAIT_SECONDS = 0.2
-MOST_WAIT_SECONDS = 1.0
+PROBES = Backoff(0.2, 1.0)
 CALM_SECONDS = 5.0
 """An outage that begins sooner than this after the last one waits on where that one was, so that a flapping broker is not
 hammered."""
@@ -40,7 +40,7 @@ class Outage:
         self._clock = clock
         self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
-        self._wait = FIRST_WAIT_SECONDS
+        self._pauses = PROBES.pauses()
         self._ended = -CALM_SECONDS
         self._closed = False
 
@@ -88,10 +88,9 @@ class Outage:
         now = self._clock.monotonic
         began = now()
         if began - self._ended > CALM_SECONDS:
-            self._wait = FIRST_WAIT_SECONDS
+            self._pauses = PROBES.pauses()
         while True:
-            await asyncio.sleep(self._wait)
-            self._wait = min(MOST_WAIT_SECONDS, self._wait * 2)
+            await asyncio.sleep(next(self._pauses))
             try:
                 await self._upstream.probe()
                 self._listener.accept()
