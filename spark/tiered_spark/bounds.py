@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tiered.codec.types import Ints
 from tiered.model import MessageQueue
 from tiered_spark.optionvalues import moment, wrong
 from tiered_spark.ranges import Range
 
 EARLIEST, LATEST = -2, -1
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,11 @@ from tiered.archive.state.values import ObjectState
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.keyindex import KeyFilter
 from tiered.codec.record.columns import key_hash
+from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC
-from tiered_spark.arrays import Ints
 from tiered_spark.plan import Piece, Portion
 from tiered_spark.wanted import Wanted
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

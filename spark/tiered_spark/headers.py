@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import ObjectState
-from tiered_spark.arrays import Ints, chosen, repeated, times
+from tiered.codec.types import Ints
+from tiered_spark.arrays import chosen, repeated, times
 from tiered_spark.columns import COLUMNS
 from tiered_spark.plan import Piece
 from tiered_spark.snapshot import Place

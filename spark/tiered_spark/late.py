@@ -20,10 +20,10 @@ from cachetools import LRUCache
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import ObjectState, pack_object, unpack_object
+from tiered.codec.types import Ints
 from tiered.errors import Invalid
 from tiered.model import ObjectRef
 from tiered.settings import MIB
-from tiered_spark.arrays import Ints
 from tiered_spark.columns import COLUMNS, RECORD, Cost, arrow_schema, message_schema, parse_columns
 from tiered_spark.errors import plainly
 from tiered_spark.options import Options, exactly, parse_options, perhaps

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import InputPartition
 
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.record.systemtopics import is_system_topic
+from tiered.codec.types import Ints
 from tiered.errors import NotFound
 from tiered.model import ObjectRef
-from tiered_spark.arrays import Ints
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range
 from tiered_spark.runs import Queues, RunTable, read_runs

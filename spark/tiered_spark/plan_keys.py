@@ -17,10 +17,10 @@ import numpy as np
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.sections import SectionKind
+from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 from tiered.settings import MIB
-from tiered_spark.arrays import Ints
 from tiered_spark.choose import passing
 from tiered_spark.noted import note
 from tiered_spark.runs import RunTable

@@ -6,8 +6,8 @@ import numpy as np
 from cachetools import LRUCache
 
 from tiered.archive.state.values import RunState
+from tiered.codec.types import Ints
 from tiered.model import RunId
-from tiered_spark.arrays import Ints
 from tiered_spark.snapshot import Place, Snapshot
 
 _kept: LRUCache[tuple[Place, RunId], tuple[Ints, Ints]] = LRUCache(10_000)

@@ -24,19 +24,9 @@ from tiered.codec.record.header import (
 )
 from tiered.codec.record.message import decode_host
 from tiered.codec.record.properties import PropertyEntries
+from tiered.codec.types import Ints
 from tiered.errors import Corrupt
-from tiered_spark.arrays import (
-    Ints,
-    as_text,
-    binaries,
-    chosen,
-    cut,
-    hexadecimal,
-    picked,
-    repeated,
-    times,
-    words,
-)
+from tiered_spark.arrays import as_text, binaries, chosen, cut, hexadecimal, picked, repeated, times, words
 from tiered_spark.inflate import Inflater
 
 _BORN_HOST_AT = 48

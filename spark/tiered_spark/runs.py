@@ -14,8 +14,8 @@ from tiered.archive.state.keys import QUEUE, RUN, U4, queue_of, topic_key
 from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, table
 from tiered.archive.state.values import RunState, run_state
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.types import Ints
 from tiered.model import MessageQueue
-from tiered_spark.arrays import Ints
 
 _CHUNK = 8192
 _OFFSET_BYTES = 8

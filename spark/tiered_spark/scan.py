@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from tiered.allocator import keep_freed_memory
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import ObjectState
+from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered.settings import MIB
-from tiered_spark.arrays import Ints
 from tiered_spark.choose import Chosen, choose, tagged
 from tiered_spark.columns import KNOWN, RECORD, Cost, arrow_schema, needs_records
 from tiered_spark.errors import plainly

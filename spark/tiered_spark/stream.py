@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tiered.codec.types import Bools, Ints
 from tiered.errors import Invalid, Refused, TieredError
 from tiered.model import ObjectRef
-from tiered_spark.arrays import Ints
 from tiered_spark.columns import check_schema
 from tiered_spark.errors import plainly
 from tiered_spark.limits import (
@@ -40,7 +39,6 @@ log = logging.getLogger("tiered.spark")
 BEGIN = -1
 """Before the first commit."""
 
-Bools = npt.NDArray[np.bool_]
 
 Offset = dict[str, int]
 """Archive (URL, cluster, broker and id) → its last commit that is included."""

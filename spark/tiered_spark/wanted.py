@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiered.codec.types import Ints
 from tiered.model import MessageQueue
-from tiered_spark.arrays import Ints
 from tiered_spark.bounds import Bounds, limits
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range

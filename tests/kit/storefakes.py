@@ -17,8 +17,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from tiered.clock import Clock, ManualClock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, NotFound, TieredError, Unavailable
-from tiered.provider.base import Buffer, Provider, Stored
+from tiered.provider.base import Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.wrap import Wrapped
 from tiered.settings import Store

@@ -14,9 +14,10 @@ from tests.kit.storefakes import PassThrough
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import ManualClock, SystemClock, time_text
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Corrupt, Fenced, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
-from tiered.provider.base import Buffer, Stored
+from tiered.provider.base import Stored
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.posix import PosixProvider
 from tiered.settings import Store

@@ -23,9 +23,9 @@ from tiered.codec.format.commit import (
     tail_length,
 )
 from tiered.codec.format.edits import RESERVED_KINDS, EditBatch, EditKind, batch
+from tiered.codec.types import Buffer
 from tiered.codec.zstd import deflate
 from tiered.errors import Corrupt, Invalid, Refused
-from tiered.provider.base import Buffer
 
 KEY = "commit/00000000000000/00000000000000000008"
 

@@ -10,8 +10,9 @@ import pytest
 from tests.kit.storefakes import Ignoring, PassThrough, Racing, Scripted, ToyS3
 from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
+from tiered.codec.types import Buffer
 from tiered.errors import Invalid, Refused, Unavailable
-from tiered.provider.base import Buffer, Fetched, Provider, Stored
+from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import ProbeReport, probe, require
 from tiered.provider.s3 import S3Provider

@@ -8,10 +8,8 @@ import numpy.typing as npt
 import xxhash
 from isal import isal_zlib
 
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
-
-Buffer = bytes | bytearray | memoryview
-"""Anything that holds contiguous bytes; wrap an mmap in a ``memoryview``."""
 
 _CRC_PROPERTY = b"__CRC32#\x01"
 _CRC_DIGITS = 10

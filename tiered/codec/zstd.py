@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
 _SMALLEST_BLOCK, _LARGEST_CONTENT = 4, 128 * 1024  # of a zstd block: no frame expands more than this
 
-Buffer = bytes | bytearray | memoryview
-"""Anything that holds contiguous bytes."""
 
 _idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
 _idle_decompressors: list[zstandard.ZstdDecompressor] = []

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
-from tiered.provider.base import Buffer, Fetched, Provider, Stored
+from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.wrap import Wrapped
 
 LOCAL_STATE = "local state"

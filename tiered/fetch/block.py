@@ -14,7 +14,7 @@ from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.record.frame import edges_of, scan
 from tiered.codec.record.header import gather
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue
 

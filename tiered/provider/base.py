@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-Buffer = bytes | bytearray | memoryview
-"""Anything that holds contiguous bytes."""
+from tiered.codec.types import Buffer
 
 
 @dataclass(frozen=True, slots=True)

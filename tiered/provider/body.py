@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crc32c import crc32c
 
-from tiered.provider.base import Buffer
+from tiered.codec.types import Buffer
 
 READ_BYTES = 256 * 1024
 """Least size of a piece handed out: HTTP clients ask for 16 KiB at a time, which costs a system call each."""

@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 import fsspec
 
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
-from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
+from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import joined
 from tiered.provider.fsspecparts import is_refusal, response_of, s3_options
 from tiered.provider.naming import (

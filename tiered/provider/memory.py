@@ -7,8 +7,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound
-from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
+from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import joined
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
-from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
+from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import pread, views, write_all
 from tiered.provider.naming import (
     TEMP_PREFIX,

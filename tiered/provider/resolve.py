@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, NotFound, Unavailable
-from tiered.provider.base import Buffer, Fetched, Provider, Stored
+from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.body import body_length, views
 from tiered.provider.posix import PosixProvider
 from tiered.provider.wrap import driver_key, driver_of

@@ -19,8 +19,9 @@ import botocore.exceptions as sdk
 import urllib3.exceptions
 
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
-from tiered.provider.base import Buffer, Capabilities, Fetched, Stored
+from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session

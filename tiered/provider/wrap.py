@@ -14,8 +14,9 @@ from typing import Protocol, TypeVar
 
 from tiered.backoff import Backoff
 from tiered.clock import Clock
+from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
-from tiered.provider.base import Buffer, Capabilities, Fetched, Provider, Stored
+from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.body import body_length
 from tiered.provider.naming import check_prefix, check_root
 

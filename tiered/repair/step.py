@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tiered.codec.format.edits import Commit, EditKind
+from tiered.codec.types import Buffer
 from tiered.model import MessageQueue
-from tiered.provider.base import Buffer
 
 
 @dataclass(frozen=True, slots=True)

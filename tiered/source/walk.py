@@ -14,7 +14,6 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.header import (
     MAGIC_BLANK,
@@ -26,6 +25,7 @@ from tiered.codec.record.header import (
     SYS_STORE_V6,
     gather,
 )
+from tiered.codec.types import Buffer
 from tiered.source.descriptors import Descriptors, data_from, read_into
 from tiered.source.files import LogFile
 from tiered.source.limit import RecordLimit

@@ -14,12 +14,10 @@ import numpy.typing as npt
 from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.record.columns import MessageBatch, PropertyColumns
 from tiered.codec.record.ragged import copy_ranges
+from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, cut
 from tiered.write.inlining import tables_fit
 from tiered.write.router import CountsInner, Offsets, Routed, place, split, unknown_ends
-
-Ints = npt.NDArray[np.int64]
-
 
 _NO_MEMORY = memoryview(b"")
 

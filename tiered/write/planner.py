@@ -15,12 +15,11 @@ import numpy.typing as npt
 from tiered.codec.format.block import StoredBlocks
 from tiered.codec.format.edits import EditBatch, EditKind, batch
 from tiered.codec.format.object import BLOCK_DTYPE, RUN_DTYPE, EncodedObject, encode_object
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer, Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
 from tiered.write.drafter import Draft, PlanSettings
 from tiered.write.router import Offsets, QueueEnds, Routed, Segments, renumbered, split
 
-Ints = npt.NDArray[np.int64]
 Compressed = tuple[Buffer, int, int]
 CompressMany = Callable[[Sequence[memoryview]], Sequence[Compressed]]
 """Stored bytes, codec and CRC32C of each raw block, in order."""

@@ -15,13 +15,14 @@ import numpy.typing as npt
 from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.log.writer import CommitLog, PlannedCommit, Ticket
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.checksum import Buffer, crc32c
+from tiered.codec.checksum import crc32c
 from tiered.codec.format.block import StoredBlocks, compress_pieces
 from tiered.codec.format.edits import EditBatch
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import property_columns, verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.ragged import copy_ranges
+from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset, Progress

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.record.columns import MessageBatch, PropertyColumns
+from tiered.codec.types import Ints
 from tiered.model import OFF_QUEUE_TOPIC
-
-Ints = npt.NDArray[np.int64]
 
 CountsInner = Callable[[str, int], bool]
 """Whether the broker numbers a queue (topic, queue id) by the messages that its inner batches hold."""

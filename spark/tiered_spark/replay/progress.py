@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
+from tiered.codec.types import Ints
 from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Conflict, Corrupt, Invalid
 from tiered.provider.base import Provider
 from tiered.provider.resolve import create_root
-from tiered_spark.arrays import Ints
 from tiered_spark.replay.options import ReplayOptions
 from tiered_spark.snapshot import shared_provider
 

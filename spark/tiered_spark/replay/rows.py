@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 from tiered.codec.checksum import body_crc
 from tiered.codec.record.header import SYS_COMPRESSED, SYS_INNER_BATCH
 from tiered.codec.record.properties import key_hash
+from tiered.codec.types import Ints
 from tiered.errors import Invalid
-from tiered_spark.arrays import Ints, words
+from tiered_spark.arrays import words
 
 ORIGIN = "TIERED_ORIGIN"
 """Property of every message that is sent: ``cluster/broker/topic/queue/offset`` of the row."""

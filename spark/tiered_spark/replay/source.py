@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.types import StructType
 
 from tiered.clock import Clock, SystemClock
+from tiered.codec.types import Ints
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered_spark.arrays import Ints
 from tiered_spark.errors import plainly
 from tiered_spark.replay.options import ReplayOptions, parse_replay_options
 from tiered_spark.replay.progress import Progress, claim

@@ -36,11 +36,9 @@ from tiered.archive.state.layout import (
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import Head, ObjectState, pack_object, unpack_object
 from tiered.codec.format.edits import Commit, EditBatch
+from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue, ObjectRef, Progress
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 OFFSET_LIMIT = 2**60
 """Largest offset, position, byte count or store time believed: sums of two cannot overflow 64 bits."""

@@ -15,7 +15,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.fold.context import Bools, Fold, Ints
+from tiered.archive.fold.context import Fold
 from tiered.archive.state.keys import (
     GAP,
     GENERATION,
@@ -32,6 +32,7 @@ from tiered.archive.state.keys import (
 from tiered.archive.state.layout import NO_TIME_HIGH, NO_TIME_LOW, OPEN, RUN_RECORD_DTYPE
 from tiered.archive.state.values import LOST
 from tiered.codec.format.edits import EditBatch
+from tiered.codec.types import Bools, Ints
 from tiered.model import ObjectRef
 
 _CURRENT = "rows go to the queue's current generation"

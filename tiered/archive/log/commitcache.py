@@ -13,7 +13,8 @@ from dataclasses import replace
 from cachetools import LRUCache
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.provider.base import Buffer, Fetched, Provider, Stored
+from tiered.codec.types import Buffer
+from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.wrap import Wrapped
 
 WHOLE_BYTES = 64 * 1024

@@ -22,10 +22,10 @@ from tiered.backoff import Backoff
 from tiered.clock import Clock, time_text
 from tiered.codec.format.commit import decode_commit_footer, encode_commit
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
-from tiered.provider.base import Buffer
 from tiered.provider.resolve import ask_clock, bind, make_durable
 from tiered.version import MIN_READER, MIN_WRITER
 

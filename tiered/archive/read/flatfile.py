@@ -13,10 +13,9 @@ from tiered.archive.read.objects import BlockSlice, ObjectReader
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.frame import scan
+from tiered.codec.types import Ints
 from tiered.errors import Corrupt, NotFound
 from tiered.model import BoundaryType, MessageQueue, QueueOffset
-
-Ints = npt.NDArray[np.int64]
 
 READ_BLOCKS = 64
 """Blocks asked of a run at once while a queue is read through: bounds memory to that many blocks."""

@@ -22,7 +22,8 @@ from tiered.codec.format.sections import (
     unwrap,
     wrap,
 )
-from tiered.codec.zstd import Buffer, deflate, deflate_pieces, inflate
+from tiered.codec.types import Buffer
+from tiered.codec.zstd import deflate, deflate_pieces, inflate
 from tiered.errors import Corrupt, Invalid, Refused
 
 MAX_BLOCK_BYTES = 256 * 1024 * 1024

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import crc32c
-from tiered.codec.format.intpack import IntArray, narrow, pack_ints, pack_table, unpack_ints, unpack_table
+from tiered.codec.format.intpack import narrow, pack_ints, pack_table, unpack_ints, unpack_table
 from tiered.codec.format.sections import (
     CODEC_NONE,
     CODEC_ZSTD,
@@ -28,7 +28,8 @@ from tiered.codec.format.sections import (
     unwrap,
     wrap,
 )
-from tiered.codec.zstd import Buffer, deflate, inflate
+from tiered.codec.types import Buffer, Ints
+from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Corrupt
 from tiered.model import ByteRange
 
@@ -159,7 +160,7 @@ class ChunkedTable:
                 ranges[0].start if ranges else self._section.position,
             )
         views = [memoryview(p) for p in pieces]
-        parts: dict[str, list[IntArray]] = {name: [] for name in names}
+        parts: dict[str, list[Ints]] = {name: [] for name in names}
         which = 0
         for name, group, place in self._wanted(names, first_row, rows):
             start, end = int(self._starts[group, place]), int(self._ends[group, place])
@@ -170,7 +171,7 @@ class ChunkedTable:
         skip = first_row % self.rows_per_chunk
         return {name: self._typed(name, found, skip, rows) for name, found in parts.items()}
 
-    def _typed(self, name: str, parts: list[IntArray], skip: int, rows: int) -> npt.NDArray[Any]:
+    def _typed(self, name: str, parts: list[Ints], skip: int, rows: int) -> npt.NDArray[Any]:
         dtype = self._schema[name].dtype
         if not parts:
             return np.zeros(0, dtype)
@@ -180,7 +181,7 @@ class ChunkedTable:
             name
         ]
 
-    def _chunk(self, stored: memoryview, group: int, place: int) -> IntArray:
+    def _chunk(self, stored: memoryview, group: int, place: int) -> Ints:
         chunk = self._chunks[group, place]
         at = int(self._starts[group, place])
         rows = min(self.rows_per_chunk, self.rows - group * self.rows_per_chunk)

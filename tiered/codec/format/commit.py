@@ -24,7 +24,8 @@ from tiered.codec.format.sections import (
     open_footer,
     refuse_encryption,
 )
-from tiered.codec.zstd import Buffer, deflate, inflate
+from tiered.codec.types import Buffer
+from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Corrupt, Invalid
 
 __all__ = [

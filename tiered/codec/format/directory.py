@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiered.codec.format.intpack import narrow, pack_table, unpack_table
 from tiered.codec.format.sections import Section, checked, unwrap, wrap
 from tiered.codec.format.wire import pack, unpack
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
 RUN_DTYPE = np.dtype(

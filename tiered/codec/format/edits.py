@@ -13,9 +13,8 @@ from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from tiered.codec.types import Ints
 
 
 class EditKind(IntEnum):
@@ -168,12 +167,12 @@ class EditBatch:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def ints(self, name: str) -> IntArray:
+    def ints(self, name: str) -> Ints:
         """An INT column."""
-        column: IntArray = self.columns[name]
+        column: Ints = self.columns[name]
         return column
 
-    def take(self, rows: IntArray) -> EditBatch:
+    def take(self, rows: Ints) -> EditBatch:
         """Some of the rows."""
         numbers = rows.tolist()
         return EditBatch(

@@ -18,9 +18,9 @@ import numpy as np
 
 from tiered.codec.format.edits import RESERVED_KINDS, SCHEMA, Col, EditBatch, EditKind
 from tiered.codec.format.editvalues import value_fault
-from tiered.codec.format.intpack import IntArray, absolute, pack_ints, relative, unpack_ints
+from tiered.codec.format.intpack import absolute, pack_ints, relative, unpack_ints
 from tiered.codec.format.wire import pack, unpack
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, Invalid, Refused
 
 MAX_EDIT_ROWS = 1 << 20
@@ -142,7 +142,7 @@ class _Reader:
         ints = absolute({name: made[name] for name, how in schema if how is Col.INT})
         return EditBatch(kind, {**made, **ints})
 
-    def _ints(self, column: Any, rows: int) -> IntArray:
+    def _ints(self, column: Any, rows: int) -> Ints:
         if type(column) is not bytes:
             raise self.corrupt("bytes of an integer column", type(column).__name__)
         return unpack_ints(column, rows, key=self._key, position=self._position)

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt
-
-IntArray = npt.NDArray[np.int64]
 
 _HEAD = struct.Struct("<Bqq")
 _TABLE = struct.Struct("<IB")
@@ -77,7 +75,7 @@ def packed_length(data: Buffer, rows: int, *, key: str, position: int | None) ->
     return length
 
 
-def unpack_ints(data: Buffer, rows: int, *, key: str, position: int | None) -> IntArray:
+def unpack_ints(data: Buffer, rows: int, *, key: str, position: int | None) -> Ints:
     """The ``rows`` values of one packed column that takes exactly all of ``data``; ``Corrupt`` otherwise."""
     length = packed_length(data, rows, key=key, position=position)
     if length != len(data):
@@ -108,7 +106,7 @@ def pack_table(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 def unpack_table(
     data: Buffer, names: Sequence[str], *, key: str, position: int | None
-) -> tuple[dict[str, IntArray], Buffer]:
+) -> tuple[dict[str, Ints], Buffer]:
     """Columns by name, and the bytes behind the table. ``Corrupt`` if it holds other than ``names``."""
     view = memoryview(data)
     rows, count = _TABLE.unpack_from(view) if len(view) >= _TABLE.size else (0, -1)
@@ -136,7 +134,7 @@ def relative(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[
     return _as_int64(columns[name]) - _as_int64(columns[other])
 
 
-def absolute(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+def absolute(columns: dict[str, Ints]) -> dict[str, Ints]:
     """Undo ``relative`` for all columns of a table, in place."""
     for name, other in RELATIVE.items():
         if name in columns and other in columns:
@@ -145,7 +143,7 @@ def absolute(columns: dict[str, IntArray]) -> dict[str, IntArray]:
 
 
 def narrow(
-    columns: Mapping[str, IntArray], dtype: np.dtype[Any], *, what: str, key: str, position: int | None
+    columns: Mapping[str, Ints], dtype: np.dtype[Any], *, what: str, key: str, position: int | None
 ) -> npt.NDArray[Any]:
     """Columns as fields of a structured array (other fields are 0); ``Corrupt`` if one does not fit."""
     table = np.zeros(len(next(iter(columns.values()))), dtype)
@@ -164,7 +162,7 @@ def narrow(
     return table
 
 
-def _as_int64(values: npt.NDArray[Any]) -> IntArray:
+def _as_int64(values: npt.NDArray[Any]) -> Ints:
     if values.dtype == np.uint64:
         return np.ascontiguousarray(values).view(np.int64)
     return np.ascontiguousarray(values, dtype=np.int64)

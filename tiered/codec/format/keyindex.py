@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tiered.codec.format.chunks import ROWS_PER_CHUNK, ChunkedTable, Column, encode_chunks
 from tiered.codec.format.intpack import pack_table, unpack_table
 from tiered.codec.format.sections import Section, SectionKind, Sections, checked, section_of, unwrap, wrap
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt
 from tiered.model import ByteRange
 
@@ -33,7 +33,6 @@ _PASS_KEYS = 1 << 16  # put into a filter at once
 _PROBES = 4  # about one false answer in 80
 
 HashArray = npt.NDArray[np.uint64]
-IntArray = npt.NDArray[np.int64]
 
 
 def encode_keys(
@@ -150,7 +149,7 @@ class KeyFilter:
         """Number of runs."""
         return len(self._bits)
 
-    def runs(self, key_hash: int) -> IntArray:
+    def runs(self, key_hash: int) -> Ints:
         """Row numbers of the runs that may hold the key, ascending."""
         runs = np.flatnonzero(self._bits).astype(np.int64)
         hashes = np.full(1, key_hash, np.uint64)
@@ -164,13 +163,13 @@ class KeyFilter:
         return run in self.runs(key_hash)
 
 
-def _probe(hashes: HashArray, number: int, bits: IntArray) -> IntArray:
+def _probe(hashes: HashArray, number: int, bits: Ints) -> Ints:
     """Bit of the ``number``-th probe within a filter of ``bits`` bits."""
     low, high = hashes & np.uint64(0xFFFF_FFFF), (hashes >> np.uint64(32)) | np.uint64(1)
     return ((low + np.uint64(number) * high) % bits.view(np.uint64)).view(np.int64)
 
 
-def _geometry(counts: IntArray) -> tuple[IntArray, IntArray]:
+def _geometry(counts: Ints) -> tuple[Ints, Ints]:
     """Bits of each run's filter and where it begins."""
     bits = -(-counts * _BITS_PER_KEY // _GRAIN) * _GRAIN
     return bits, np.cumsum(bits) - bits

@@ -47,7 +47,7 @@ from tiered.codec.format.sections import (
     refuse_encryption,
     section_of,
 )
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid, Refused
 
 __all__ = [

@@ -23,7 +23,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tiered.codec.checksum import crc32c
-from tiered.codec.zstd import Buffer, deflate, inflate
+from tiered.codec.types import Buffer
+from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Corrupt, Invalid, Refused
 from tiered.model import ByteRange
 from tiered.version import FORMAT_VERSION

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgpack
 import numpy as np
 
-from tiered.codec.zstd import Buffer
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid
 
 MAX_ITEMS = 1 << 20

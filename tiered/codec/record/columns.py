@@ -6,7 +6,6 @@ This is what flows from the source to the blocks: one buffer, arrays beside it, 
 
 from __future__ import annotations
 
-from tiered.codec.checksum import Buffer
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.frame import Frames, verified
 from tiered.codec.record.header import HEADER_DTYPE, Headers, read_headers
@@ -17,6 +16,7 @@ from tiered.codec.record.properties import (
     property_columns,
 )
 from tiered.codec.record.topics import TopicTable, decode_topics
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
 __all__ = [

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
 UNIT_BYTES = 20

@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer, body_crcs
+from tiered.codec.checksum import body_crcs
 from tiered.codec.record.header import (
     BLANK_HEADER_BYTES,
     MAGIC_BLANK,
@@ -27,6 +27,7 @@ from tiered.codec.record.header import (
     read_headers,
 )
 from tiered.codec.record.topics import TopicTable
+from tiered.codec.types import Buffer
 
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 _SIZE = struct.Struct(">i")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt
 
 MAGIC_V1 = 0xDAA320A7
@@ -99,8 +99,6 @@ _FROM_FIXED = (
     "born_timestamp",
 )
 
-IntArray = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
@@ -117,12 +115,12 @@ class Headers:
     """
 
     rows: npt.NDArray[np.void]
-    topic_positions: IntArray
-    topic_lengths: IntArray
+    topic_positions: Ints
+    topic_lengths: Ints
     flaw: Flaw | None
 
 
-def gather(buffer: Buffer, positions: IntArray, dtype: np.dtype[np.void] | str) -> npt.NDArray[np.void]:
+def gather(buffer: Buffer, positions: Ints, dtype: np.dtype[np.void] | str) -> npt.NDArray[np.void]:
     """The ``dtype`` values that start at byte ``positions``, one per position; each must lie inside the
     buffer.
 
@@ -137,7 +135,7 @@ def gather(buffer: Buffer, positions: IntArray, dtype: np.dtype[np.void] | str) 
     return windows[positions].view(kind)
 
 
-def check_bounds(buffer: Buffer, starts: IntArray, sizes: IntArray) -> None:
+def check_bounds(buffer: Buffer, starts: Ints, sizes: Ints) -> None:
     """``Corrupt`` unless every [start, start + size) is at least a minimal record and lies inside the
     buffer.
     """
@@ -153,7 +151,7 @@ def check_bounds(buffer: Buffer, starts: IntArray, sizes: IntArray) -> None:
         )
 
 
-def read_headers(buffer: Buffer, starts: IntArray, sizes: IntArray) -> Headers:
+def read_headers(buffer: Buffer, starts: Ints, sizes: Ints) -> Headers:
     """Gather every header field and prove that the inner lengths of each record add up to its size.
 
     Stops before the first record that lies (``flaw``). Raises ``Corrupt`` if a boundary is outside the
@@ -168,7 +166,7 @@ class _Reader:
     earliest.
     """
 
-    def __init__(self, buffer: Buffer, starts: IntArray, sizes: IntArray) -> None:
+    def __init__(self, buffer: Buffer, starts: Ints, sizes: Ints) -> None:
         self.buffer = buffer
         self.columns: dict[str, npt.NDArray[Any]] = {"position": starts, "size": sizes}
         self.flaw: Flaw | None = None
@@ -237,8 +235,8 @@ class _Reader:
         rows["properties_position"] = self._int("topic_end") + 2
         return Headers(rows, self._int("topic_at"), self._int("topic_length"), self.flaw)
 
-    def _int(self, name: str) -> IntArray:
-        values: IntArray = self.columns[name]
+    def _int(self, name: str) -> Ints:
+        values: Ints = self.columns[name]
         return values
 
     def _keep(self, good: npt.NDArray[np.bool_], reason: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tiered.codec.checksum import CRC_PROPERTY_BYTES, Buffer, body_crc, crc_property
+from tiered.codec.checksum import CRC_PROPERTY_BYTES, body_crc, crc_property
 from tiered.codec.javahash import java_hash
 from tiered.codec.record.header import (
     MAGIC_V1,
@@ -21,6 +21,7 @@ from tiered.codec.record.header import (
     SYS_STORE_V6,
     read_headers,
 )
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from struct import Struct, error
 
-from tiered.codec.checksum import Buffer
 from tiered.codec.record.header import MAGIC_V1, MAGIC_V2, SYS_BORN_V6, SYS_STORE_V6
 from tiered.codec.record.message import decode_properties
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
 _MAGIC = Struct(">4xI")

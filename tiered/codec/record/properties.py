@@ -20,16 +20,10 @@ import xxhash
 
 from tiered.codec.javahash import java_hashes
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.header import (
-    SYS_INNER_BATCH,
-    SYS_PREPARED,
-    SYS_ROLLBACK,
-    SYS_TRANSACTION,
-    IntArray,
-    gather,
-)
+from tiered.codec.record.header import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION, gather
 from tiered.codec.record.ragged import copy_ranges, pieces
 from tiered.codec.record.topics import intern
+from tiered.codec.types import Ints
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Delayed messages wait here; their tags code is the time of delivery."""
@@ -97,10 +91,10 @@ class PropertyEntries:
     """
 
     blob: memoryview
-    row: IntArray
-    name_start: IntArray
-    name_end: IntArray
-    value_end: IntArray
+    row: Ints
+    name_start: Ints
+    name_end: Ints
+    value_end: Ints
 
     @classmethod
     def parse(cls, batch: MessageBatch) -> PropertyEntries:
@@ -127,7 +121,7 @@ class PropertyEntries:
             return cls(blob, row, begins, divider, ends)
         return cls(blob, row[good], begins[good], divider[good], ends[good])
 
-    def named(self, name: bytes) -> IntArray:
+    def named(self, name: bytes) -> Ints:
         """Entry numbers of this name, ascending (so rows ascend too)."""
         found = np.flatnonzero(self.name_end - self.name_start == len(name))
         for at in range(0, len(name), 4):
@@ -137,7 +131,7 @@ class PropertyEntries:
             found = found[gather(self.blob, self.name_start[found] + at, ">u4") == word]
         return found
 
-    def last(self, name: bytes, rows: int) -> IntArray:
+    def last(self, name: bytes, rows: int) -> Ints:
         """Per row the number of its last entry of this name, or -1. One entry per row at most is what the
         broker sees.
         """
@@ -146,12 +140,12 @@ class PropertyEntries:
         newest[self.row[found]] = found  # of equal indexes numpy keeps the last
         return newest
 
-    def cut(self, starts: IntArray, ends: IntArray) -> list[bytes]:
+    def cut(self, starts: Ints, ends: Ints) -> list[bytes]:
         """The bytes of ranges of the blob."""
         return pieces(self.blob, starts, ends - starts)
 
 
-def _behind(marks: IntArray) -> IntArray:
+def _behind(marks: Ints) -> Ints:
     """The place behind each mark but the last, after 0: where what the next mark closes begins."""
     found = np.empty_like(marks)
     found[:1] = 0
@@ -159,7 +153,7 @@ def _behind(marks: IntArray) -> IntArray:
     return found
 
 
-def _areas(batch: MessageBatch) -> tuple[memoryview, IntArray]:
+def _areas(batch: MessageBatch) -> tuple[memoryview, Ints]:
     """All property areas, each closed by an 0x02, and where that lies. It is one of ours unless every area has its own.
 
     Then each area gets room for one more byte.
@@ -170,7 +164,7 @@ def _areas(batch: MessageBatch) -> tuple[memoryview, IntArray]:
     last = gather(batch.buffer, np.maximum(ends - 1, 0), "u1")
     closed = bool(((last == _ENTRY_END[0]) & (lengths > 0)).all())
     room = lengths if closed else lengths + 1
-    area_ends: IntArray = np.cumsum(room) - 1
+    area_ends: Ints = np.cumsum(room) - 1
     blob = bytearray(int(area_ends[-1]) + 1 if len(area_ends) else 0)
     copy_ranges(batch.buffer, starts, lengths, blob, area_ends + 1 - room)
     if not closed:
@@ -178,7 +172,7 @@ def _areas(batch: MessageBatch) -> tuple[memoryview, IntArray]:
     return memoryview(blob), area_ends
 
 
-def _values(entries: PropertyEntries, entry_of_row: IntArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+def _values(entries: PropertyEntries, entry_of_row: Ints) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     """(value number per row, distinct values), 0 and b"" for rows that have none."""
     index = np.zeros(len(entry_of_row), np.int32)
     having = np.flatnonzero(entry_of_row >= 0)
@@ -254,8 +248,8 @@ def _keys(
 def _hashes(
     batch: MessageBatch,
     entries: PropertyEntries,
-    starts: IntArray,
-    lengths: IntArray,
+    starts: Ints,
+    lengths: Ints,
     topic: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.uint64]:
     """XXH3-64 of topic, 0x00, key for each range of the blob: laid out side by side, all of one shape at a time."""
@@ -281,9 +275,7 @@ def _hashes(
     return hashes
 
 
-def _split_at_spaces(
-    blob: memoryview, starts: IntArray, ends: IntArray, rows: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+def _split_at_spaces(blob: memoryview, starts: Ints, ends: Ints, rows: Ints) -> tuple[Ints, Ints, Ints]:
     """Cut ascending, disjoint ranges (at least one) at every space, empty pieces dropped."""
     begin = int(starts[0])
     spaces = np.flatnonzero(np.frombuffer(blob[begin : int(ends[-1])], np.uint8) == 0x20) + begin

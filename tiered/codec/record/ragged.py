@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer
-from tiered.codec.record.header import IntArray, gather
+from tiered.codec.record.header import gather
+from tiered.codec.types import Buffer, Ints
 
 _MAX_GROUPS = 64
 _WINDOWS_EXPONENT = 2  # a range is copied as 4 to 8 windows: at most a quarter of it twice
@@ -17,7 +17,7 @@ _PASS_BYTES = 1 << 20  # copied at once: stays in the processor's cache between 
 
 
 def groups_by_length(
-    buffer: Buffer, positions: IntArray, lengths: IntArray
+    buffer: Buffer, positions: Ints, lengths: Ints
 ) -> Iterator[tuple[npt.NDArray[np.intp] | slice, npt.NDArray[np.void]]]:
     """(rows, their bytes as opaque fixed-width items) for each distinct length above 0; ranges must be inside."""
     if len(lengths) == 0:
@@ -35,7 +35,7 @@ def groups_by_length(
             yield rows, gather(buffer, positions[rows], f"V{length}")
 
 
-def pieces(buffer: Buffer, positions: IntArray, lengths: IntArray) -> list[bytes]:
+def pieces(buffer: Buffer, positions: Ints, lengths: Ints) -> list[bytes]:
     """The bytes of each range, in order; the ranges must lie inside the buffer."""
     if len(lengths) and not (lengths == lengths[0]).all() and len(np.unique(lengths)) > _MAX_GROUPS:
         # Groups too small to pay for themselves.
@@ -53,7 +53,7 @@ def pieces(buffer: Buffer, positions: IntArray, lengths: IntArray) -> list[bytes
 
 
 def copy_ranges(
-    source: Buffer, starts: IntArray, lengths: IntArray, target: bytearray | memoryview, places: IntArray
+    source: Buffer, starts: Ints, lengths: Ints, target: bytearray | memoryview, places: Ints
 ) -> None:
     """Copy ``source[starts[i]:starts[i] + lengths[i]]`` to ``target`` at ``places[i]``; all ranges must lie inside, places must
     not overlap.
@@ -74,7 +74,7 @@ def copy_ranges(
 
 
 def _copy_windows(
-    source: Buffer, starts: IntArray, lengths: IntArray, target: Buffer, places: IntArray, width: int
+    source: Buffer, starts: Ints, lengths: Ints, target: Buffer, places: Ints, width: int
 ) -> None:
     """``copy_ranges`` of ranges that are at least ``width`` long."""
     counts = -(-lengths // width)

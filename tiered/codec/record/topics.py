@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import Buffer
-from tiered.codec.record.header import IntArray
 from tiered.codec.record.ragged import groups_by_length
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt
 
 
@@ -33,7 +32,7 @@ def intern(
 class TopicTable:
     """The topics at ``positions`` of a buffer, gathered by length; the ranges must lie inside the buffer."""
 
-    def __init__(self, buffer: Buffer, positions: IntArray, lengths: IntArray) -> None:
+    def __init__(self, buffer: Buffer, positions: Ints, lengths: Ints) -> None:
         self._lengths = lengths
         self._groups = list(groups_by_length(buffer, positions, lengths))
 

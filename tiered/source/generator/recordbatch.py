@@ -16,9 +16,9 @@ import numpy.typing as npt
 from tiered.codec.checksum import body_crcs
 from tiered.codec.record.header import MAGIC_V1, MAGIC_V2, MAX_V1_TOPIC_BYTES, gather
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.types import Ints
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 HEAD_BYTES = 88
 """Everything before the body, for IPv4 hosts."""

@@ -22,16 +22,16 @@ from types import TracebackType
 import numpy as np
 
 from tiered.clock import Clock
-from tiered.codec.checksum import Buffer
 from tiered.codec.javahash import java_hashes
 from tiered.codec.record.columns import decode_headers, property_columns
 from tiered.codec.record.consumequeue import CQ_DTYPE, UNIT_BYTES, Units, encode_units
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.header import BLANK_HEADER_BYTES
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.options import GeneratorOptions, topic_names
-from tiered.source.generator.recordbatch import BatchRenderer, Ints, Plan
+from tiered.source.generator.recordbatch import BatchRenderer, Plan
 from tiered.source.generator.storefiles import CommitLogFiles, ConsumeQueueFiles, numbered, write_checkpoint
 
 __all__ = ["GeneratorOptions", "StoreGenerator", "topic_names"]

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tiered.codec.checksum import Buffer
 from tiered.codec.record.consumequeue import UNIT_BYTES, pre_blank
 from tiered.codec.record.header import MAGIC_BLANK
+from tiered.codec.types import Buffer
 
 _CHECKPOINT_BYTES = 4096
 _UNIT = struct.Struct(">qiq")
