@@ -14,6 +14,8 @@ from tiered.clock import SystemClock
 from tiered.metadata.jsonfile import JsonFileStore
 from tiered.metadata.rocksdb import RocksDbStore
 from tiered.provider.posix import PosixProvider
+from tiered.replay.base import GroupQueue, Position
+from tiered.replay.ledger import Ledger
 from tiered.source.files import base_of
 
 pytestmark = pytest.mark.powercut
@@ -179,6 +181,25 @@ def test_a_link_of_the_hold_outlives_a_power_cut_that_the_brokers_file_does_not(
     (link,) = (power.root / "held").iterdir()
     assert base_of(link.name.partition(".")[0]) == 0
     assert link.read_bytes() == b"r" * 4096
+
+
+def test_what_a_replay_ledger_entered_after_it_was_written_anew_survives(tmp_path: Path) -> None:
+    power = disk(tmp_path)
+    killed(
+        power,
+        "from tiered.clock import SystemClock",
+        "from tiered.replay import ledger as module",
+        "from tiered.replay.base import GroupQueue, Position",
+        "module.COMPACT_BYTES, module.COMPACT_TIMES = 1, 0",
+        "ledger = module.Ledger(root, SystemClock())",
+        "ledger.open()",
+        "for at in (1, 2, 3): ledger.look({GroupQueue('G', 'T', 0): Position(at, 9, 0)})",
+    )
+    power.cut()
+    ledger = Ledger(power.root, SystemClock())
+    ledger.open()
+    assert ledger.position(GroupQueue("G", "T", 0)) == Position(3, 9, 0)
+    ledger.close()
 
 
 def test_the_writers_own_files_survive(tmp_path: Path) -> None:

@@ -118,4 +118,10 @@ MUTANTS = (
         "    if value is None:\n",
         "tests/unit/test_gateway_answers.py::TestPop::test_strange_answers_pass",
     ),
+    Mutant(
+        "tiered/codec/format/commit.py",
+        "    if len(raw) > MAX_EDIT_BYTES:\n",
+        "    if False:\n",
+        "tests/unit/test_commit_codec.py -k no_reader_would_accept",
+    ),
 )

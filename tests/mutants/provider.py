@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _MOUNT = "tests/unit/test_provider_mount.py"
+_S3 = "tests/unit/test_provider_s3_requests.py"
 
 MUTANTS = (
     Mutant(
@@ -121,5 +122,23 @@ MUTANTS = (
         '            Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),\n',
         "",
         "tests/unit/test_app.py -k dead_writers",
+    ),
+    Mutant(
+        "tiered/provider/s3.py",
+        'MultipartUpload={"Parts": done}, **at, **condition\n',
+        'MultipartUpload={"Parts": done}, **at\n',
+        f"{_S3} -k create_only_at_its_completion",
+    ),
+    Mutant(
+        "tiered/provider/s3.py",
+        "            if status_of(error.response) != 416:\n",
+        "            if True:\n",
+        f"{_S3} -k behind_the_end",
+    ),
+    Mutant(
+        "tiered/provider/s3errors.py",
+        '        "SlowDown",\n',
+        "",
+        "tests/unit/test_provider_parts.py -k test_s3_codes",
     ),
 )

@@ -178,4 +178,22 @@ MUTANTS = (
         "                if found is not None:\n",
         "tests/unit/test_store_lookups.py::test_every_record_by_its_place",
     ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        " or (held and self.size + size + len(record) > self._max_bytes):\n",
+        ":\n",
+        "tests/unit/test_fetch_fetcher.py -k bytes_behind_a_filter",
+    ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        "            if held >= self._max_count or (held",
+        "            if (held",
+        "tests/unit/test_fetch_fetcher.py -k bytes_behind_a_filter",
+    ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        "        self.full = len(self._offsets) >= self._max_count\n",
+        "        self.full = False\n",
+        "tests/unit/test_fetch_fetcher.py -k full_at_a_blocks_end",
+    ),
 )

@@ -178,4 +178,16 @@ MUTANTS = (
         ":\n",
         "tests/unit/test_replay_ledger.py::test_damage_before_the_last_record_is_told",
     ),
+    Mutant(
+        "tiered/replay/drain.py",
+        "        at_once, self._at_once = self._at_once, 1\n",
+        "        at_once = self._at_once\n",
+        "tests/unit/test_replay_faults.py -k sent_one_at_a_time",
+    ),
+    Mutant(
+        "tiered/replay/ledger.py",
+        "            durable.sync(self._directory)\n",
+        "",
+        "tests/fault/test_powercut.py -k ledger",
+    ),
 )

@@ -62,6 +62,17 @@ def test_empty_edits_and_empty_batches() -> None:
     assert found.kind is EditKind.APPEND_RUN
 
 
+def test_edits_that_no_reader_would_accept_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = encoded(samples.every_kind())
+    for limit, refused in ((1 << 20, False), (64, True)):
+        monkeypatch.setattr("tiered.codec.format.commit.MAX_EDIT_BYTES", limit)
+        if refused:
+            with pytest.raises(Invalid, match="too large"):
+                encoded(samples.every_kind())
+        else:
+            assert encoded(samples.every_kind()) == whole
+
+
 def test_tail_without_the_inline_data() -> None:
     inline = samples.tables([3, 40]).encode(object_id=samples.COMMIT_ID)
     edits = [samples.add_object(inline, object_id=samples.COMMIT_ID)]

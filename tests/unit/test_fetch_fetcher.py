@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,42 @@ def test_limits_of_count_and_bytes(s: Scene) -> None:
     assert (raws(got), got.next_offset) == (s.raws()[5:6], 6)
     got = s.read(fetcher, 5, 0, max_bytes=-1)
     assert raws(got) == s.raws()[5:6]
+
+
+class EverySecond:
+    """A filter that looks at records only, and wants those at even queue offsets."""
+
+    columns: tuple[str, ...] = ()
+
+    def may_match(self, rows: Any, tags: Any) -> Any:
+        raise AssertionError("asked without columns")
+
+    def accepts(self, record: memoryview) -> bool:
+        return int.from_bytes(record[20:28], "big") % 2 == 0
+
+
+def test_limits_of_count_and_bytes_behind_a_filter(s: Scene) -> None:
+    s.send(100)
+    fetcher = s.fetcher()
+    size = len(s.raws()[0])
+    got = s.read(fetcher, 0, 32, max_bytes=3 * size + 10, row_filter=EverySecond())
+    assert (got.queue_offsets, got.next_offset, got.examined) == ((0, 2, 4), 6, 6)
+    got = s.read(fetcher, 0, 3, row_filter=EverySecond())
+    assert (got.queue_offsets, got.next_offset, got.examined) == ((0, 2, 4), 6, 6)
+    got = s.read(fetcher, 0, 32, max_bytes=1, row_filter=EverySecond())
+    assert (got.queue_offsets, got.next_offset) == ((0,), 2)
+
+
+def test_a_read_that_is_full_at_a_blocks_end_asks_for_no_further_block(s: Scene) -> None:
+    s.send(20)
+    fetcher = s.fetcher(read_ahead=False)
+    s.read(fetcher, 0, 20)
+    s.send(20)
+    s.provider.gets.clear()
+    got = s.read(fetcher, 1, 19)
+    assert (len(got.records), got.next_offset) == (19, 20)
+    assert max(run.end for run in s.state.runs(ORDERS, 1)) == 40
+    assert s.provider.gets == []
 
 
 def test_a_record_larger_than_every_limit_comes_alone(s: Scene) -> None:

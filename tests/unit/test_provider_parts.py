@@ -138,6 +138,7 @@ def test_only_a_write_may_have_happened_when_the_connection_breaks(verb: str) ->
         (504, "", Unavailable, ""),
         (429, "TooManyRequests", Unavailable, ""),
         (400, "RequestTimeout", Unavailable, ""),
+        (400, "SlowDown", Unavailable, ""),
         (400, "BadDigest", Unavailable, ""),
         (507, "XMinioStorageFull", Unavailable, "free space"),
         (403, "AccessDenied", Invalid, "s3:PutObject"),

@@ -83,12 +83,16 @@ def encode_edits(edits: Sequence[EditBatch]) -> bytes:
     """Edits as they are stored: one zstd frame. ``Invalid`` if a reader would not accept them. Same
     input, same bytes.
     """
+    return deflate(_packed(edits), level=_ZSTD_LEVEL)
+
+
+def _packed(edits: Sequence[EditBatch]) -> bytes:
     raw = pack_edits(edits)
     if len(raw) > MAX_EDIT_BYTES:
         raise Invalid(
             "the edits of a commit are too large", expected=f"at most {MAX_EDIT_BYTES} bytes", found=len(raw)
         )
-    return deflate(raw, level=_ZSTD_LEVEL)
+    return raw
 
 
 def decode_edits(
@@ -125,11 +129,7 @@ def encode_commit(commit: Commit, inline: Sequence[Buffer] = ()) -> list[Buffer]
 
 def encode_stand_in(commit: Commit, inline_crc: int = 0) -> list[Buffer]:
     """Edits and footer of a commit whose inline data, if it has any, lies elsewhere: what stands for a damaged commit."""
-    raw = pack_edits(commit.edits)
-    if len(raw) > MAX_EDIT_BYTES:
-        raise Invalid(
-            "the edits of a commit are too large", expected=f"at most {MAX_EDIT_BYTES} bytes", found=len(raw)
-        )
+    raw = _packed(commit.edits)
     stored = deflate(raw, level=_ZSTD_LEVEL)
     body = _BODY.pack(
         commit.archive_id,

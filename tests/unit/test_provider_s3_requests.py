@@ -1,0 +1,69 @@
+"""What the s3 driver asks of the SDK, where servers at hand would forgive it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tiered.clock import ManualClock
+from tiered.provider.s3 import S3Provider
+from tiered.settings import MIB, Store
+
+META = {"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}, "HTTPStatusCode": 200}
+
+
+class Recorded:
+    """An SDK client that remembers its calls and answers each with what is needed to go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.refusal: ClientError | None = None
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**arguments: Any) -> dict[str, Any]:
+            self.calls.append((operation, arguments))
+            if self.refusal is not None:
+                raise self.refusal
+            return {"UploadId": "u", "ETag": f"e{len(self.calls)}", "ResponseMetadata": META}
+
+        return call
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    made = Recorded()
+    monkeypatch.setattr(S3Provider, "_connected", lambda _: made)
+    return made
+
+
+def provider() -> S3Provider:
+    return S3Provider("bucket", "root", Store(multipart_bytes=5 * MIB), ManualClock())
+
+
+def test_an_upload_in_parts_is_create_only_at_its_completion(client: Recorded) -> None:
+    provider().put("k", [bytes(6 * MIB)])
+    operations = [operation for operation, _ in client.calls]
+    assert operations == [
+        "create_multipart_upload",
+        "upload_part",
+        "upload_part",
+        "complete_multipart_upload",
+    ]
+    completion = client.calls[-1][1]
+    assert completion["IfNoneMatch"] == "*"
+    assert [part["PartNumber"] for part in completion["MultipartUpload"]["Parts"]] == [1, 2]
+
+
+def test_a_range_behind_the_end_is_an_answer(client: Recorded) -> None:
+    headers = {**META["HTTPHeaders"], "content-range": "bytes */10"}
+    client.refusal = ClientError(
+        {
+            "Error": {"Code": "InvalidRange", "Message": ""},
+            "ResponseMetadata": {"HTTPStatusCode": 416, "HTTPHeaders": headers},  # type: ignore[typeddict-item]
+        },
+        "GetObject",
+    )
+    fetched = provider().get("k", 10, 5)
+    assert (fetched.data, fetched.object_length) == (b"", 10)
