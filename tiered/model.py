@@ -58,7 +58,7 @@ class ByteRange:
 class Progress:
     """Everything of ``lineage`` below ``physical_offset`` is archived, excluded or inside a PhysGap.
 
-    ``mark_crc`` is the CRC32C from ``crc_from`` to ``physical_offset`` (archive.md, section 4, Marks).
+    ``mark_crc`` is the CRC32C from ``crc_from`` to ``physical_offset`` (DESIGN.md, "Marks").
     """
 
     lineage: int

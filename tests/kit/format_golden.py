@@ -1,7 +1,7 @@
 """Writes ``tests/data/format/``: objects and commits whose bytes the format promises to read for ever.
 
 Run ``python -m tests.kit.format_golden`` after a deliberate change of the format, look at the difference, and
-say why in ``tiered/archive/FORMAT.md``. Everything is made from fixed numbers and ids, so that a second run
+say why in ``docs/FORMAT.md``. Everything is made from fixed numbers and ids, so that a second run
 changes nothing. ``manifest.json`` holds what each file decodes to, and the zstd version that compressed it:
 another version may compress differently, which changes bytes but not content.
 """

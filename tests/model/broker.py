@@ -182,7 +182,9 @@ class How(NamedTuple):
     empty_mark: bool = (
         False  # mutation: a mark at a file's end is taken from the next file's first byte: no byte, equal
     )
-    record_proof: bool = True  # False = archive.md as written: without a matching mark, nothing is shared
+    record_proof: bool = (
+        True  # False = the design as first written: without a matching mark, nothing is shared
+    )
     reach: bool = True  # False = as written: local minimum *above* Progress; True: at or above
 
 

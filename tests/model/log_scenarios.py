@@ -85,7 +85,7 @@ scen(
     greedy=True,
 )
 scen("mut-window", "I1/I2/I4", {"W": 3, "removal_after_floor": False}, [A, B], N=5, greedy=True)
-# archive.md as first written: each hole, with the rules it hangs on
+# the design as first written: each hole, with the rules it hangs on
 scen(
     "hole-proof", "I1/I2/I4", {"proof_to_end": False, "removal_after_floor": False}, [A, B], N=5, greedy=True
 )

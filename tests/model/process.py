@@ -13,7 +13,7 @@ RULES = {
     "floor_newest": False,  # mutation: True = floor may be the newest checkpoint
     "list_after_404": True,  # mutation: False = a 404 is the end
     "grace": True,  # mutation: False = delete as soon as Retire is counted
-    # False = archive.md as first written (or its literal reading), True = the proposed wording
+    # False = the design as first written (or its literal reading), True = the proposed wording
     "proof_to_end": True,  # a proof also demands that nothing follows
     "retry_own": True,  # an opener applies any commit it meets, own writer id included
     "removal_after_floor": True,  # removal: R after the floor moved, not after the commit's birth

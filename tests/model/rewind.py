@@ -1,4 +1,4 @@
-"""The log protocol with a broker that loses its tail: flush, "Same broker?", ``Rewind`` (archive.md sections 4 and 5).
+"""The log protocol with a broker that loses its tail: flush, "Same broker?", ``Rewind`` (DESIGN.md, "Same broker?").
 
 A writer of this model has four more fields: the broker run its history was compared with (``chk``), the run it looked up
 before a comparison that is not done (``look``), a flush copied and not yet put (``plan``), and the entries of files

@@ -71,7 +71,7 @@ scen("mut-rw-give-up", "I7", R4, rules={"one_in_flight": False}, late=1)
 scen("mut-rw-early", "R2", R4, rules={"verdict_last": False}, late=1, crash=1)
 scen("mut-rw-unref", "R3", R4, [writer(kinds="t")], objects=True, durable=1, N=8, rules={"rewind": "w"})
 scen("mut-rw-forget", "R1", R4, rules={"rewind": "v"})
-# archive.md as written: safe (nothing wrong becomes live), but the archive's own broker can be refused
+# the design as first written: safe (nothing wrong becomes live), but the archive's own broker can be refused
 scen("written-rw", "", R5, how=WRITTEN, rules={"refusals": False}, deletions=1)
 scen("hole-rw-no-mark", "R7", R4, how={"record_proof": False})
 scen("hole-rw-minimum", "R7", R5, how={"reach": False}, deletions=1, crashes=0, crash=1)

@@ -1,4 +1,4 @@
-"""Object keys, both directions (``archive.md`` section 2).
+"""Object keys, both directions (DESIGN.md, "Object keys").
 
 Two forms: a *path* is what the fold holds, relative to the broker's root (``data/0000000001-…``); a *key* is
 what the provider sees, ``<cluster>/<broker>/<path>``. No topic name is in any of them.

@@ -1,4 +1,4 @@
-"""Is this still the broker the archive knows? The walk over marks of ``archive.md`` section 5, *Same broker?*
+"""Is this still the broker the archive knows? The walk over marks (DESIGN.md, "Same broker?").
 
 Every comparison is against the broker's own directory, never a held link: a link may be the old inode.
 """

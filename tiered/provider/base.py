@@ -5,7 +5,7 @@ Errors of every verb: ``NotFound``, ``Conflict`` (create-only put met an existin
 missing bucket, a bad region) is ``Invalid`` with the setting to fix. Foreign exceptions never leave a driver.
 
 Keys are relative to the provider's root, segments separated by ``/``: no leading or trailing slash, no empty
-or dot segments, each segment ≤ 100 bytes (``archive.md`` section 2). A key that breaks this is ``Invalid``.
+or dot segments, each segment ≤ 100 bytes (DESIGN.md, "Object keys"). A key that breaks this is ``Invalid``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiered.errors import Invalid
 
 MAX_SEGMENT_BYTES = 100
-"""Longest key segment, in UTF-8 bytes (archive.md, section 2)."""
+"""Longest key segment, in UTF-8 bytes (DESIGN.md, "Object keys")."""
 
 TEMP_PREFIX = ".tiered-tmp-"
 """Segments that start so are a driver's unfinished writes: refused as keys, hidden from listings."""

@@ -1,6 +1,6 @@
 """The driver for a directory of a POSIX file system: create-only through hard links, durable through fsync.
 
-The order of a create-only put is archive.md, section 5, "POSIX create-only": an exclusive temporary file in the target's own
+A create-only put goes in the order of DESIGN.md, "POSIX create-only": an exclusive temporary file in the target's own
 directory, written and fsynced, linked to the name, unlinked, the directory fsynced. The store's clock is the temporary
 file's mtime: on a network file system that is the server's, on a local disk the host's own.
 """

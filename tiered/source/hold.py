@@ -1,4 +1,4 @@
-"""The hold: hard links that keep commitlog files alive until they are archived, within a disk budget (archive.md, law 3).
+"""The hold: hard links that keep commitlog files alive until they are archived, within a disk budget (law 3).
 
 A link lives in a directory beside the broker's, on the same file system, never inside the broker's own. Its name is
 ``<base offset, 20 digits>.<inode>``, so that a rewritten or reinstalled broker's file of the same base is kept apart.

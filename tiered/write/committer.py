@@ -1,6 +1,6 @@
 """From a planned flush to a proven commit: data objects in parallel, then the commit, then the cache, then the hold.
 
-This order is law 1 and law 3 of ``archive.md`` section 6: bytes before pointers, the hold released last.
+This order is law 1 and law 3: bytes before pointers, the hold released last.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``apply``: what one commit does to the state.
 
-Rules and meaning of every edit: ``archive.md`` section 4. ``apply`` is pure: the same view and commit give the same
+Rules and meaning of every edit: DESIGN.md, "Edits". ``apply`` is pure: the same view and commit give the same
 changes, and a commit that breaks a rule raises ``Corrupt`` (naming rule, commit, queue, expected, found) and changes
 nothing. Nothing in here reads a clock, a setting or a listing.
 """

@@ -1,6 +1,6 @@
 """Reading the log: a commit, all later commits, the end; folding them into a metadata store.
 
-The rules are ``archive.md`` section 5, *Opening* and *Reading the log*: the end is a 404 and then a listing of ``checkpoint/``
+The rules are DESIGN.md, "Opening", "Reading the log": the end is a 404 and then a listing of ``checkpoint/``
 that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint.
 """
 

@@ -1,8 +1,8 @@
-"""The kinds of edit a commit can carry and the columns of each (``archive.md`` section 4); declarations only.
+"""The kinds of edit a commit can carry and the columns of each (DESIGN.md, "Edits"); declarations only.
 
 An edit list is a list of ``EditBatch``: one kind, column-wise, rows in row order. Integer columns are numpy arrays,
-so a commit with ten thousand runs costs a handful of arrays. The byte layout is in ``codec/format/commit.py``, the meaning
-of applying them in ``archive/state/view.py``.
+so a commit with ten thousand runs costs a handful of arrays. The byte layout is in ``codec/format/editwire.py``, the
+meaning of applying them in ``archive/fold/apply.py``.
 """
 
 from __future__ import annotations
