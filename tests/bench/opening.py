@@ -13,7 +13,6 @@ from typing import Any
 
 from tests.bench.run import TIERED, Row, expect, generate, measure, once
 from tests.kit.assemble import KEYS, memory, open_log
-from tests.kit.storefakes import PassThrough
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.writer import Claim
@@ -21,6 +20,7 @@ from tiered.archive.read.open import open_archive
 from tiered.clock import ManualClock
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider, Stored
+from tiered.provider.wrap import Wrapped
 from tiered.settings import MIB
 from tiered.source.generator.store import topic_names
 from tiered.write.planner import progress_edit
@@ -29,7 +29,7 @@ FAR_SECONDS = 0.025
 RESTING = threading.Event()
 
 
-class Far(PassThrough):
+class Far(Wrapped):
     """A store that answers every request late."""
 
     def __init__(self, inner: Provider, seconds: float) -> None:

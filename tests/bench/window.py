@@ -18,12 +18,12 @@ from typing import Any
 
 from tests.kit.assemble import assemble
 from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
-from tests.kit.storefakes import PassThrough
 from tiered.clock import SystemClock
 from tiered.errors import Unavailable
 from tiered.fetch.fetcher import Fetcher
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
+from tiered.provider.wrap import Wrapped
 from tiered.settings import KIB, MIB, Fetch
 
 LATENCY_SECONDS = 0.02
@@ -51,7 +51,7 @@ class Event:
     what: str
 
 
-class Link(PassThrough):
+class Link(Wrapped):
     """Latency per request and one rate for all; ``refuse`` requests are answered *slow down*."""
 
     def __init__(self, inner: Provider) -> None:

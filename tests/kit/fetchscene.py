@@ -13,7 +13,6 @@ from typing import Any
 
 from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, memory
 from tests.kit.pipeline import Crafted
-from tests.kit.storefakes import PassThrough
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
@@ -22,13 +21,14 @@ from tiered.fetch.fetcher import Fetcher
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
+from tiered.provider.wrap import Wrapped
 from tiered.settings import KIB, MIB, Fetch
 
 ORDERS = MessageQueue("Orders", 0)
 READERS = ReaderId("readers")
 
 
-class Ranges(PassThrough):
+class Ranges(Wrapped):
     """Notes (key, start, length) of every GET. ``gate`` runs before each and may wait or raise; ``spoil`` changes what came."""
 
     def __init__(self, inner: Provider) -> None:

@@ -25,33 +25,7 @@ from tiered.provider.wrap import Wrapped
 from tiered.settings import Store
 
 
-class PassThrough(Wrapped):
-    """A whole provider that changes nothing; fakes override a verb."""
-
-    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """Unchanged."""
-        return self.inner.put(key, parts, create_only=create_only)
-
-    def get(self, key: str, start: int | None = None, length: int | None = None) -> Any:
-        """Unchanged."""
-        return self.inner.get(key, start, length)
-
-    def head(self, key: str) -> Stored:
-        """Unchanged."""
-        return self.inner.head(key)
-
-    def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
-    ) -> Iterator[Stored]:
-        """Unchanged."""
-        return self.inner.list(prefix, start_after=start_after, limit=limit)
-
-    def delete(self, key: str) -> None:
-        """Unchanged."""
-        self.inner.delete(key)
-
-
-class Scripted(PassThrough):
+class Scripted(Wrapped):
     """Before each verb the next word of the script decides: ``ok``, ``lost`` (it happens, the answer does not come),
     ``dropped`` (it does not happen), or an error to raise. After the script everything is ``ok``. ``calls`` tells what came."""
 
@@ -94,7 +68,7 @@ class Scripted(PassThrough):
         self._do("delete", key, lambda: self.inner.delete(key))
 
 
-class Ignoring(PassThrough):
+class Ignoring(Wrapped):
     """Ignores create-only, as some S3 servers ignore the header: every put wins."""
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
@@ -102,7 +76,7 @@ class Ignoring(PassThrough):
         return self.inner.put(key, parts, create_only=False)
 
 
-class Racing(PassThrough):
+class Racing(Wrapped):
     """Honours create-only for puts that come one after another, and lets all of a race win: it looks, then writes.
 
     The gap is a rendezvous of two racers that looked; a lone one goes on after ``patience`` seconds.

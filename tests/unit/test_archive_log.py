@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
-from tests.kit.storefakes import PassThrough
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import ManualClock, SystemClock, time_text
@@ -20,13 +19,14 @@ from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.posix import PosixProvider
+from tiered.provider.wrap import Wrapped
 from tiered.settings import Store
 from tiered.write.planner import gap_edit, progress_edit
 
 A, B = b"A" * 16, b"B" * 16
 
 
-class Remembering(PassThrough):
+class Remembering(Wrapped):
     """Keeps the bytes of every put, done or not."""
 
     def __init__(self, inner: Counting) -> None:

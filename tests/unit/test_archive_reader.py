@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, open_log
-from tests.kit.storefakes import PassThrough
 from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, read_numbers
 from tiered.archive.checkpoint.store import checkpoint_keys, write_checkpoint
 from tiered.archive.log import reader as reader_module
@@ -24,6 +23,7 @@ from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, encode_commit
 from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
+from tiered.provider.wrap import Wrapped
 from tiered.write.planner import progress_edit
 
 
@@ -339,7 +339,7 @@ def test_the_commit_of_a_time(store: Counting, clock: ManualClock) -> None:
         log.reader.commit_at(head, times[0] - 1)
 
 
-class Late(PassThrough):
+class Late(Wrapped):
     """Answers each get after a moment, and says how many were under way at once."""
 
     def __init__(self, inner: Provider, seconds: float) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory
 from tests.kit.readstore import READER, Cold, cold
-from tests.kit.storefakes import PassThrough
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.commitcache import CommitCache
+from tiered.provider.wrap import Wrapped
 from tiered.settings import KIB, MIB
 from tiered.store import MessageStore
 
@@ -70,7 +70,7 @@ def test_behind_a_checkpoint_a_quiet_queue_costs_one_request_a_commit(scene: Col
     assert COMMITS <= ranges(scene.provider) <= COMMITS + 2
 
 
-class Slow(PassThrough):
+class Slow(Wrapped):
     """Answers ranges of commits late; how many were under way at once."""
 
     def __init__(self, inner: Any) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.kit.storefakes import Ignoring, PassThrough, Scripted
+from tests.kit.storefakes import Ignoring, Scripted
 from tiered.clock import ManualClock
 from tiered.daemon import probed
 from tiered.daemon.probed import MAX_STORES, PROBED_FILE, probe_once
 from tiered.errors import Refused
 from tiered.metrics import Metrics
 from tiered.provider.memory import MemoryProvider
+from tiered.provider.wrap import Wrapped
 from tiered.settings import Archive, Settings, Store
 
 DAY = 86_400.0
@@ -30,7 +31,7 @@ class Starts:
         self.metrics = Metrics()
         self.asked = -1
 
-    def start(self, settings: Settings = SETTINGS, fake: type[PassThrough] = PassThrough) -> tuple[str, ...]:
+    def start(self, settings: Settings = SETTINGS, fake: type[Wrapped] = Wrapped) -> tuple[str, ...]:
         store = Scripted(fake(MemoryProvider("", self.clock)), [])
         try:
             return probe_once(store, settings, self.clock, self.metrics, self.state, "C/b/")

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.storefakes import PassThrough, Scripted, ToyS3
+from tests.kit.storefakes import Scripted, ToyS3
 from tiered.clock import Clock, ManualClock, SystemClock
 from tiered.errors import Conflict, Invalid, NotFound, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.resolve import put_own, tail
 from tiered.provider.s3 import S3Provider
-from tiered.provider.wrap import Retrying, is_after_unknown
+from tiered.provider.wrap import Retrying, Wrapped, is_after_unknown
 
 LARGE = [b"a" * 3_000_000, b"b" * 3_000_001]  # streamed, so it asks before it sends
 
@@ -144,7 +144,7 @@ def test_put_own_gives_up_after_its_rounds() -> None:
 
 
 def test_put_own_without_an_object_length_asks_for_it() -> None:
-    class Lengthless(PassThrough):
+    class Lengthless(Wrapped):
         def get(self, key: str, start: int | None = None, length: int | None = None) -> object:
             fetched = self.inner.get(key, start, length)
             return type(fetched)(fetched.data, None, fetched.date_ms)

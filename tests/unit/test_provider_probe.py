@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.storefakes import Ignoring, PassThrough, Racing, Scripted, ToyS3
+from tests.kit.storefakes import Ignoring, Racing, Scripted, ToyS3
 from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.types import Buffer
@@ -16,7 +16,7 @@ from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import ProbeReport, probe, require
 from tiered.provider.s3 import S3Provider
-from tiered.provider.wrap import Rooted
+from tiered.provider.wrap import Rooted, Wrapped
 
 CLOCK = SystemClock()
 
@@ -107,7 +107,7 @@ def test_the_cut_meets_the_key_below_a_root_and_nothing_stays() -> None:
 
 
 def test_wrong_suffix_ranges_are_refuted() -> None:
-    class Suffixless(PassThrough):
+    class Suffixless(Wrapped):
         def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
             return self.inner.get(key, None if start is not None and start < 0 else start, length)
 
@@ -115,7 +115,7 @@ def test_wrong_suffix_ranges_are_refuted() -> None:
 
 
 def test_a_listing_in_another_order_is_refuted() -> None:
-    class Reversed(PassThrough):
+    class Reversed(Wrapped):
         def list(
             self, prefix: str, *, start_after: str | None = None, limit: int | None = None
         ) -> Iterator[Stored]:
@@ -125,7 +125,7 @@ def test_a_listing_in_another_order_is_refuted() -> None:
 
 
 def test_a_listing_that_lags_is_refuted() -> None:
-    class Lagging(PassThrough):
+    class Lagging(Wrapped):
         def list(
             self, prefix: str, *, start_after: str | None = None, limit: int | None = None
         ) -> Iterator[Stored]:
@@ -135,7 +135,7 @@ def test_a_listing_that_lags_is_refuted() -> None:
 
 
 def test_a_listing_that_ignores_start_after_is_refuted() -> None:
-    class FromTheStart(PassThrough):
+    class FromTheStart(Wrapped):
         def list(
             self, prefix: str, *, start_after: str | None = None, limit: int | None = None
         ) -> Iterator[Stored]:
@@ -145,7 +145,7 @@ def test_a_listing_that_ignores_start_after_is_refuted() -> None:
 
 
 def test_deleting_forbidden_is_told_but_not_refused() -> None:
-    class Immutable(PassThrough):
+    class Immutable(Wrapped):
         def delete(self, key: str) -> None:
             raise Invalid("the store denies access")
 

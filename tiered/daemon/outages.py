@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
-from tiered.provider.base import Fetched, Provider, Stored
+from tiered.provider.base import Provider, Stored
 from tiered.provider.wrap import Wrapped
 
 LOCAL_STATE = "local state"
@@ -96,8 +96,7 @@ class Watched(Wrapped):
         """See ``Provider.put``."""
         name, began = _name(key), self._clock.monotonic()
         try:
-            with self._request():
-                stored = self.inner.put(key, parts, create_only=create_only)
+            stored = super().put(key, parts, create_only=create_only)
         except Conflict:
             self._outages.over(name)
             raise
@@ -107,30 +106,9 @@ class Watched(Wrapped):
         self._outages.over(name)
         return stored
 
-    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
-        with self._request():
-            return self.inner.get(key, start, length)
-
-    def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
-        with self._request():
-            return self.inner.head(key)
-
-    def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
-    ) -> Iterator[Stored]:
-        """See ``Provider.list``."""
-        with self._request():
-            yield from self.inner.list(prefix, start_after=start_after, limit=limit)
-
-    def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
-        with self._request():
-            self.inner.delete(key)
-
     @contextmanager
-    def _request(self) -> Iterator[None]:
+    def around(self) -> Iterator[None]:
+        """Refuse to begin after a stop; take a refusal of a store that worked for an outage."""
         if self._stop.is_set():
             raise Unavailable("stopped: no further request is sent to the store", url=self.url)
         try:

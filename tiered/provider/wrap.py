@@ -9,6 +9,7 @@ from __future__ import annotations
 import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -56,7 +57,7 @@ def driver_key(provider: Provider, key: str) -> str:
 
 
 class Wrapped:
-    """What all wrappers share: the wrapped provider, and passing on what they do not change."""
+    """A provider that passes every verb on to the wrapped one, each inside ``around``: wrappers override what they change."""
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
@@ -74,6 +75,37 @@ class Wrapped:
     def inner_key(self, key: str) -> str:
         """What the wrapped provider calls ``key``."""
         return key
+
+    def around(self) -> AbstractContextManager[None]:
+        """What stands around each request that is passed on; by default nothing."""
+        return nullcontext()
+
+    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        """See ``Provider.put``."""
+        with self.around():
+            return self.inner.put(key, parts, create_only=create_only)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """See ``Provider.get``."""
+        with self.around():
+            return self.inner.get(key, start, length)
+
+    def head(self, key: str) -> Stored:
+        """See ``Provider.head``."""
+        with self.around():
+            return self.inner.head(key)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """See ``Provider.list``."""
+        with self.around():
+            yield from self.inner.list(prefix, start_after=start_after, limit=limit)
+
+    def delete(self, key: str) -> None:
+        """See ``Provider.delete``."""
+        with self.around():
+            self.inner.delete(key)
 
     def close(self) -> None:
         """Close the wrapped provider."""

@@ -7,14 +7,12 @@ range of the same object. Commits never change once they are there, so nothing i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cachetools import LRUCache
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.codec.types import Buffer
-from tiered.provider.base import Fetched, Provider, Stored
+from tiered.provider.base import Fetched, Provider
 from tiered.provider.wrap import Wrapped
 
 WHOLE_BYTES = 64 * 1024
@@ -50,20 +48,6 @@ class CommitCache(Wrapped):
         if start == 0 or (whole and (start is None or start < 0)):
             self._keep(key, found)
         return found
-
-    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
-        return self.inner.put(key, parts, create_only=create_only)
-
-    def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
-        return self.inner.head(key)
-
-    def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
-    ) -> Iterator[Stored]:
-        """See ``Provider.list``."""
-        return self.inner.list(prefix, start_after=start_after, limit=limit)
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``."""
