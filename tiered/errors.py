@@ -132,6 +132,21 @@ class Refused(Invalid):
     exit_code = 3
 
 
+EXIT_UNEXPECTED = 70
+"""Exit code of an error that is not one of this tree (sysexits' EX_SOFTWARE)."""
+
+
+def exit_code(error: BaseException) -> int:
+    """The process exit code of ``error``: its own for the program's errors, 130 for an interrupt, 70 for a
+    surprise.
+    """
+    if isinstance(error, TieredError):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return EXIT_UNEXPECTED
+
+
 PASSING_ERRNOS = frozenset(
     {
         errno.ENOSPC,

@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tiered.backoff import Backoff
 from tiered.clock import Clock
-from tiered.errors import TieredError, Unavailable
-from tiered.metrics import Metrics
+from tiered.errors import Unavailable, exit_code
 
-EXIT_UNEXPECTED = 70
-"""Exit code of an error that is none of ``tiered.errors`` (sysexits' EX_SOFTWARE)."""
+if TYPE_CHECKING:
+    from tiered.metrics import Metrics  # Prometheus takes its time to come
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,14 +305,3 @@ class Supervisor:
         if fatal is not None:
             return exit_code(fatal)
         return Unavailable.exit_code if late else 0
-
-
-def exit_code(error: BaseException) -> int:
-    """The process exit code of ``error``: its own for the program's errors, 130 for an interrupt, 70 for a
-    surprise.
-    """
-    if isinstance(error, TieredError):
-        return error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        return 130
-    return EXIT_UNEXPECTED

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.daemonproc import TIERED
 from tests.kit.ports import free_block
 from tests.kit.process import Child
-from tiered.daemon.gateway import WEB_PORT_FILE
+from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 
 SETTINGS = """
 [log]
@@ -39,7 +39,7 @@ class Process:
         self.write("")
         command = (*TIERED, "gateway", "--config", str(self.file), "--archive", f"file://{work}/none")
         self.child = Child("gateway", command, self.log)
-        self.child.wait_until((work / "state" / WEB_PORT_FILE).exists, 60, "its port")
+        self.child.wait_until((work / "state" / GATEWAY_WEB_PORT_FILE).exists, 60, "its port")
 
     def write(self, more: str) -> None:
         """The file, with more in it."""

@@ -24,7 +24,8 @@ from typing import Any
 
 from tests.kit.process import PATIENCE, Child
 from tiered.crashpoint import CrashPoint
-from tiered.daemon.app import CRASH_VARIABLE, WEB_PORT_FILE
+from tiered.daemon.app import CRASH_VARIABLE
+from tiered.daemon.portfile import WEB_PORT_FILE
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
 CRASHED = 137

@@ -12,6 +12,7 @@ from tiered.archive.state.values import QueueState
 from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
+from tiered.filter.storagelevels import StorageLevel
 from tiered.model import (
     BoundaryType,
     GetMessageResult,
@@ -22,7 +23,6 @@ from tiered.model import (
     QueueOffset,
     Records,
 )
-from tiered.store import StorageLevel
 
 FIRST_TIME = 1_700_000_000_000
 """Store time of queue offset 0; each following message is ``STEP_MS`` younger."""

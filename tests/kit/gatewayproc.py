@@ -18,7 +18,7 @@ from tests.kit import remoting
 from tests.kit.daemonproc import TIERED, Pages
 from tests.kit.ports import BLOCK, free_block
 from tests.kit.process import Child
-from tiered.daemon.gateway import WEB_PORT_FILE
+from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 
 START_SECONDS = 60.0
 
@@ -64,7 +64,7 @@ class Gateway(Pages):
     @property
     def port_file(self) -> Path:
         """Where the process writes the port of its own pages."""
-        return self.state / WEB_PORT_FILE
+        return self.state / GATEWAY_WEB_PORT_FILE
 
     @property
     def child(self) -> Child:

@@ -30,10 +30,10 @@ MUTANTS = (
         f"{_SERVICE}::test_unavailable_backs_off_doubling_and_recovers",
     ),
     Mutant(
-        "tiered/service.py",
+        "tiered/errors.py",
         "    return EXIT_UNEXPECTED\n",
         "    return 1\n",
-        f"{_SERVICE}::test_exit_codes",
+        "tests/unit/test_errors.py::test_exit_codes",
     ),
     Mutant(
         "tiered/daemon/signals.py",

@@ -30,11 +30,12 @@ from tiered.daemon.config import load
 from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
-from tiered.errors import Corrupt, Fenced, Invalid, NotFound, TieredError, Unavailable
+from tiered.daemon.portfile import WEB_PORT_FILE
+from tiered.errors import Corrupt, Fenced, Invalid, NotFound, TieredError, Unavailable, exit_code
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
-from tiered.service import DONE, exit_code
+from tiered.service import DONE
 from tiered.settings import Hold, Source
 from tiered.source.base import Wait
 from tiered.source.local import LocalCommitLog
@@ -291,7 +292,7 @@ def test_pages_of_a_daemon(broker: Crafted, monkeypatch: pytest.MonkeyPatch) -> 
     ready = one._ready
 
     def ask() -> None:
-        port = int((Path(f"{broker.store}.tiered") / app.WEB_PORT_FILE).read_text())
+        port = int((Path(f"{broker.store}.tiered") / WEB_PORT_FILE).read_text())
         for moment in ("before", "after"):
             for page in ("healthz", "readyz", "metrics", "status", "nope"):
                 try:
@@ -314,7 +315,7 @@ def test_pages_of_a_daemon(broker: Crafted, monkeypatch: pytest.MonkeyPatch) -> 
     assert status["ready"] is True
     assert status["local_end"] == broker.position
     assert b"lag_bytes" in seen["after metrics"][1]
-    assert not (Path(f"{broker.store}.tiered") / app.WEB_PORT_FILE).exists()
+    assert not (Path(f"{broker.store}.tiered") / WEB_PORT_FILE).exists()
 
 
 # ---- crash points

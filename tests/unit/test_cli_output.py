@@ -13,7 +13,10 @@ from rich.console import Console
 
 from tiered.clock import time_ms
 from tiered.errors import Corrupt, Refused
-from tiered.text.output import Column, Kind, Machine, People, human, moment, printable, size, speaker
+from tiered.text.human import Kind, human, moment, printable, size
+from tiered.text.machine import Machine
+from tiered.text.output import Column, speaker
+from tiered.text.people import People
 
 COLUMNS = (
     Column("topic"),

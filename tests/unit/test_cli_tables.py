@@ -14,7 +14,9 @@ import termios
 from rich.console import Console
 
 from tiered.cli import queues, read, topics
-from tiered.text.output import Column, Kind, People
+from tiered.text.human import Kind
+from tiered.text.output import Column
+from tiered.text.people import People
 from tiered.text.tables import FLEXIBLE_LEAST, Fit, fit, shortened
 
 TIME_MS = 1_763_691_939_761

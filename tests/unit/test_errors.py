@@ -8,7 +8,7 @@ from tiered.archive.log.identity import decode_identity
 from tiered.codec.format.commit import decode_commit
 from tiered.codec.format.object import decode_footer
 from tiered.codec.record.message import decode_message
-from tiered.errors import Corrupt, Invalid, TieredError
+from tiered.errors import Corrupt, Fenced, Invalid, TieredError, exit_code
 
 ROOT = "DefaultCluster/broker-a"
 
@@ -55,3 +55,9 @@ def test_decoders_need_not_know(decode: object) -> None:
     with pytest.raises(Corrupt) as caught:
         decode(f"{ROOT}/data/0000000001-x")  # type: ignore[operator]
     assert "tiered verify" in str(caught.value.hint)
+
+
+def test_exit_codes() -> None:
+    assert exit_code(Fenced("x")) == 7
+    assert exit_code(KeyboardInterrupt()) == 130
+    assert exit_code(ValueError("x")) == 70

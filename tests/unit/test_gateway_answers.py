@@ -42,7 +42,7 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import decode_object_map
 from tiered.errors import Corrupt, Invalid, Unavailable
-from tiered.store import StorageLevel
+from tiered.filter.storagelevels import StorageLevel
 
 
 @pytest.fixture

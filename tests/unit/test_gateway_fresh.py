@@ -24,10 +24,10 @@ from tests.kit.readstore import Cold, cold
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import CALM_SECONDS
 from tiered.gateway.knowledge.opening import LOOK_SECONDS, LateArchive
 from tiered.settings import Fetch
-from tiered.store import StorageLevel
 from tiered.store.messages import FRESH_SECONDS
 
 TOPIC = "Orders"

@@ -11,9 +11,9 @@ from tests.kit.fakearchive import record
 from tests.kit.gatewaydesk import RETRY, Desk, answered, fields, found, offsets_of, pull
 from tiered.codec.record.message import decode_message, encode_message
 from tiered.errors import Unavailable
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import CALM_SECONDS
 from tiered.gateway.pull.gaps import agree, before
-from tiered.store import StorageLevel
 
 MUCH = " || ".join(f"tag-{number}" for number in range(8000))
 """A list of tags that is longer than any filter the gateway runs."""

@@ -18,6 +18,7 @@ from tiered.clock import ManualClock, SystemClock
 from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Corrupt, Invalid, Refused, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors, commitlog_begin
@@ -30,7 +31,7 @@ from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.gateway.transport.upstream import split_address, split_addresses
 from tiered.metrics import Metrics
 from tiered.settings import Fetch, Gateway
-from tiered.store import MessageStore, StorageLevel
+from tiered.store import MessageStore
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 

@@ -26,8 +26,8 @@ from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.filter.storagelevels import StorageLevel
 from tiered.model import GetMessageResult
-from tiered.store import StorageLevel
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import Desk, answered, asking, pull, simple
 from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.errors import Corrupt, Unavailable
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.answers.resets import MAX_QUEUES
-from tiered.store import StorageLevel
 
 KEY = '{"brokerName":"broker-a","queueId":%d,"topic":"T"}'
 BODY = ('{"offsetTable":{' + ",".join(f"{KEY % queue}:100" for queue in range(3)) + "}}").encode()

@@ -20,8 +20,8 @@ from tests.kit.gatewaydesk import (
     too_small,
 )
 from tiered.codec.remoting.frame import Command
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.rights import GRANT_SECONDS
-from tiered.store import StorageLevel
 
 PLACE = str(40 * RECORD_ROOM)
 NOT_FOUND = f"can not find message by the offset, {PLACE}"

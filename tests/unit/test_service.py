@@ -12,7 +12,7 @@ from tiered.backoff import Backoff
 from tiered.clock import ManualClock, SystemClock
 from tiered.errors import Corrupt, Fenced, Unavailable
 from tiered.metrics import Metrics
-from tiered.service import AGAIN, DONE, Next, Service, State, Supervisor, exit_code, pause
+from tiered.service import AGAIN, DONE, Next, Service, State, Supervisor, pause
 
 
 def steps(*outcomes: Next | Exception) -> Callable[[], Next]:
@@ -241,9 +241,3 @@ def test_a_worker_too_late_for_the_drain_is_told_by_the_exit_code() -> None:
     assert Supervisor([service], SystemClock(), drain_seconds=0.05).stop_all() == Unavailable.exit_code
     let_go.set()
     assert service.join(10)
-
-
-def test_exit_codes() -> None:
-    assert exit_code(Fenced("x")) == 7
-    assert exit_code(KeyboardInterrupt()) == 130
-    assert exit_code(ValueError("x")) == 70

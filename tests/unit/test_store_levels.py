@@ -8,8 +8,7 @@ import pytest
 
 from tests.kit.readstore import cold, with_fetch
 from tiered.errors import Invalid
-from tiered.store import LocalQueue, StorageLevel
-from tiered.store.levels import StorageLevels, archive_answers
+from tiered.filter.storagelevels import LocalQueue, StorageLevel, StorageLevels, archive_answers
 
 DISABLE, NOT_IN_DISK, NOT_IN_MEM, FORCE = StorageLevel
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from tiered.errors import NotFound
-from tiered.store import MessageStore
+
+if TYPE_CHECKING:
+    from tiered.store import MessageStore
 
 MOST_COMPARED = 10_000
 """Names that a wrong one is compared with."""

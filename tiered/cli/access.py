@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
@@ -17,12 +18,13 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
-from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Settings
-from tiered.store import MessageStore
 from tiered.text.output import Output
+
+if TYPE_CHECKING:
+    from tiered.store import MessageStore
 
 TABLE_CACHE_BYTES = 64 * MIB
 
@@ -86,6 +88,9 @@ def messages(
 
     ``scope``: the queues that will be asked for, so that no others are folded.
     """
+    from tiered.metrics import Metrics  # these two bring Prometheus and the readers, which few verbs need
+    from tiered.store import MessageStore
+
     _, settings = _settings(out, config, archive, sets, None)
     with contextlib.ExitStack() as stack:
         with _folding(out) as advance:

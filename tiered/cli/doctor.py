@@ -26,7 +26,8 @@ from tiered.settings import Settings
 from tiered.source.hold import disk_percent, try_link
 from tiered.source.layout import store_layout
 from tiered.source.open import open_source
-from tiered.text.output import Column, Output, paragraph, size
+from tiered.text.human import size
+from tiered.text.output import Column, Output, paragraph
 
 COLUMNS = (Column("check"), Column("result"), Column("found"), Column("fix"))
 MAX_SKEW_MS = 300_000

@@ -12,7 +12,7 @@ from tiered.cli.options import JsonFlag, output
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid
-from tiered.text.output import Kind
+from tiered.text.human import Kind
 from tiered.text.values import size_in_bytes
 
 _FOLLOW_BATCH = 1 << 40

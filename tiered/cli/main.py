@@ -21,8 +21,18 @@ from tiered.cli.completion import VARIABLE, answer, words_so_far
 from tiered.cli.entry import EXIT_INTERRUPTED
 from tiered.cli.stdout import drop_stdout, unwritten
 from tiered.daemon.config import environment
-from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
-from tiered.service import EXIT_UNEXPECTED, exit_code
+from tiered.errors import (
+    EXIT_UNEXPECTED,
+    Conflict,
+    Corrupt,
+    Fenced,
+    Invalid,
+    NotFound,
+    Refused,
+    TieredError,
+    Unavailable,
+    exit_code,
+)
 from tiered.text.output import speaker
 from tiered.version import __version__
 

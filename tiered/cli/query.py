@@ -15,7 +15,8 @@ from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues
 from tiered.codec.record.message import decode_message_id
 from tiered.errors import Invalid, NotFound
 from tiered.store import MessageStore
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 
 COLUMNS = (
     Column("topic", less=1),

@@ -18,7 +18,8 @@ from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues
 from tiered.cli.topics import System
 from tiered.errors import TieredError
 from tiered.metadata.peek import Peek, peek
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 
 COLUMNS = (
     Column("topic"),

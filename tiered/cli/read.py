@@ -22,7 +22,8 @@ from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.settings import MIB
 from tiered.store import MessageStore
-from tiered.text.output import Advance, Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Advance, Column
 
 COLUMNS = (
     Column("queue_offset", "offset", Kind.COUNT),

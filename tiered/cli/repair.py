@@ -24,7 +24,8 @@ from tiered.provider.open import open_provider
 from tiered.repair.mend import Mender
 from tiered.repair.step import Lost, Step
 from tiered.settings import Settings
-from tiered.text.output import Column, Kind, Output
+from tiered.text.human import Kind
+from tiered.text.output import Column, Output
 
 COLUMNS = (
     Column("commit", kind=Kind.COUNT),

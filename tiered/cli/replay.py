@@ -38,7 +38,8 @@ from tiered.replay.report import rows, summary
 from tiered.replay.running import DIRECTORY
 from tiered.settings import Settings
 from tiered.store import MessageStore
-from tiered.text.output import Column, Kind, Output
+from tiered.text.human import Kind
+from tiered.text.output import Column, Output
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +12,9 @@ from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.clock import SystemClock
-from tiered.daemon.app import WEB_PORT_FILE
+from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.settings import Settings
-from tiered.source.open import open_source
-from tiered.text.output import Kind
+from tiered.text.human import Kind
 
 ASK_SECONDS = 3.0
 
@@ -94,15 +91,19 @@ def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:
     """``/status`` of the daemon whose state directory this is; ``None`` if it does not answer."""
     try:
         port = int((state / WEB_PORT_FILE).read_text())
+        from urllib.request import urlopen  # takes its time to come
+
         url = f"http://{settings.web.host}:{port}/status"
-        with urllib.request.urlopen(url, timeout=ASK_SECONDS) as answer:
+        with urlopen(url, timeout=ASK_SECONDS) as answer:
             return dict(json_module.load(answer))
-    except (OSError, ValueError, urllib.error.URLError):
+    except (OSError, ValueError):
         return None
 
 
 def _local_lag(settings: Settings, view: ArchiveState) -> dict[str, object]:
     """Bytes between the broker's end and what is proven, looked up in the broker's own files."""
+    from tiered.source.open import open_source
+
     source = open_source(settings.source, settings.hold, SystemClock())
     end = source.max_offset()
     source.close()

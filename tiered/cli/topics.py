@@ -10,7 +10,8 @@ import typer
 from tiered.archive.state.values import QueueState
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 
 COLUMNS = (
     Column("topic"),

@@ -12,7 +12,8 @@ from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, TieredError
-from tiered.text.output import Column, Kind, Output
+from tiered.text.human import Kind
+from tiered.text.output import Column, Output
 
 REMEDY = (
     "tiered repair tells what can be mended from what is there, and mends it with --apply; else restore the keys named "

@@ -30,6 +30,7 @@ from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Choices, Parts, open_parts
+from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.daemon.status import View, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
@@ -46,7 +47,6 @@ from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
 
-WEB_PORT_FILE = "web-port"
 STARTING = "starting"
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""

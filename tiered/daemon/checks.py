@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 from tiered.clock import time_ms
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
+from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.replay.client import split_address
 from tiered.settings import Settings
-from tiered.store.levels import StorageLevels
 
 UNSEEN_RESTARTS = (
     "source.commitlog_dirs is set without source.store_dir: the broker's lock and abort files are not looked at, so a restart "

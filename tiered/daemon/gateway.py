@@ -27,6 +27,7 @@ from tiered.codec.remoting.signing import Credentials, signature
 from tiered.daemon.config import Loaded, walk
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
+from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.daemon.web import Pages, WebServer
 from tiered.errors import TieredError
@@ -46,7 +47,6 @@ from tiered.store.opening import calm_collector
 
 log = logging.getLogger("tiered.gateway")
 
-WEB_PORT_FILE = "gateway-web-port"
 DIRECTORY = "gateway"
 SILENT_SECONDS = 30.0
 LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels"})
@@ -204,7 +204,7 @@ class GatewayProcess:
         server.open()
         stack.callback(server.close)
         if self._state is not None:
-            file = self._state / WEB_PORT_FILE
+            file = self._state / GATEWAY_WEB_PORT_FILE
             file.write_text(f"{server.address[1]}\n")
             stack.callback(lambda: file.unlink(missing_ok=True))
         log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})

@@ -11,7 +11,6 @@ Threads: any thread may call a ``MessageStore``. It has two bounded pools, made 
 given there: ``follow`` (one thread: looks at the log) and ``fetch`` (``fetch.threads``: requests).
 """
 
-from tiered.store.levels import LocalQueue, StorageLevel
 from tiered.store.messages import MessageStore
 
-__all__ = ["LocalQueue", "MessageStore", "StorageLevel"]
+__all__ = ["MessageStore"]

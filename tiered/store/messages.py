@@ -17,13 +17,13 @@ from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
 from tiered.filter.base import RowFilter
+from tiered.filter.storagelevels import LocalQueue, StorageLevel, StorageLevels, archive_answers
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
 from tiered.settings import KIB, Settings
 from tiered.store.answer import queue_of
 from tiered.store.follower import View, is_away
-from tiered.store.levels import LocalQueue, StorageLevel, StorageLevels, archive_answers
 from tiered.store.opening import Parts, open_parts
 from tiered.store.puller import Pull, Puller
 

@@ -16,8 +16,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from tiered import errors
-from tiered.errors import Invalid, NotFound, TieredError, did_you_mean
-from tiered.service import exit_code
+from tiered.errors import Invalid, NotFound, TieredError, did_you_mean, exit_code
 from tiered.text.output import speaker
 
 JOBS: Mapping[str, str] = {

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
-from tiered.text.output import Kind, Output, speaker
+from tiered.text.human import Kind
+from tiered.text.output import Output, speaker
 from tiered_spark.datasource import register
 from tiered_spark.options import exactly, parse_options, perhaps
 from tiered_spark.snapshot import Snapshot, open_snapshots

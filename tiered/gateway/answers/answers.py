@@ -18,6 +18,7 @@ from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, PullStatus, RequestCode, ResponseCode, is_logical
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.offsets import Offsets
@@ -35,7 +36,6 @@ from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
 from tiered.settings import Settings
-from tiered.store import StorageLevel
 
 log = logging.getLogger("tiered.gateway")
 

@@ -13,9 +13,9 @@ from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.ports import ConnectionInfo
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
-from tiered.store import StorageLevel
 
 MAX_WAITING = 65_536
 """Queues that wait for proof at once: one that is forgotten before its proof is there waits for ever."""

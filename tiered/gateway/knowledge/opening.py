@@ -10,10 +10,10 @@ from typing import Any, cast
 from tiered.backoff import Backoff
 from tiered.errors import TieredError, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.filter.storagelevels import StorageLevel, StorageLevels
 from tiered.service import Next, pause
 from tiered.settings import Fetch
-from tiered.store import MessageStore, StorageLevel
-from tiered.store.levels import StorageLevels
+from tiered.store import MessageStore
 
 log = logging.getLogger("tiered.gateway")
 

@@ -13,6 +13,7 @@ from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, ResponseCode, number, text
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError
+from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import Archive, Coverage
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.observe import Minimums
@@ -20,7 +21,6 @@ from tiered.gateway.ports import PEEK_BYTES, PHYSICAL_OFFSET, QUEUE_OFFSET
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
-from tiered.store import StorageLevel
 
 NEAR_MINIMUM = 1 << 24
 """A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of

@@ -13,7 +13,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tiered.errors import Invalid, TieredError
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 from tiered_jobs.flagvalues import whole
 from tiered_jobs.work import Work, commits
 

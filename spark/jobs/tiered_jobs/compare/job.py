@@ -12,7 +12,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tiered.errors import Invalid, TieredError
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 from tiered_jobs.flagvalues import whole
 
 if TYPE_CHECKING:

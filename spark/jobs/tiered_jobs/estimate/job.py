@@ -14,7 +14,8 @@ from typing import Any
 
 from tiered.errors import Invalid, NotFound
 from tiered.settings.option import ONE_DAY_MS
-from tiered.text.output import Column, Kind, size
+from tiered.text.human import Kind, size
+from tiered.text.output import Column
 from tiered_jobs import flagvalues
 from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month

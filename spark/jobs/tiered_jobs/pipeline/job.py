@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from tiered.errors import Invalid, Refused
-from tiered.text.output import Kind
+from tiered.text.human import Kind
 from tiered.text.values import size_in_bytes
 from tiered_jobs.pipeline import gold, silver
 from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tiered.text.output import moment, size
+from tiered.text.human import moment, size
 from tiered_jobs.profile import report
 from tiered_jobs.profile.report import Markup, Tile
 from tiered_jobs.profile.svg import bars, spark

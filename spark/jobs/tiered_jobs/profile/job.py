@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tiered.errors import Invalid, NotFound
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 from tiered_jobs.flagvalues import duration, whole
 from tiered_jobs.profile import result
 from tiered_jobs.profile.facts import Facts, gather

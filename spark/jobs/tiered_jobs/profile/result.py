@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tiered.text.output import Kind
+from tiered.text.human import Kind
 from tiered_jobs.profile.facts import Facts, TopicFacts
 from tiered_jobs.profile.histogram import bars, percentile
 from tiered_jobs.profile.scan import OTHERS, Counted

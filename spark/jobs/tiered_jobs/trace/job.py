@@ -11,7 +11,8 @@ import argparse
 from typing import Any
 
 from tiered.errors import Invalid, NotFound
-from tiered.text.output import Column, Kind
+from tiered.text.human import Kind
+from tiered.text.output import Column
 from tiered_jobs.flagvalues import whole
 from tiered_jobs.work import Work, commits
 

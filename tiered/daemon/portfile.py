@@ -1,0 +1,6 @@
+"""Files of a state directory by which other processes find the web pages of the one that runs there: a port number each."""
+
+from __future__ import annotations
+
+WEB_PORT_FILE = "web-port"
+GATEWAY_WEB_PORT_FILE = "gateway-web-port"
