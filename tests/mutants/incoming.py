@@ -201,4 +201,10 @@ MUTANTS = (
         "",
         f"{_WRITE_GUARDS}::test_every_step_links_new_files_before_it_reads",
     ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        if not torn and self._chain.whole(file, start):\n",
+        "        if False:\n",
+        "tests/unit/test_source_damage.py -k about_to_be_given_up",
+    ),
 )

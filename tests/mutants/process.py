@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _SERVICE = "tests/unit/test_service.py"
+_CLI_MAIN = "tests/unit/test_cli_main.py"
 _DAEMON_SHELL = "tests/unit/test_daemon_shell.py"
 _CONFIG_CHECKS = "tests/unit/test_config_checks.py"
 _SETTINGS = "tests/unit/test_settings.py"
@@ -118,5 +119,41 @@ MUTANTS = (
         "                service.stop(drain=False)\n",
         "                pass\n",
         "tests/unit/test_service.py::test_the_dying_worker_itself_stops_the_others",
+    ),
+    Mutant(
+        "tiered/daemon/checks.py",
+        "    _lasting(settings)\n",
+        "",
+        f"{_CONFIG_CHECKS}::test_an_archive_that_ends_with_the_process_is_refused",
+    ),
+    Mutant(
+        "tiered/service.py",
+        "        return error.exit_code\n",
+        "        return TieredError.exit_code\n",
+        f"{_CLI_MAIN}::test_an_error_becomes_its_exit_code",
+    ),
+    Mutant(
+        "tiered/service.py",
+        "    return EXIT_UNEXPECTED\n",
+        "    return 1\n",
+        f"{_CLI_MAIN}::test_an_error_becomes_its_exit_code",
+    ),
+    Mutant(
+        "tiered/cli/main.py",
+        "        drop_stdout()\n        return EXIT_NO_READER\n",
+        "        drop_stdout()\n        return 0\n",
+        f"{_CLI_MAIN}::test_a_reader_that_goes_away_is_no_traceback",
+    ),
+    Mutant(
+        "tiered/cli/main.py",
+        "        return _tell(unwritten(error) or error, debug=debug, as_json=as_json)\n",
+        "        return _tell(error, debug=debug, as_json=as_json)\n",
+        f"{_CLI_MAIN}::test_no_room_for_the_answer",
+    ),
+    Mutant(
+        "tiered/cli/main.py",
+        "        return result if isinstance(result, int) and not isinstance(result, bool) else 0\n",
+        "        return 0\n",
+        f"{_CLI_MAIN}::test_a_verb_may_return_its_own_code",
     ),
 )

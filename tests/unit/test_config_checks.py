@@ -39,6 +39,12 @@ def test_what_a_writer_needs_and_where_to_set_it(tmp_path: Path) -> None:
     require(load(flags={"source.commitlog_dirs": "/a/log"}), "source.store_dir")
 
 
+@pytest.mark.parametrize("url", ["memory://somewhere", "fsspec+memory://somewhere/root"])
+def test_an_archive_that_ends_with_the_process_is_refused(url: str) -> None:
+    with pytest.raises(Refused, match="in memory"):
+        check(load(flags={"archive.url": url}))
+
+
 @pytest.mark.parametrize("kind", ["ha", "dledger"])
 def test_sources_of_later(kind: str) -> None:
     with pytest.raises(Refused, match=kind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -239,3 +240,28 @@ def test_the_end_lies_behind_what_cannot_be_read(
     assert source.max_offset() == log.position
     log.append_many(5)
     assert source.max_offset() == log.position
+
+
+def test_a_record_that_is_completed_when_it_is_about_to_be_given_up_is_read(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append_many(2)
+    late = log.position
+    log.append(b"b" * 300)
+    size = log.position - late
+    ending = log.records[late][-10:]
+    log.append_many(2)
+    log.write(late + size - 10, bytes(10))
+    assert look(source, late, max_records=1).status is ReadStatus.IDLE
+    patience = source._reading._patience
+    over = patience.over
+
+    def broker_writes_now(*arguments: Any, **named: Any) -> bool:
+        log.write(late + size - 10, ending)
+        return over(*arguments, **named)
+
+    monkeypatch.setattr(patience, "over", broker_writes_now)
+    clock.advance(WAIT_SECONDS)
+    assert look(source, late, max_records=1).status is ReadStatus.IDLE
+    found, _, gaps = patiently(source, clock, late)
+    assert (found, gaps) == ({at: raw for at, raw in log.records.items() if at >= late}, [])
