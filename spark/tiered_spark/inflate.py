@@ -7,10 +7,11 @@ import zlib
 import pyarrow as pa
 import zstandard
 
+from tiered.codec.record.layout import SYS_COMPRESSION_TYPE
+
 MAX_BODY_BYTES = 256 << 20
 """Largest body that is decompressed: the largest message that a broker can be told to take."""
 
-_COMPRESSION = 0x700
 _LZ4, _ZSTD, _ZLIB = 0x100, 0x200, 0x300  # 0: zlib, as brokers before 5.0 wrote it
 
 _ZSTD_PIECE = 1 << 10
@@ -33,7 +34,7 @@ class Inflater:
 
     def inflate(self, body: memoryview, flags: int) -> bytes:
         """The whole content of a body with these system flags. ``ValueError`` says what is wrong with it."""
-        method = flags & _COMPRESSION
+        method = flags & SYS_COMPRESSION_TYPE
         try:
             if method in (0, _ZLIB):
                 return _from_zlib(body)

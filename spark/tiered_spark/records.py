@@ -14,22 +14,23 @@ import pyarrow.compute as pc
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.frame import edges_of
-from tiered.codec.record.header import (
-    PHYSICAL_OFFSET_AT,
+from tiered.codec.record.header import read_headers
+from tiered.codec.record.hosts import decode_host
+from tiered.codec.record.layout import (
+    BORN_HOST_AT,
     SYS_BORN_V6,
     SYS_COMPRESSED,
     SYS_STORE_V6,
-    gather,
-    read_headers,
+    V4_HOST_BYTES,
+    V6_HOST_BYTES,
+    store_host_at,
 )
-from tiered.codec.record.message import decode_host
 from tiered.codec.record.properties import PropertyEntries
+from tiered.codec.record.ragged import gather
 from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered_spark.arrays import as_text, binaries, chosen, cut, hexadecimal, picked, repeated, times, words
 from tiered_spark.inflate import Inflater
-
-_BORN_HOST_AT = 48
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,13 @@ class RecordBlock:
     def _host_bytes(self, which: str) -> list[tuple[Ints, npt.NDArray[np.uint8]]]:
         """Groups of rows whose host has one length, with its bytes."""
         flags = self.headers["sys_flag"]
-        at = self.headers["position"] + _BORN_HOST_AT
-        six = flags & SYS_BORN_V6 != 0
         if which == "store_host":
-            at = at + np.where(six, 20, 8) + 8
-            six = flags & SYS_STORE_V6 != 0
+            at, six = store_host_at(flags.astype(np.int64)), flags & SYS_STORE_V6 != 0
+        else:
+            at, six = np.full(len(self), BORN_HOST_AT), flags & SYS_BORN_V6 != 0
+        at = at + self.headers["position"]
         groups = []
-        for rows, width in ((np.flatnonzero(~six), 8), (np.flatnonzero(six), 20)):
+        for rows, width in ((np.flatnonzero(~six), V4_HOST_BYTES), (np.flatnonzero(six), V6_HOST_BYTES)):
             if len(rows):
                 raw = gather(self.data, at[rows], f"V{width}")
                 groups.append((rows, np.frombuffer(raw.tobytes(), np.uint8).reshape(len(rows), width)))
@@ -208,8 +209,7 @@ class RecordBlock:
         """Store host and physical offset in hexadecimal: the broker's id of a message."""
         parts, order = [], []
         for rows, raw in self._store_hosts:
-            at = gather(self.data, self.headers["position"][rows] + PHYSICAL_OFFSET_AT, "V8")
-            place = np.frombuffer(at.tobytes(), np.uint8).reshape(len(rows), 8)
+            place = self.headers["physical_offset"][rows].astype(">i8").view(np.uint8).reshape(len(rows), 8)
             parts.append(hexadecimal(np.concatenate([raw, place], axis=1)))
             order.append(rows)
         if len(parts) == 1:

@@ -18,7 +18,8 @@ from tests.kit.command import archive_once, tiered, tiered_process
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
 from tests.kit.process import PATIENCE
 from tiered.archive.log.identity import decode_identity
-from tiered.codec.record.message import Message, encode_message_id
+from tiered.codec.record.hosts import encode_message_id
+from tiered.codec.record.message import Message
 from tiered.text.human import moment
 
 V6_HOST = "[2001:db8::1]:10911"

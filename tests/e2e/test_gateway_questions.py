@@ -11,7 +11,8 @@ import pytest
 from tests.kit.coldscene import TOPIC, ColdScene
 from tests.kit.gatewayproc import Gateway
 from tests.kit.remoting import Answer, request
-from tiered.codec.record.message import decode_message, decode_message_id
+from tiered.codec.record.hosts import decode_message_id
+from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.slow]

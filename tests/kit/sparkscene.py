@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 from tests.kit.oracle import opened, records_of
 from tests.kit.realdaemon import tiered
 from tiered.archive.read.flatfile import RunReader
-from tiered.codec.record.message import decode_message
-from tiered.codec.record.messagefields import message_fields
+from tiered.codec.record.message import decode_message, message_fields
 from tiered.codec.record.systemtopics import is_system_topic
 from tiered_spark.columns import arrow_schema, message_schema
 from tiered_spark.datasource import MessageReader

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tiered.codec.checksum import xxh3_64
-from tiered.codec.javahash import java_hashes
+from tiered.codec.javahash import java_hash, java_hashes
 from tiered.codec.record import consumequeue
 from tiered.codec.record.columns import (
     MessageBatch,
@@ -18,7 +18,7 @@ from tiered.codec.record.columns import (
     property_columns,
 )
 from tiered.codec.record.frame import scan, verify
-from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message, java_hash
+from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message
 from tiered.errors import Corrupt
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tiered.codec.javahash import java_hash
-from tiered.codec.record.message import Message, encode_message
-from tiered.codec.record.oneproperties import record_properties
+from tiered.codec.record.message import Message, encode_message, record_properties
 from tiered.errors import Corrupt, Invalid
 from tiered.filter.tags import TagFilter, row_filter, sql_filter, tag_filter
 

@@ -18,8 +18,9 @@ import zstandard
 
 from tests.kit import golden
 from tiered.clock import ManualClock
+from tiered.codec.javahash import java_hash
 from tiered.codec.record.frame import Stop, scan, verify
-from tiered.codec.record.message import Message, encode_message, java_hash
+from tiered.codec.record.message import Message, encode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 

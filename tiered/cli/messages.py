@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tiered.codec.record.message import decode_message
-from tiered.codec.record.messagefields import body_fields, message_fields
+from tiered.codec.record.message import body_fields, decode_message, message_fields
 
 
 def message_record(queue_offset: int, record: bytes) -> dict[str, object]:

@@ -12,7 +12,7 @@ from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, moment_ms, output
-from tiered.codec.record.message import decode_message_id
+from tiered.codec.record.hosts import decode_message_id
 from tiered.errors import Invalid, NotFound
 from tiered.store import MessageStore
 from tiered.text.human import Kind

@@ -1,9 +1,8 @@
-"""Bytes and their meaning: RocketMQ's records and consume queues, and the archive's own objects and commits.
+"""Bytes and their meaning: RocketMQ's records and frames, and the archive's own objects and commits.
 
-Owns: every layout the program reads or writes. Records: ``frame`` finds boundaries, ``header`` and
-``columns`` gather fields into arrays, ``properties`` reads tags and keys, ``message`` is the one-record view
-for people and tests, ``consumequeue`` the 20-byte units. Objects: ``block``, ``object``, ``commit``. Sums:
-``checksum``.
+Owns: every layout the program reads or writes: a record and the consume queue's units (``record``), the archive's objects and
+commits (``format``), frames, codes and texts between clients and brokers (``remoting``); sums (``checksum``); the shapes of
+buffers and columns (``types``).
 
 Does not own: where bytes come from or go to. No file, socket, clock, setting, log or chance is touched here.
 

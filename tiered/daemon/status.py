@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
+from tiered.codec.record.layout import HEAD_BYTES, store_time_of
 from tiered.daemon.stillness import Stillness
 from tiered.errors import NotFound, TieredError
 from tiered.metrics import Metrics
@@ -22,11 +23,7 @@ from tiered.source.base import CommitLogSource
 from tiered.write.committer import Committer, Proven
 from tiered.write.dispatcher import Dispatcher
 
-HEADER_BYTES = 80
 RECOUNT_SECONDS = 1.0
-SYS_FLAG_AT = 36
-STORE_TIMESTAMP_AT = 56
-"""Twelve bytes later when the born host is IPv6 (sysFlag 0x10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +215,10 @@ class Reporter:
     def _age_seconds(self, position: PhysicalOffset) -> float | None:
         """Age of the record at ``position``, by its own store time; ``None`` when it cannot be read (now, or ever)."""
         try:
-            header = self._source.copy(position, PhysicalOffset(position + HEADER_BYTES))
+            header = self._source.copy(position, PhysicalOffset(position + HEAD_BYTES))
         except (NotFound, TieredError):
             return None
-        flag = int.from_bytes(header[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
-        at = STORE_TIMESTAMP_AT + (12 if flag & 0x10 else 0)
-        store_ms = int.from_bytes(header[at : at + 8], "big") if at + 8 <= len(header) else 0
+        store_ms = store_time_of(header)
         return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
 
     def status(self, view: View | None = None, *, count: bool = True) -> dict[str, object]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.record.frame import edges_of, scan
-from tiered.codec.record.header import gather
+from tiered.codec.record.layout import queue_offsets
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue
@@ -22,7 +22,6 @@ OVERHEAD_BYTES = 1024
 """What the objects around a cached block cost, beside its bytes."""
 
 _FIRST_BATCH, _BATCH = 4, 64  # rows of a table taken at a time; most reads want few
-_QUEUE_OFFSET_AT = 20  # in a record, behind size, magic, body CRC, queue id and flag
 
 
 class BlockKey(NamedTuple):
@@ -176,7 +175,7 @@ def _apart(stored: memoryview) -> memoryview:
 
 def _own_offsets(ref: BlockRef, data: Buffer, starts: npt.NDArray[np.int64], key: str) -> npt.NDArray[Any]:
     """Queue offsets as the records themselves say, compared with what the table says: no column has to be fetched for them."""
-    offsets = gather(data, starts + _QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+    offsets = queue_offsets(data, starts)
     right = offsets[0] == ref.first_offset and offsets[-1] < ref.end_offset
     if not right or (np.diff(offsets) <= 0).any():
         raise Corrupt(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.javahash import java_hash
-from tiered.codec.record.oneproperties import record_properties
+from tiered.codec.record.message import record_properties
 from tiered.errors import Invalid
 from tiered.filter.base import RowFilter
 from tiered.filter.sql.expression import SqlFilter, sql_filter

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tiered.archive.state.values import QueueState
-from tiered.codec.record import messagefields
-from tiered.codec.record.header import SYS_COMPRESSED
-from tiered.codec.record.message import Message, decode_message
+from tiered.codec.record.layout import SYS_COMPRESSED
+from tiered.codec.record.message import Message, body_fields, decode_message
+from tiered.codec.record.message import message_fields as stored_fields
 from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.gateway.httphead import HttpRefusal
 
@@ -31,8 +31,8 @@ class Answer:
 def message_fields(queue_offset: int, message: Message) -> dict[str, object]:
     """Every field of a message; the body in base64 as stored, and as text where it is UTF-8. Times in ms since 1970."""
     compressed = {"compressed": bool(message.sys_flag & SYS_COMPRESSED)}
-    body = messagefields.body_fields(message.body, always_base64=True)
-    return messagefields.message_fields(queue_offset, message) | compressed | body
+    body = body_fields(message.body, always_base64=True)
+    return stored_fields(queue_offset, message) | compressed | body
 
 
 def error_fields(error: TieredError) -> dict[str, object]:

@@ -11,11 +11,7 @@ from typing import Protocol
 from tiered.codec.remoting.frame import Command
 
 PEEK_BYTES = 64
-"""Body bytes of a long answer that ``passes`` sees; enough for the queue offset of the first record (bytes 20 to 27)."""
-
-QUEUE_OFFSET = slice(20, 28)
-PHYSICAL_OFFSET = slice(28, 36)
-"""Where a stored record has its offsets, big-endian."""
+"""Body bytes of a long answer that ``passes`` sees; enough for both offsets of the first record (``codec.record.layout``)."""
 
 SYSTEM_BUSY = 2
 """The answer that makes every client try again later."""

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tiered.codec.checksum import crc32c
 from tiered.codec.record.frame import Stop, lacks_its_end, scan, verify
-from tiered.codec.record.header import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, PHYSICAL_OFFSET_AT
+from tiered.codec.record.layout import FIXED, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from tiered.errors import NotFound, Refused
 from tiered.model import PhysicalOffset, Progress
 from tiered.source.base import CommitLogSource
@@ -111,9 +111,10 @@ def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset]) -> Physic
             continue
         try:
             head = source.copy_local(start, PhysicalOffset(start + MIN_RECORD_BYTES))
-            if not _says_it_lies_at(head, start):
+            size = _size_of_record_at(head, start)
+            if size is None:
                 continue
-            record = source.copy_local(start, PhysicalOffset(start + int.from_bytes(head[:4], "big")))
+            record = source.copy_local(start, PhysicalOffset(start + size))
         except NotFound:
             continue
         frames = scan(record, base=start, max_record_bytes=len(record))
@@ -122,11 +123,10 @@ def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset]) -> Physic
     return None
 
 
-def _says_it_lies_at(head: bytearray, start: PhysicalOffset) -> bool:
-    """Whether this is the head of a record with its own place in it: only then its size is worth a look."""
-    size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
-    place = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
-    return size >= MIN_RECORD_BYTES and magic in (MAGIC_V1, MAGIC_V2) and place == start
+def _size_of_record_at(head: bytearray, start: PhysicalOffset) -> int | None:
+    """The size of the record that begins with ``head``, if that has its own place in it: only then its size is worth a look."""
+    size, magic, _, _, _, _, place, _, _ = FIXED.unpack_from(head)
+    return size if size >= MIN_RECORD_BYTES and magic in (MAGIC_V1, MAGIC_V2) and place == start else None
 
 
 def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:

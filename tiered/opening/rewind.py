@@ -13,7 +13,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditBatch, EditKind, batch
-from tiered.codec.record.header import PHYSICAL_OFFSET_AT, gather
+from tiered.codec.record.layout import physical_offsets
 from tiered.model import PhysicalOffset
 from tiered.opening.lineage import ArchivedRecord
 from tiered.write.preparer import Mark
@@ -37,9 +37,7 @@ def archived_from(
             ArchivedRecord(int(position), stretch.record(i))
             for run in by_commit[seq]
             for stretch in reader.stretches(run, run.start, run.end)
-            for i, position in enumerate(
-                gather(stretch.data, stretch.starts + PHYSICAL_OFFSET_AT, ">i8").tolist()
-            )
+            for i, position in enumerate(physical_offsets(stretch.data, stretch.starts).tolist())
         ]
         records.sort(key=lambda r: r.physical_offset)
         yield from (r for r in records if r.physical_offset >= offset)

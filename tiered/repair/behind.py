@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
-from tiered.codec.record.header import MIN_RECORD_BYTES
+from tiered.codec.record.layout import MIN_RECORD_BYTES
 from tiered.model import MessageQueue
 
 _STARTS = {

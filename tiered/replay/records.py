@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiered.codec.record.header import SYS_COMPRESSED, SYS_INNER_BATCH
+from tiered.codec.record.layout import SYS_COMPRESSED, SYS_INNER_BATCH
 from tiered.codec.record.message import Message, decode_message
 from tiered.replay.base import RETRY_PREFIX
 from tiered.replay.broker import Code

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 
 from tiered.clock import Clock
+from tiered.codec.record.layout import store_times
 from tiered.errors import NotFound
 from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
@@ -23,7 +24,7 @@ from tiered.source.limit import AskBroker, RecordLimit
 from tiered.source.queues import QueueNumbering
 from tiered.source.reading import Reading
 from tiered.source.tail import LookBehind, NewestEnd, Written
-from tiered.source.walk import Chain, Head, store_times
+from tiered.source.walk import Chain, Head
 
 
 class LocalCommitLog:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tiered.clock import Clock
 from tiered.codec.record.frame import Frames, lacks_its_end
+from tiered.codec.record.layout import HEAD_BYTES, store_times
 from tiered.model import PhysicalOffset
 from tiered.settings import Source
 from tiered.source.base import Chunk, ReadStatus, gap, idle
@@ -24,7 +25,7 @@ from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, Pending, Written
-from tiered.source.walk import HEAD_BYTES, Chain, Head, HeadKind, RecordWindow, store_times, verified
+from tiered.source.walk import Chain, Head, HeadKind, RecordWindow, verified
 
 _NONE = np.empty(0, np.int64)
 _BLANK_HEADER_BYTES = 8

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiered.codec.record.header import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from tiered.codec.record.layout import MAGIC_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, store_times
 from tiered.model import PhysicalOffset
 from tiered.source.files import LogFile
-from tiered.source.walk import Chain, HeadKind, store_times
+from tiered.source.walk import Chain, HeadKind
 
 _WINDOW_BYTES = 4 * 1024 * 1024
-_MAGIC_AT = 4
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
@@ -46,16 +45,16 @@ def next_readable(
 def _candidates(chain: Chain, file: LogFile, position: int) -> Iterator[int]:
     """Physical offsets from ``position`` on, ascending, four bytes behind which a magic code stands."""
     while position < file.end:
-        stored = chain.next_stored(file, position + _MAGIC_AT)
+        stored = chain.next_stored(file, position + MAGIC_AT)
         if stored is None:
             return
-        position = max(position, stored - _MAGIC_AT - 3)
-        data = chain.peek(file, position, _WINDOW_BYTES + _MAGIC_AT + 3)
+        position = max(position, stored - MAGIC_AT - 3)
+        data = chain.peek(file, position, _WINDOW_BYTES + MAGIC_AT + 3)
         found = set()
         for magic in _MAGICS:
-            at = data.find(magic, _MAGIC_AT)
+            at = data.find(magic, MAGIC_AT)
             while at >= 0:
-                found.add(position + at - _MAGIC_AT)
+                found.add(position + at - MAGIC_AT)
                 at = data.find(magic, at + 1)
         yield from sorted(place for place in found if place < position + _WINDOW_BYTES)
         position += _WINDOW_BYTES

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.checksum import crc32c
+from tiered.codec.record.layout import store_times
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.search import next_readable
-from tiered.source.walk import Chain, Head, HeadKind, store_times
+from tiered.source.walk import Chain, Head, HeadKind
 
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""

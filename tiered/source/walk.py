@@ -5,46 +5,40 @@ Everything goes through ``pread``: nothing stays mapped, so a file that shrinks 
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from tiered.codec.record.frame import Frames, Stop, scan, verify
-from tiered.codec.record.header import (
+from tiered.codec.record.layout import (
+    BEFORE_BODY,
+    FIXED,
+    HEAD_BYTES,
+    MAGIC_AT,
+    MAGIC_BEGIN,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
-    PHYSICAL_OFFSET_AT,
-    SYS_BORN_V6,
-    SYS_STORE_V6,
-    gather,
+    SIZE_AND_MAGIC,
+    body_at,
+    physical_offset_of,
+    properties_behind,
+    store_time_of,
 )
-from tiered.codec.types import Buffer
 from tiered.source.descriptors import Descriptors, data_from, read_into
 from tiered.source.files import LogFile
 from tiered.source.limit import RecordLimit
 
-HEAD_BYTES = 80
-"""Enough of a record for size, magic, physical offset and, behind either kind of born host, store time."""
 FIRST_WINDOW_BYTES = 64 * 1024
 WALK_BYTES = 4 * 1024 * 1024
 _KEPT_BYTES = 16 * 1024 * 1024
 """A window that had to be larger for one record is given back."""
-_SYS_FLAG_AT = 36
-_STORE_TIME_AT = 56
-_V6_EXTRA_BYTES = 12
-_BODY_AT = 88
-"""Where the body begins, with IPv4 hosts."""
 _MOST_BEHIND_BODY = 70_000
 """Two lengths, topic and properties take less."""
-_SIZE_AND_MAGIC = struct.Struct(">iI")
-_INT = struct.Struct(">i")
 
 
 class HeadKind(Enum):
@@ -64,13 +58,6 @@ class Head:
     raw: bytes
     store_time_ms: int | None = None
     size: int = 0
-
-
-def store_times(buffer: Buffer, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Store time in ms of the records at ``starts``; each must be whole."""
-    flags = gather(buffer, starts + _SYS_FLAG_AT, ">i4").astype(np.int64)
-    at = starts + _STORE_TIME_AT + np.where(flags & SYS_BORN_V6, _V6_EXTRA_BYTES, 0)
-    return gather(buffer, at, ">i8").astype(np.int64)
 
 
 class Window:
@@ -110,7 +97,7 @@ class RecordWindow(Window):
             whole = size >= min(left, self._limit.bytes + HEAD_BYTES) or len(view) < min(size, left)
             if len(frames) > 0 or frames.stop is not Stop.PARTIAL or whole:
                 break
-            size = max(size + HEAD_BYTES, int.from_bytes(view[:4], "big") + HEAD_BYTES)
+            size = max(size + HEAD_BYTES, SIZE_AND_MAGIC.unpack_from(view)[0] + HEAD_BYTES)
         if frames.end * 2 > len(view):
             self._size = min(4 * self._size, max(max_bytes, FIRST_WINDOW_BYTES))
         else:
@@ -132,15 +119,10 @@ def verified(view: memoryview, frames: Frames, count: int, base: int) -> Frames:
     return verify(view, chosen, base)
 
 
-def _ends_exactly(tail: bytes, size: int, *, v2: bool) -> bool:
+def _ends_exactly(tail: bytes, size: int, magic: int) -> bool:
     """Whether topic and properties, with their lengths, are all that lies behind a body."""
-    width = 2 if v2 else 1
-    topic = int.from_bytes(tail[:width], "big", signed=True)
-    at = width + topic
-    if len(tail) < size or topic < 0 or at + 2 > size:
-        return False
-    properties = int.from_bytes(tail[at : at + 2], "big", signed=True)
-    return properties >= 0 and at + 2 + properties == size
+    found = properties_behind(tail, 0, magic)
+    return found is not None and len(tail) >= size and found[1] >= 0 and sum(found) == size
 
 
 class Chain:
@@ -167,9 +149,9 @@ class Chain:
     def head(self, file: LogFile, position: int) -> Head:
         """What lies at ``position``."""
         raw = self.peek(file, position, HEAD_BYTES)
-        if len(raw) < _SIZE_AND_MAGIC.size:
+        if len(raw) < SIZE_AND_MAGIC.size:
             return Head(HeadKind.OTHER if raw.strip(b"\0") else HeadKind.ZERO, raw)
-        size, magic = _SIZE_AND_MAGIC.unpack_from(raw)
+        size, magic = SIZE_AND_MAGIC.unpack_from(raw)
         left = file.end - position
         if size == 0 or magic == 0:
             return Head(HeadKind.ZERO, raw)
@@ -178,9 +160,9 @@ class Chain:
         plausible = MIN_RECORD_BYTES <= size <= left and len(raw) == HEAD_BYTES
         if magic not in (MAGIC_V1, MAGIC_V2) or not plausible:
             return Head(HeadKind.OTHER, raw)
-        if int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != position:
+        if physical_offset_of(raw) != position:
             return Head(HeadKind.OTHER, raw)
-        return Head(HeadKind.RECORD, raw, int(store_times(raw, np.zeros(1, np.int64))[0]), size)
+        return Head(HeadKind.RECORD, raw, store_time_of(raw), size)
 
     def whole(self, file: LogFile, position: int) -> bool:
         """True if a record that passes every check lies at ``position``."""
@@ -195,24 +177,23 @@ class Chain:
 
     def _whole_in_pieces(self, file: LogFile, position: int, head: Head) -> bool:
         """The same for a record too large to be held: its inner lengths add up, and its body has the CRC that it says."""
-        flags = int(gather(head.raw, np.array([_SYS_FLAG_AT]), ">i4")[0])
-        body_at = (
-            position + _BODY_AT + _V6_EXTRA_BYTES * (bool(flags & SYS_BORN_V6) + bool(flags & SYS_STORE_V6))
-        )
-        (length,) = _INT.unpack(self.peek(file, body_at - 4, 4).ljust(4, b"\xff"))
-        body_end = body_at + length
-        rest = position + head.size - body_end
+        _, magic, body_crc, _, _, _, _, sys_flag, _ = FIXED.unpack_from(head.raw)
+        begin = position + body_at(sys_flag)
+        before = self.peek(file, begin - BEFORE_BODY.size, BEFORE_BODY.size)
+        length = BEFORE_BODY.unpack(before)[2] if len(before) == BEFORE_BODY.size else -1
+        end = begin + length
+        rest = position + head.size - end
         if length < 0 or not 0 < rest <= _MOST_BEHIND_BODY:
             return False
-        if not _ends_exactly(self.peek(file, body_end, rest), rest, v2=head.raw[7] == MAGIC_V2 & 0xFF):
+        if not _ends_exactly(self.peek(file, end, rest), rest, magic):
             return False
-        window, crc, at = Window(self._descriptors), 0, body_at
-        while at < body_end:
-            piece = window.load(file, at, min(WALK_BYTES, body_end - at))
+        window, crc, at = Window(self._descriptors), 0, begin
+        while at < end:
+            piece = window.load(file, at, min(WALK_BYTES, end - at))
             if not piece:
                 return False
             crc, at = zlib.crc32(piece, crc), at + len(piece)
-        return crc & 0x7FFFFFFF == int.from_bytes(head.raw[8:12], "big")
+        return bool(crc & 0x7FFFFFFF == body_crc)
 
     def walk(self, file: LogFile, position: int) -> Iterator[tuple[int, memoryview, Frames]]:
         """Records from ``position`` on, window by window: (physical offset of the window, its bytes, its frames).
@@ -253,9 +234,9 @@ class Chain:
             start = max(file.base, position - reach)
             data = self.peek(file, start, position - start)
             at = len(data)
-            while (at := data.rfind(b"\xda\xa3\x20", 0, at)) >= 0:
-                place = start + at - 4
-                if at < 4 or int.from_bytes(data[at - 4 : at], "big") != position - place:
+            while (at := data.rfind(MAGIC_BEGIN, 0, at)) >= 0:
+                place = start + at - MAGIC_AT
+                if at < MAGIC_AT or SIZE_AND_MAGIC.unpack_from(data, at - MAGIC_AT)[0] != position - place:
                     continue
                 head = self.head(file, place)
                 if head.kind is HeadKind.RECORD:

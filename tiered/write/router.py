@@ -14,15 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.record.columns import MessageBatch, PropertyColumns
+from tiered.codec.record.layout import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
 from tiered.codec.types import Ints
 from tiered.model import OFF_QUEUE_TOPIC
 
 CountsInner = Callable[[str, int], bool]
 """Whether the broker numbers a queue (topic, queue id) by the messages that its inner batches hold."""
-
-TRANSACTION_MASK = 0xC
-PREPARED = 0x4
-ROLLBACK = 0xC
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,8 @@ def route(batch: MessageBatch, excluded: Callable[[str], bool]) -> Routed:
     ranks = _ranks(batch.topics)
     topic = ranks[headers["topic_index"]]
     queue_id = headers["queue_id"].astype(np.int64)
-    kind = headers["sys_flag"] & TRANSACTION_MASK
-    off = (kind == PREPARED) | (kind == ROLLBACK)
+    kind = headers["sys_flag"] & SYS_TRANSACTION
+    off = (kind == SYS_PREPARED) | (kind == SYS_ROLLBACK)
     names = [*sorted(batch.topics), OFF_QUEUE_TOPIC]
     left_out = np.fromiter(map(excluded, names[:-1]), dtype=bool, count=len(batch.topics))
     kept = np.flatnonzero(~left_out[topic]) if left_out.any() else None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from tiered.codec.checksum import body_crc
-from tiered.codec.record.header import SYS_COMPRESSED, SYS_INNER_BATCH
+from tiered.codec.record.layout import SYS_COMPRESSED, SYS_INNER_BATCH
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Ints
 from tiered.errors import Invalid

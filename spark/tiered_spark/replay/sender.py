@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tiered.backoff import Backoff
 from tiered.clock import Clock
-from tiered.codec.record.header import SYS_INNER_BATCH
+from tiered.codec.record.layout import SYS_INNER_BATCH
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, NotFound, TieredError, Unavailable
 from tiered.settings import MIB

@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import body_crcs
-from tiered.codec.record.header import (
+from tiered.codec.record.header import Headers, read_headers
+from tiered.codec.record.layout import (
     BLANK_HEADER_BYTES,
+    MAGIC_AT,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
-    PHYSICAL_OFFSET_AT,
-    Headers,
-    gather,
-    read_headers,
+    SIZE_AND_MAGIC,
+    physical_offsets,
 )
+from tiered.codec.record.ragged import gather
 from tiered.codec.record.topics import TopicTable
 from tiered.codec.types import Buffer
 
-_SIZE_AND_MAGIC = struct.Struct(">iI")
 _SIZE = struct.Struct(">i")
 _NO_LIMIT = 1 << 62
 
@@ -105,7 +105,7 @@ def edges_of(buffer: Buffer, rows: int) -> npt.NDArray[np.int64] | None:
         edges = _uneven_edges(buffer, rows, length)
     if edges is None:
         return None
-    magics = gather(buffer, edges[:-1] + _SIZE.size, ">u4")
+    magics = gather(buffer, edges[:-1] + MAGIC_AT, ">u4")
     return edges if ((magics == MAGIC_V1) | (magics == MAGIC_V2)).all() else None
 
 
@@ -143,7 +143,7 @@ def _hop(
     """
     length = memoryview(buffer).nbytes
     limit = length if max_bytes is None else min(length, start + max_bytes)
-    read = _SIZE_AND_MAGIC.unpack_from
+    read = SIZE_AND_MAGIC.unpack_from
     magics = (MAGIC_V1, MAGIC_V2)
     found: list[int] = []
     append = found.append
@@ -180,7 +180,7 @@ def _why(buffer: Buffer, position: int, max_record_bytes: int) -> tuple[Stop, in
         if left >= _SIZE.size and _SIZE.unpack_from(buffer, position)[0] == 0:
             return Stop.ZERO, None, ""
         return Stop.PARTIAL, None, f"{left} bytes are left at position {position}"
-    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
     if size == 0 or magic == 0:
         return Stop.ZERO, None, ""
     if magic == MAGIC_BLANK:
@@ -198,7 +198,7 @@ def _why(buffer: Buffer, position: int, max_record_bytes: int) -> tuple[Stop, in
 
 
 def _cut_at_wrong_offset(buffer: Buffer, frames: Frames, base: int) -> Frames:
-    offsets = gather(buffer, frames.starts + PHYSICAL_OFFSET_AT, ">i8").astype(np.int64)
+    offsets = physical_offsets(buffer, frames.starts)
     wrong = offsets != frames.starts + base
     if not wrong.any():
         return frames

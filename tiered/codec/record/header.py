@@ -1,11 +1,4 @@
-"""From record boundaries to header fields: one pass of numpy gathers over the whole buffer, for every record
-at once.
-
-Layout of a record (big endian; RocketMQ's ``MessageDecoder``/``CommitLog``): the first 48 bytes never move;
-then bornHost (8 bytes, or 20 with sysFlag 0x10), storeTimestamp, storeHost (8, or 20 with 0x20),
-reconsumeTimes, preparedTransactionOffset, bodyLength, body, topicLength (1 byte in V1, 2 in V2), topic,
-propertiesLength (2), properties.
-"""
+"""From record boundaries to header fields: one pass of numpy gathers over the whole buffer, for every record at once."""
 
 from __future__ import annotations
 
@@ -15,38 +8,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiered.codec.record.layout import (
+    BEFORE_BODY,
+    BODY_LENGTH_BYTES,
+    FIXED_DTYPE,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_V1_TOPIC_BYTES,
+    MIN_RECORD_BYTES,
+    PREPARED_OFFSET_BEFORE_BODY,
+    body_at,
+    store_time_at,
+)
+from tiered.codec.record.ragged import gather
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt
-
-MAGIC_V1 = 0xDAA320A7
-"""A record whose topic length is one byte."""
-
-MAGIC_V2 = 0xDAA320AB
-"""A record whose topic length is two bytes; written for topics longer than 127 bytes."""
-
-MAGIC_BLANK = 0xCBD43194
-"""The filler that closes a commitlog file."""
-
-MIN_RECORD_BYTES = 91
-"""A V1 record with IPv4 hosts and no body, topic or properties."""
-
-BLANK_HEADER_BYTES = 8
-"""Size and magic of a blank record; the broker keeps at least this much room at the end of a file."""
-
-PHYSICAL_OFFSET_AT = 28
-"""Where a record keeps its own physical offset."""
-
-SYS_COMPRESSED = 0x1
-SYS_TRANSACTION = 0xC
-SYS_PREPARED = 0x4
-SYS_COMMIT = 0x8
-SYS_ROLLBACK = 0xC
-SYS_BORN_V6 = 0x10
-SYS_STORE_V6 = 0x20
-SYS_INNER_BATCH = 0x80
-
-MAX_V1_TOPIC_BYTES = 127
-"""Brokers read the one-byte length as signed."""
 
 HEADER_DTYPE = np.dtype(
     [
@@ -73,21 +49,6 @@ HEADER_DTYPE = np.dtype(
 """One row per record, native byte order. Positions are in the buffer, times in ms since the epoch, lengths in
 bytes.
 """
-
-FIXED_DTYPE = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">u4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp", ">i8"),
-    ]
-)
-"""The 48 bytes that never move, as they lie in the record."""
 
 _FROM_FIXED = (
     "body_crc",
@@ -118,21 +79,6 @@ class Headers:
     topic_positions: Ints
     topic_lengths: Ints
     flaw: Flaw | None
-
-
-def gather(buffer: Buffer, positions: Ints, dtype: np.dtype[np.void] | str) -> npt.NDArray[np.void]:
-    """The ``dtype`` values that start at byte ``positions``, one per position; each must lie inside the
-    buffer.
-
-    A stride-1 array of overlapping items makes this one C-level copy per row, with no index matrix.
-    """
-    kind = np.dtype(dtype)
-    if len(positions) == 0:
-        return np.empty(0, kind)
-    span = memoryview(buffer).nbytes - kind.itemsize + 1
-    opaque = np.dtype((np.void, kind.itemsize)) if kind.names is not None else kind
-    windows: npt.NDArray[np.void] = np.ndarray((max(span, 0),), opaque, buffer=buffer, strides=(1,))
-    return windows[positions].view(kind)
 
 
 def check_bounds(buffer: Buffer, starts: Ints, sizes: Ints) -> None:
@@ -182,15 +128,16 @@ class _Reader:
 
         # Hosts: two independent flags shift what follows.
         flags = column["fixed"]["sys_flag"].astype(np.int64)
-        store_time_at = self._int("position") + 56 + 12 * ((flags & SYS_BORN_V6) >> 4)
-        column["store_time_at"] = store_time_at
-        column["body_at"] = store_time_at + 32 + 12 * ((flags & SYS_STORE_V6) >> 5)
+        column["store_time_at"] = self._int("position") + store_time_at(flags)
+        column["body_at"] = self._int("position") + body_at(flags)
         column["end"] = self._int("position") + self._int("size")
         self._keep(
             self._int("body_at") + 3 + self._int("v2") <= self._int("end"), "shorter than its own header"
         )
 
-        column["body_length"] = gather(self.buffer, self._int("body_at") - 4, ">i4").astype(np.int64)
+        column["body_length"] = gather(self.buffer, self._int("body_at") - BODY_LENGTH_BYTES, ">i4").astype(
+            np.int64
+        )
         column["body_end"] = self._int("body_at") + self._int("body_length")
         room = self._int("body_end") + 3 + self._int("v2") <= self._int("end")
         self._keep((self._int("body_length") >= 0) & room, "body length does not fit the record")
@@ -227,10 +174,10 @@ class _Reader:
             rows[name] = column["fixed"][name]
         rows["version"] = self._int("v2") + 1
         rows["store_timestamp"] = gather(self.buffer, self._int("store_time_at"), ">i8")
-        body_at = self._int("body_at")
-        rows["reconsume_times"] = gather(self.buffer, body_at - 16, ">i4")
-        rows["prepared_transaction_offset"] = gather(self.buffer, body_at - 12, ">i8")
-        rows["body_position"] = body_at
+        bodies = self._int("body_at")
+        rows["reconsume_times"] = gather(self.buffer, bodies - BEFORE_BODY.size, ">i4")
+        rows["prepared_transaction_offset"] = gather(self.buffer, bodies - PREPARED_OFFSET_BEFORE_BODY, ">i8")
+        rows["body_position"] = bodies
         rows["topic_index"] = 0
         rows["properties_position"] = self._int("topic_end") + 2
         return Headers(rows, self._int("topic_at"), self._int("topic_length"), self.flaw)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import base64
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,37 +12,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tiered.codec.checksum import CRC_PROPERTY_BYTES, body_crc, crc_property
-from tiered.codec.javahash import java_hash
-from tiered.codec.record.header import (
+from tiered.codec.record.header import read_headers
+from tiered.codec.record.hosts import decode_host, encode_host, encode_message_id
+from tiered.codec.record.layout import (
+    BEFORE_BODY,
+    BORN_HOST_AT,
+    FIXED,
     MAGIC_V1,
     MAGIC_V2,
     MAX_V1_TOPIC_BYTES,
     SYS_BORN_V6,
     SYS_STORE_V6,
-    read_headers,
+    V4_HOST_BYTES,
+    V6_HOST_BYTES,
+    body_at,
+    properties_behind,
+    store_host_at,
 )
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid
 
-__all__ = [
-    "MAX_PROPERTIES_BYTES",
-    "Message",
-    "decode_host",
-    "decode_message",
-    "decode_message_id",
-    "decode_properties",
-    "encode_message",
-    "encode_message_id",
-    "encode_properties",
-    "java_hash",
-]
-
 MAX_PROPERTIES_BYTES = 0x7FFF
 """The length of all properties is a signed 16-bit number."""
-
-_BORN_HOST_AT = 48
-_HEAD = struct.Struct(">iIIiiqqiq")
-_TAIL = struct.Struct(">iqi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +126,13 @@ def encode_message(message: Message, *, with_crc: bool = False) -> bytes:
     if version not in (1, 2) or len(topic) > (MAX_V1_TOPIC_BYTES if version == 1 else 0x7FFF):
         raise Invalid("the topic does not fit the record version", topic=message.topic, version=version)
     properties = encode_properties(message.properties)
-    born, store = _encode_host(message.born_host), _encode_host(message.store_host)
-    v6 = SYS_BORN_V6 * (len(born) > 8) | SYS_STORE_V6 * (len(store) > 8)
+    born, store = encode_host(message.born_host), encode_host(message.store_host)
+    v6 = SYS_BORN_V6 * (len(born) > V4_HOST_BYTES) | SYS_STORE_V6 * (len(store) > V4_HOST_BYTES)
     sys_flag = message.sys_flag & ~(SYS_BORN_V6 | SYS_STORE_V6) | v6
     properties_length = len(properties) + with_crc * CRC_PROPERTY_BYTES
     size = 71 + version - 1 + len(born) + len(store) + len(message.body) + len(topic) + properties_length + 4
     try:
-        head = _HEAD.pack(
+        head = FIXED.pack(
             size,
             MAGIC_V1 if version == 1 else MAGIC_V2,
             message.body_crc,
@@ -153,7 +144,9 @@ def encode_message(message: Message, *, with_crc: bool = False) -> bytes:
             message.born_timestamp,
         )
         stored_at = struct.pack(">q", message.store_timestamp)
-        tail = _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(message.body))
+        tail = BEFORE_BODY.pack(
+            message.reconsume_times, message.prepared_transaction_offset, len(message.body)
+        )
         lengths = (
             struct.pack(">B" if version == 1 else ">h", len(topic)),
             struct.pack(">h", properties_length),
@@ -174,16 +167,16 @@ def decode_message(record: Buffer) -> Message:
             "not a RocketMQ record", found=headers.flaw.reason, expected=f"one of {len(view)} bytes"
         )
     row = headers.rows[0]
-    body_at = int(row["body_position"])
-    body = bytes(view[body_at : body_at + int(row["body_length"])])
+    begin = int(row["body_position"])
+    body = bytes(view[begin : begin + int(row["body_length"])])
     if body_crc(body) != int(row["body_crc"]):
         raise Corrupt("the body's CRC is wrong", expected=int(row["body_crc"]), found=body_crc(body))
     topic_at = int(headers.topic_positions[0])
     topic = bytes(view[topic_at : topic_at + int(headers.topic_lengths[0])])
     sys_flag = int(row["sys_flag"])
-    born_bytes = 20 if sys_flag & SYS_BORN_V6 else 8
-    store_at = _BORN_HOST_AT + born_bytes + 8
-    store_bytes = 20 if sys_flag & SYS_STORE_V6 else 8
+    born_bytes = V6_HOST_BYTES if sys_flag & SYS_BORN_V6 else V4_HOST_BYTES
+    store_at = store_host_at(sys_flag)
+    store_bytes = V6_HOST_BYTES if sys_flag & SYS_STORE_V6 else V4_HOST_BYTES
     try:
         name = topic.decode()
     except UnicodeDecodeError as error:
@@ -198,7 +191,7 @@ def decode_message(record: Buffer) -> Message:
         flag=int(row["flag"]),
         sys_flag=sys_flag,
         born_timestamp=int(row["born_timestamp"]),
-        born_host=decode_host(view[_BORN_HOST_AT : _BORN_HOST_AT + born_bytes]),
+        born_host=decode_host(view[BORN_HOST_AT : BORN_HOST_AT + born_bytes]),
         store_timestamp=int(row["store_timestamp"]),
         store_host=decode_host(view[store_at : store_at + store_bytes]),
         reconsume_times=int(row["reconsume_times"]),
@@ -207,43 +200,66 @@ def decode_message(record: Buffer) -> Message:
     )
 
 
-def encode_message_id(store_host: str, physical_offset: int) -> str:
-    """RocketMQ's offset message id: upper-case hex of the store host (8 or 20 bytes) and the physical
-    offset.
+def record_properties(record: Buffer) -> dict[str, str]:
+    """The properties of the one record that ``record`` is, as a broker sees them, found without numpy: for filters, which look
+    at one record at a time. ``Corrupt`` if its lengths do not add up; the body's CRC is not looked at.
     """
+    view = memoryview(record)
     try:
-        return (_encode_host(store_host) + struct.pack(">q", physical_offset)).hex().upper()
-    except struct.error as error:
-        raise Invalid("not a physical offset", found=physical_offset) from error
+        _, magic, _, _, _, _, _, sys_flag, _ = FIXED.unpack_from(view)
+        body = body_at(sys_flag)
+        _, _, body_length = BEFORE_BODY.unpack_from(view, body - BEFORE_BODY.size)
+    except struct.error as cause:
+        raise Corrupt("a record is shorter than its lengths say", found=f"{len(view)} bytes") from cause
+    if body_length < 0 or magic not in (MAGIC_V1, MAGIC_V2):
+        raise Corrupt("not a RocketMQ record", found=f"magic {magic:#x}, body length {body_length}")
+    found = properties_behind(view, body + body_length, magic)
+    if found is None:
+        raise Corrupt("a record is shorter than its lengths say", found=f"{len(view)} bytes")
+    begin, length = found
+    area = view[begin : begin + max(length, 0)]
+    if len(area) != length:
+        raise Corrupt("a record is shorter than its lengths say", expected=length, found=len(area))
+    return decode_properties(area)
 
 
-def decode_message_id(message_id: str) -> tuple[str, int]:
-    """(store host as ip:port, physical offset) of an offset message id; ``Invalid`` if it is none."""
+# ---- as values that JSON can hold, for whatever shows messages to people and their tools
+
+
+def message_fields(queue_offset: int, message: Message) -> dict[str, object]:
+    """Every field of a message but its body, which ``body_fields`` shows. Times in ms since 1970."""
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": queue_offset,
+        "store_timestamp": message.store_timestamp,
+        "born_timestamp": message.born_timestamp,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "unique_key": message.unique_key,
+        "msg_id": message.message_id,
+        "properties": dict(message.properties),
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "sys_flag": message.sys_flag,
+        "flag": message.flag,
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "physical_offset": message.physical_offset,
+        "body_crc": message.body_crc,
+        "body_size": len(message.body),
+    }
+
+
+def body_fields(body: bytes, *, always_base64: bool = False) -> dict[str, object]:
+    """``body`` where it is UTF-8, ``body_base64`` where it is not, or always. A compressed body is shown as stored."""
+    fields: dict[str, object] = {}
     try:
-        raw = bytes.fromhex(message_id)
-    except ValueError:
-        raw = b""
-    if len(message_id) != 2 * len(raw) or len(raw) not in (16, 28):
-        raise Invalid(
-            "not an offset message id",
-            found=message_id,
-            expected="32 or 56 hex digits",
-            hint="for the id a client shows (UNIQ_KEY) use --unique-key",
-        )
-    return decode_host(memoryview(raw)[:-8]), int.from_bytes(raw[-8:], "big", signed=True)
-
-
-def _encode_host(host: str) -> bytes:
-    address, _, port = host.rpartition(":")
-    try:
-        return ipaddress.ip_address(address.strip("[]")).packed + struct.pack(">i", int(port))
-    except (ValueError, struct.error) as error:
-        raise Invalid("not a host", found=host, expected="ip:port or [ipv6]:port") from error
-
-
-def decode_host(packed: memoryview) -> str:
-    """``ip:port`` of a host as records have it: 4 or 16 bytes of address, 4 of port."""
-    port = int.from_bytes(packed[-4:], "big", signed=True)
-    if len(packed) == 8:
-        return f"{ipaddress.IPv4Address(bytes(packed[:4]))}:{port}"
-    return f"[{ipaddress.IPv6Address(bytes(packed[:16]))}]:{port}"
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or always_base64:
+        fields["body_base64"] = base64.b64encode(body).decode()
+    if text is not None:
+        fields["body"] = text
+    return fields

@@ -20,8 +20,8 @@ import xxhash
 
 from tiered.codec.javahash import java_hashes
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.header import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION, gather
-from tiered.codec.record.ragged import copy_ranges, pieces
+from tiered.codec.record.layout import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
+from tiered.codec.record.ragged import copy_ranges, gather, pieces
 from tiered.codec.record.topics import intern
 from tiered.codec.types import Ints
 

@@ -1,4 +1,4 @@
-"""Byte ranges of different lengths taken from one buffer without a slice object per range: grouped by length."""
+"""Values and byte ranges at many places of one buffer, taken without an object for each: ranges are grouped by length."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.record.header import gather
 from tiered.codec.types import Buffer, Ints
 
 _MAX_GROUPS = 64
 _WINDOWS_EXPONENT = 2  # a range is copied as 4 to 8 windows: at most a quarter of it twice
 _WIDEST_EXPONENT = 12
 _PASS_BYTES = 1 << 20  # copied at once: stays in the processor's cache between its gather and its scatter
+
+
+def gather(buffer: Buffer, positions: Ints, dtype: np.dtype[np.void] | str) -> npt.NDArray[np.void]:
+    """The ``dtype`` values that start at byte ``positions``, one per position; each must lie inside the
+    buffer.
+
+    A stride-1 array of overlapping items makes this one C-level copy per row, with no index matrix.
+    """
+    kind = np.dtype(dtype)
+    if len(positions) == 0:
+        return np.empty(0, kind)
+    span = memoryview(buffer).nbytes - kind.itemsize + 1
+    opaque = np.dtype((np.void, kind.itemsize)) if kind.names is not None else kind
+    windows: npt.NDArray[np.void] = np.ndarray((max(span, 0),), opaque, buffer=buffer, strides=(1,))
+    return windows[positions].view(kind)
 
 
 def groups_by_length(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.record.oneproperties import record_properties
+from tiered.codec.record.message import record_properties
 from tiered.errors import Invalid
 from tiered.filter.sql.grammar import parse
 from tiered.filter.sql.nodes import Node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
@@ -11,7 +12,7 @@ from tiered.gateway.knowledge.archive import Archive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, split
-from tiered.gateway.ports import PHYSICAL_OFFSET, ConnectionInfo
+from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed, reply
 from tiered.metrics import Metrics
 from tiered.settings import KIB, Gateway
@@ -114,10 +115,10 @@ class Lookups:
     ) -> list[memoryview]:
         """What fits one frame. One message has one physical offset, wherever it is kept. The newest archived ones first."""
         merged = list(local)
-        seen = {bytes(record[PHYSICAL_OFFSET]) for record in local}
+        seen = {physical_offset_of(record) for record in local}
         size = sum(map(len, local))
         for record in reversed(archived):
-            place = bytes(record[PHYSICAL_OFFSET])
+            place = physical_offset_of(record)
             if place in seen or size + len(record) > self._max_bytes:
                 continue
             if len(merged) >= most:

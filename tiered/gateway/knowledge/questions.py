@@ -7,11 +7,12 @@ import json
 from collections.abc import Awaitable, Callable
 
 from tiered.clock import Clock
+from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.remoting.codes import RequestCode, ResponseCode, number
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Refused, Unavailable
 from tiered.gateway.knowledge.stored import is_not_found
-from tiered.gateway.ports import KEYS_HINT, PHYSICAL_OFFSET, ConnectionInfo, clipped
+from tiered.gateway.ports import KEYS_HINT, ConnectionInfo, clipped
 from tiered.model import MessageQueue
 
 RUNTIME_INFO = 28
@@ -102,8 +103,7 @@ class Floors:
         answer = await self._asked(address, request)
         self._next_view[address] += len(answer.body) / VIEW_BYTES_PER_SECOND
         # A broker whose first file is gone takes offset 0 for the begin of its oldest file: the record says where it lies.
-        place = bytes(answer.body[PHYSICAL_OFFSET])
-        return answer.code == 0 and place == physical_offset.to_bytes(8, "big")
+        return answer.code == 0 and physical_offset_of(answer.body) == physical_offset
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:
         """Where the broker's queue ends, asked after this call. ``Unavailable``."""

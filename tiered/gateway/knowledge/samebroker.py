@@ -29,12 +29,13 @@ from typing import Protocol, TypeVar
 
 from tiered.archive.read.lookup import Located
 from tiered.clock import Clock
+from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Bytes
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.gateway.knowledge.archive import Archive
 from tiered.gateway.knowledge.stored import is_record_at
-from tiered.gateway.ports import KEYS_HINT, PEEK_BYTES, PHYSICAL_OFFSET, ConnectionInfo
+from tiered.gateway.ports import KEYS_HINT, PEEK_BYTES, ConnectionInfo
 from tiered.metrics import Metrics
 
 log = logging.getLogger("tiered.gateway")
@@ -136,8 +137,8 @@ class SameBroker:
         broker = self._brokers.get(connection.broker_address)
         if broker is None or len(head) < PEEK_BYTES:
             return
-        if broker.refuses and broker.heard is None and broker.waiting:
-            place = int.from_bytes(head[PHYSICAL_OFFSET], "big", signed=True)
+        place = physical_offset_of(head)
+        if broker.refuses and broker.heard is None and broker.waiting and place is not None:
             broker.heard = _Heard(place, bytes(head[:PEEK_BYTES]), frozenset(broker.waiting))
 
     def closed(self, connection: ConnectionInfo) -> None:
@@ -251,8 +252,8 @@ class SameBroker:
         if here is not None and is_record_at(here, place):
             raise Differs(OTHER_TAIL, archived=place, hint=HINT)
         first = await self._floor.record_at(connection, 0)
-        begin = -1 if first is None else int.from_bytes(first[PHYSICAL_OFFSET], "big", signed=True)
-        if first is None or not is_record_at(first, begin):
+        begin = None if first is None else physical_offset_of(first)
+        if first is None or begin is None or not is_record_at(first, begin):
             empty = "the broker has no messages, the archive has: it was installed anew"
             raise Differs(empty, archived=place, hint=HINT)
         if begin > place:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
-from struct import Struct
 
+from tiered.codec.record.layout import SYS_INNER_BATCH
 from tiered.codec.record.message import decode_message
+from tiered.codec.record.walk import records_in
 from tiered.codec.remoting.frame import Bytes
 from tiered.errors import TieredError
 
-_HEAD = Struct(">i16xqqi")  # size at 0, queue offset at 20, physical offset at 28, sysFlag at 36
-_INNER_BATCH = 0x80
 _INNER_NUM = "INNER_NUM"
 
 
@@ -21,22 +20,22 @@ def lacks(body: Bytes, offset: int, following: int) -> bool:
     ``body`` holds whole stored records, in order. What is no record is the broker's own business: nothing is said of it.
     """
     expected, end = offset, 0
-    for at, _, begin, end, flags in _records(body):
+    for at, _, begin, end, flags in records_in(body):
         if at > expected:
             return True
-        expected = at + (_inner(body[begin:end]) if flags & _INNER_BATCH else 1)
+        expected = at + (_inner(body[begin:end]) if flags & SYS_INNER_BATCH else 1)
     return end == len(body) and expected < following
 
 
 def places(*bodies: Bytes) -> dict[int, int]:
     """Physical offset by queue offset of the records in ``bodies``, up to what is no record."""
-    return {at: place for body in bodies for at, place, *_ in _records(body)}
+    return {at: place for body in bodies for at, place, *_ in records_in(body)}
 
 
 def before(body: Bytes, offset: int) -> Bytes:
     """The records in ``body`` ahead of the first one at or beyond a queue offset."""
     ends = 0
-    for at, _, _, end, _ in _records(body):
+    for at, _, _, end, _ in records_in(body):
         if at >= offset:
             break
         ends = end
@@ -51,17 +50,6 @@ def agree(archived: Mapping[int, int], here: Mapping[int, int]) -> bool:
         (one[0] < other[0] and one[1] < other[1]) or any(one in side and other in side for side in sides)
         for one, other in pairwise(sorted({*sides[0], *sides[1]}))
     )
-
-
-def _records(body: Bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Of each record both offsets (queue, physical), begin and end in ``body``, and the sysFlag; up to what is no record."""
-    position, size = 0, len(body)
-    while position + _HEAD.size <= size:
-        length, at, place, flags = _HEAD.unpack_from(body, position)
-        if not _HEAD.size <= length <= size - position:
-            return
-        yield at, place, position, position + length, flags
-        position += length
 
 
 def _inner(record: Bytes) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from tiered.clock import Clock
+from tiered.codec.record.layout import offsets_of
 from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, ResponseCode, number, text
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError
@@ -17,7 +18,7 @@ from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import Archive, Coverage
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.observe import Minimums
-from tiered.gateway.ports import PEEK_BYTES, PHYSICAL_OFFSET, QUEUE_OFFSET
+from tiered.gateway.ports import PEEK_BYTES
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
@@ -34,8 +35,6 @@ MEMORY_RATIO = 0.4
 
 FOLLOW_SECONDS = 1.0
 """The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
-
-_PEEKED = PHYSICAL_OFFSET.stop
 
 
 class Why(Enum):
@@ -77,11 +76,12 @@ class Triggers:
         if low is None or answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
             return
         self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
-        if answer.code == ResponseCode.SUCCESS and len(answer.body) >= _PEEKED:
-            place = _number(answer, PHYSICAL_OFFSET)
+        first = offsets_of(answer.body) if answer.code == ResponseCode.SUCCESS else None
+        if first is not None:
+            queue_offset, place = first
             self._log_end = max(self._log_end, place)
             if self._coverage.waits:
-                self._coverage.served(queue_of_pull(request), _number(answer, QUEUE_OFFSET), place)
+                self._coverage.served(queue_of_pull(request), queue_offset, place)
 
     def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
         """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
@@ -114,16 +114,17 @@ class Triggers:
     def _why_found(
         self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
     ) -> Why | None:
-        if len(answer.body) < _PEEKED:
+        found = offsets_of(answer.body)
+        if found is None:
             return self._forced(request, offset, level)
-        first = _number(answer, QUEUE_OFFSET)
+        first, place = found
         if first > offset:
             return self._why_gap(request, answer, offset, first) or self._forced(request, offset, level)
         lacking = self._why_lacking(request, answer, offset)
         if lacking is not None:
             return lacking
         if level is StorageLevel.NOT_IN_MEM:
-            behind = self._log_end - _number(answer, PHYSICAL_OFFSET)
+            behind = self._log_end - place
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return self._preferred(request, offset)
         return self._forced(request, offset, level)
@@ -208,7 +209,3 @@ class Triggers:
 def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:
     """The queue that a pull is about. ``Invalid`` if its fields make no sense."""
     return MessageQueue(text(request, "topic"), number(request, "queueId", 32))
-
-
-def _number(answer: Command, place: slice) -> int:
-    return int.from_bytes(answer.body[place], "big", signed=True)

@@ -14,31 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import body_crcs
-from tiered.codec.record.header import MAGIC_V1, MAGIC_V2, MAX_V1_TOPIC_BYTES, gather
+from tiered.codec.record.layout import MAGIC_V1, MAGIC_V2, MAX_V1_TOPIC_BYTES, V4_HEAD_DTYPE
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.record.ragged import gather
 from tiered.codec.types import Ints
 
 Bytes = npt.NDArray[np.uint8]
 
-HEAD_BYTES = 88
-"""Everything before the body, for IPv4 hosts."""
-
-_PER_MESSAGE_DTYPE = np.dtype(
-    {
-        "names": [
-            "body_crc",
-            "queue_id",
-            "queue_offset",
-            "physical_offset",
-            "born_timestamp",
-            "store_timestamp",
-        ],
-        "formats": [">u4", ">i4", ">i8", ">i8", ">i8", ">i8"],
-        "offsets": [8, 12, 20, 28, 40, 56],
-        "itemsize": HEAD_BYTES,
-    }
-)
-"""The fields that differ between messages of one shape, where they lie in the 88 bytes."""
+HEAD_BYTES = V4_HEAD_DTYPE.itemsize
 
 _POOL_BYTES = 4 << 20
 _MARK_DIGITS = 12
@@ -190,7 +173,7 @@ class BatchRenderer:
     def _put_head(
         self, matrix: Bytes, plan: Plan, rows: npt.NDArray[np.intp], crcs: npt.NDArray[np.uint32]
     ) -> None:
-        head = np.ascontiguousarray(matrix[:, :HEAD_BYTES]).view(_PER_MESSAGE_DTYPE)[:, 0]
+        head = np.ascontiguousarray(matrix[:, :HEAD_BYTES]).view(V4_HEAD_DTYPE)[:, 0]
         head["body_crc"] = crcs
         head["queue_id"] = plan.queue_id[rows]
         head["queue_offset"] = plan.queue_offset[rows]

@@ -26,7 +26,7 @@ from tiered.codec.javahash import java_hashes
 from tiered.codec.record.columns import decode_headers, property_columns
 from tiered.codec.record.consumequeue import CQ_DTYPE, UNIT_BYTES, Units, encode_units
 from tiered.codec.record.frame import Frames, Stop, scan, verify
-from tiered.codec.record.header import BLANK_HEADER_BYTES
+from tiered.codec.record.layout import BLANK_HEADER_BYTES, SYS_COMMIT, SYS_TRANSACTION
 from tiered.codec.record.message import Message, encode_message
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid, Unavailable
@@ -284,7 +284,7 @@ class StoreGenerator:
         size = len(encode_message(message))
         if not self._fitting(np.array([size], np.int64)):
             self._roll(size)
-        owns_offset = message.sys_flag & 0xC in (0, 0x8)
+        owns_offset = message.sys_flag & SYS_TRANSACTION in (0, SYS_COMMIT)
         placed = replace(
             message,
             physical_offset=self.physical_offset,

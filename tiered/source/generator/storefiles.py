@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tiered.codec.record.consumequeue import UNIT_BYTES, pre_blank
-from tiered.codec.record.header import MAGIC_BLANK
+from tiered.codec.record.layout import MAGIC_BLANK
 from tiered.codec.types import Buffer
 
 _CHECKPOINT_BYTES = 4096

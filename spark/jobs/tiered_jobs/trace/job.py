@@ -107,7 +107,7 @@ def _asked(work: Work) -> tuple[str, str]:
     if kind == "key" and " " in value:
         raise Invalid(f"{flag} takes one key", found=value, hint="blanks divide keys: give one of them")
     if kind == "message_id":
-        from tiered.codec.record.message import decode_message_id
+        from tiered.codec.record.hosts import decode_message_id
 
         decode_message_id(value)
     return kind, value

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tiered.archive.read.lookup import locate_physical
-from tiered.codec.record.message import decode_message_id
+from tiered.codec.record.hosts import decode_message_id
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered_jobs.trace.steps import OP_TOPIC, TRACE_TOPIC, Row, open_halves, place

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tiered.codec.record.header import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
+from tiered.codec.record.layout import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
 
 Row = dict[str, Any]
 
