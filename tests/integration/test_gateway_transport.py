@@ -20,7 +20,7 @@ from tests.kit.gatewaykit import (
 from tests.kit.ports import BLOCK, free_block
 from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.ports import NewBody
+from tiered.gateway.ports import HOLD, PASS, NewBody
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 PULL = Command(11, 7, ext={"topic": "T", "queueId": "0", "queueOffset": "0"})
@@ -143,7 +143,7 @@ def test_what_answers_leave_alone_comes_byte_for_byte() -> None:
             await peer.send(recorded)
 
         for hot in (False, True):
-            answers = ScriptedAnswers(hot=lambda answer, hot=hot: hot)
+            answers = ScriptedAnswers(first=PASS if hot else HOLD)
             async with gateway(answers, broker=broker) as running:
                 client = await running.client()
                 await client.send(frame(request))
@@ -219,7 +219,7 @@ def test_heartbeats_are_seen_whole_and_pass() -> None:
 @pytest.mark.parametrize("hot", [True, False], ids=["passed", "held"])
 def test_a_wanted_request_and_its_answer_are_told_together_once(hot: bool) -> None:
     async def test() -> None:
-        answers = ScriptedAnswers(wanted=frozenset({34}), hot=lambda answer: hot)
+        answers = ScriptedAnswers(wanted=frozenset({34}), first=PASS if hot else HOLD)
         heartbeat = (WIRE / "heartbeat-34.request.bin").read_bytes()
         request = decode_command(heartbeat[4:])
         async with gateway(answers, broker=silent) as running:

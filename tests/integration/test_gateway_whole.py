@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, answer_to, frame, gateway, on_loop
 from tiered.codec.remoting.frame import Command, decode_command
-from tiered.gateway.ports import PEEK_BYTES
+from tiered.gateway.ports import HOLD, NEED_BODY, PASS, PEEK_BYTES
 
 
 async def scattered(peer: Peer, data: bytes) -> None:
@@ -26,7 +26,7 @@ async def scattered(peer: Peer, data: bytes) -> None:
 @pytest.mark.parametrize("known", [True, False], ids=["by-its-body", "by-nothing"])
 def test_what_passes_by_its_whole_body_comes_byte_for_byte(known: bool) -> None:
     async def test() -> None:
-        answers = ScriptedAnswers(hot=lambda answer: known and len(answer.body) > PEEK_BYTES)
+        answers = ScriptedAnswers(first=NEED_BODY, then=PASS if known else HOLD)
         async with gateway(answers, scattered) as running:
             client = await running.client()
             requests = [Command(11 if n % 2 else 10, n) for n in range(1, 40)]
@@ -38,5 +38,19 @@ def test_what_passes_by_its_whole_body_comes_byte_for_byte(known: bool) -> None:
             assert got == {r.opaque: answer_to(r, body=bytes([r.opaque]) * PEEK_BYTES * 3) for r in requests}
             assert len(answers.asked) == (0 if known else 20)
             assert running.held("passed") == len(answers.asked)
+            assert sorted(answers.judged) == [PEEK_BYTES] * 20 + [PEEK_BYTES * 3] * 20
+
+    on_loop(asyncio.wait_for(test(), 30))
+
+
+def test_what_is_held_by_its_first_bytes_is_not_judged_again() -> None:
+    async def test() -> None:
+        answers = ScriptedAnswers(first=HOLD, then=PASS)
+        async with gateway(answers, scattered) as running:
+            client = await running.client()
+            await client.send(frame(Command(11, 1)))
+            await client.receive()
+            assert answers.judged == [PEEK_BYTES]
+            assert len(answers.asked) == 1
 
     on_loop(asyncio.wait_for(test(), 30))

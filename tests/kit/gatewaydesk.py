@@ -16,7 +16,7 @@ from tiered.codec.remoting.frame import RESPONSE, Command, decode_command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.knowledge.asking import KnowsBroker
-from tiered.gateway.ports import PEEK_BYTES, ConnectionInfo, NewBody
+from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, ConnectionInfo, NewBody, Verdict
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.settings import Settings
@@ -93,21 +93,29 @@ class Desk:
         self.pool.shutdown(cancel_futures=True)
 
     def ask(self, request: Command, answer: Command) -> Command | str:
-        """As a session does it: wanted? passes? answered? What reaches the client; ``RETRY`` for an error."""
+        """As a session does it: wanted? judged? answered? What reaches the client; ``RETRY`` for an error."""
         wanted = self.answers.wants(request)
         self.answers.observe(request, self.connection)
         if not wanted:
             return answer
-        self.answers.learn(request, _peeked(answer), self.connection)
-        if self.answers.passes(request, _peeked(answer)):
+        self.answers.learn(request, answer, answer.body[:PEEK_BYTES], self.connection)
+        verdict = self.judge(request, answer)
+        if verdict is PASS:
             return answer
         try:
-            made = asyncio.run(self.answers.answer(request, answer, self.connection))
+            made = asyncio.run(self.answers.answer(request, answer, verdict, self.connection))
         except TieredError:
             return RETRY
         if isinstance(made, NewBody):
             return replace(answer, body=made.body)
         return answer if made is None else made
+
+    def judge(self, request: Command, answer: Command) -> Verdict:
+        """By the first bytes, and by all of the body if they do not tell."""
+        verdict = self.answers.judge(request, answer, answer.body[:PEEK_BYTES])
+        if verdict is NEED_BODY:
+            verdict = self.answers.judge(request, answer, answer.body, whole=True)
+        return verdict
 
     def heartbeat(
         self,
@@ -125,10 +133,6 @@ class Desk:
     def count(self, what: str, outcome: str) -> float:
         """Answers counted so far."""
         return self.metrics.value("tiered_cold_answers_total", what=what, outcome=outcome) or 0
-
-
-def _peeked(answer: Command) -> Command:
-    return replace(answer, body=bytes(answer.body[:PEEK_BYTES]))
 
 
 def heartbeat(

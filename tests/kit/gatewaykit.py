@@ -12,10 +12,10 @@ from pathlib import Path
 import uvloop
 
 from tiered.clock import SystemClock
-from tiered.codec.remoting.frame import Command, decode_command, encode_command
+from tiered.codec.remoting.frame import Bytes, Command, decode_command, encode_command
 from tiered.errors import Corrupt
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.ports import Answering, ConnectionInfo, NewBody
+from tiered.gateway.ports import HOLD, Answering, ConnectionInfo, NewBody, Verdict
 from tiered.metrics import Metrics
 from tiered.settings import Gateway
 
@@ -161,14 +161,19 @@ class FakeServer:
 
 @dataclass
 class ScriptedAnswers:
-    """``Answering`` by script: ``make`` gets request and answer; requests and connections are kept."""
+    """``Answering`` by script: ``make`` gets request and answer; requests and connections are kept.
+
+    ``first`` and ``then`` are the verdicts by an answer's first bytes and by its whole body.
+    """
 
     make: Callable[[Command, Command], Awaitable[Command | NewBody | None]] | None = None
     codes: frozenset[int] = frozenset({11, 34})
     wanted: frozenset[int] = frozenset({11})
-    hot: Callable[[Command], bool] = lambda answer: False
+    first: Verdict = HOLD
+    then: Verdict = HOLD
     observed: list[Command] = field(default_factory=list)
     learnt: list[tuple[Command, Command]] = field(default_factory=list)
+    judged: list[int] = field(default_factory=list)  # bytes of the body that were seen
     asked: list[tuple[Command, Command]] = field(default_factory=list)
     gone: list[ConnectionInfo] = field(default_factory=list)
     notices: frozenset[int] = frozenset()
@@ -176,14 +181,15 @@ class ScriptedAnswers:
     def wants(self, request: Command) -> bool:
         return request.code in self.wanted
 
-    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+    def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         self.learnt.append((request, answer))
 
-    def passes(self, request: Command, answer: Command) -> bool:
-        return self.hot(answer)
+    def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
+        self.judged.append(len(body))
+        return self.then if whole else self.first
 
     async def answer(
-        self, request: Command, answer: Command, connection: ConnectionInfo
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> Command | NewBody | None:
         self.asked.append((request, answer))
         return await self.make(request, answer) if self.make is not None else None

@@ -79,15 +79,27 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/answers/answers.py",
-        "            return not _is_skip(answer)\n",
-        "            return True\n",
+        "            return HELD[Why.SKIP] if _is_skip(answer) else PASS\n",
+        "            return PASS\n",
         f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
     ),
     Mutant(
-        "tiered/gateway/answers/answers.py",
-        "            if _is_skip(answer):\n                raise\n            return None\n",
-        "            return None\n",
+        "tiered/gateway/pull/cold.py",
+        '            raise Unavailable("a pull cannot be answered", cause=error) from error\n',
+        "            raise\n",
         f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
+    ),
+    Mutant(
+        "tiered/gateway/transport/session.py",
+        "        if held.verdict is NEED_BODY:\n",
+        "        if not held.is_notice:\n",
+        "tests/integration/test_gateway_whole.py::test_what_is_held_by_its_first_bytes_is_not_judged_again",
+    ),
+    Mutant(
+        "tiered/gateway/pull/verdict.py",
+        "        if len(body) <= PEEK_BYTES:\n            return HELD[Why.DOUBT]",
+        "        if len(body) <= PEEK_BYTES:\n            return PASS",
+        "tests/unit/test_gateway_gaps.py::test_an_answer_too_short_for_a_record_is_in_doubt",
     ),
     Mutant(
         "tiered/gateway/transport/session.py",

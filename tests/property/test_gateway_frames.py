@@ -91,14 +91,13 @@ def test_inserted_frames_stand_between_others(
         for piece in walk.feed(stream[position : position + size]):
             out += piece
         if data.draw(st.booleans()):
-            walk.insert.append(frame(b"\0new", str(inserted).encode()))
+            walk.insert([frame(b"\0new", str(inserted).encode())])
             inserted += 1
         if walk.between:
-            for piece in walk.insert:
+            for piece in walk.take_inserts():
                 out += piece
-            walk.insert.clear()
         position, turn = position + size, turn + 1
-    for piece in walk.insert:
+    for piece in walk.take_inserts():
         out += piece
     check = Script()
     list(FrameWalk(check, 1 << 20).feed(bytes(out)))

@@ -43,6 +43,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import decode_object_map
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.filter.storagelevels import StorageLevel
+from tiered.gateway.ports import HOLD
 
 
 @pytest.fixture
@@ -286,7 +287,7 @@ class TestQuery:
         desk.archive.query_message = late
         some = simple(0, None, record("T", 0, 160, KEYS="k"))
         with pytest.raises(Unavailable) as caught:
-            asyncio.run(desk.answers.answer(self.query(), some, desk.connection))
+            asyncio.run(desk.answers.answer(self.query(), some, HOLD, desk.connection))
         goes_on.set()
         assert limit in str(caught.value)
         assert desk.count("query", "retry") == 1

@@ -116,7 +116,9 @@ def test_many_queues_can_wait_for_proof_at_once(desk: Desk) -> None:
         for queue_id in range(queues):
             try:
                 request = pull("Many", queue_id, 15)
-                made += await desk.answers.answer(request, too_small(20, 30), desk.connection) is not None
+                answer = too_small(20, 30)
+                verdict = desk.judge(request, answer)
+                made += await desk.answers.answer(request, answer, verdict, desk.connection) is not None
             except Unavailable:
                 pass
         return made

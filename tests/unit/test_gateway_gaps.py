@@ -18,8 +18,9 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
 from tiered.gateway.knowledge.archive import CALM_SECONDS
 from tiered.gateway.knowledge.questions import KEEP_SECONDS, Floors
-from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.ports import NEED_BODY, PEEK_BYTES, ConnectionInfo
 from tiered.gateway.pull.gaps import lacks
+from tiered.gateway.pull.verdict import HELD, Why
 from tiered.model import MessageQueue
 
 
@@ -311,3 +312,10 @@ def test_a_fresh_floor_is_asked_for_after_the_question() -> None:
         assert await floors.floor(connection) == 3
 
     asyncio.run(test())
+
+
+def test_an_answer_too_short_for_a_record_is_in_doubt(desk: Desk) -> None:
+    """Its first bytes are all there is; what they are nobody can say, so it does not pass."""
+    short = answered(0, "FOUND", 102, 0, 200, body=record("T", 0, 100)[:PEEK_BYTES])
+    assert desk.answers.judge(pull(offset=100), short, short.body) is NEED_BODY
+    assert desk.answers.judge(pull(offset=100), short, short.body, whole=True) is HELD[Why.DOUBT]

@@ -21,7 +21,7 @@ from tests.kit.gatewaydesk import (
 )
 from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.fetch.base import ReaderId
-from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.ports import HOLD, ConnectionInfo
 
 KEY = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
 TABLE = f'{{"offsetTable":{{{KEY}:100}}}}'.encode()
@@ -99,7 +99,7 @@ class TestHeartbeats:
 
     def test_one_that_another_broker_took_is_not_ours(self, desk: Desk) -> None:
         other = ConnectionInfo(2, "c", "10.0.0.2:10911", "broker-b")
-        desk.answers.learn(heartbeat("G", "T", "a"), simple(0), other)
+        desk.answers.learn(heartbeat("G", "T", "a"), simple(0), b"", other)
         assert desk.answers.clients.subscription("G", "T") is None
 
 
@@ -170,5 +170,5 @@ class TestResets:
         desk.answers.observe(early, desk.connection)
         desk.ask(later, simple(0, offset="175"))
         late = simple(0, offset="170")
-        assert asyncio.run(desk.answers.answer(early, late, desk.connection)) is None
+        assert asyncio.run(desk.answers.answer(early, late, HOLD, desk.connection)) is None
         assert delivered(desk) == "40"

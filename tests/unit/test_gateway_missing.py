@@ -13,6 +13,7 @@ from tiered.codec.record.message import decode_message, encode_message
 from tiered.errors import Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.ports import NEED_BODY, PASS
 from tiered.gateway.pull.gaps import agree, before
 
 MUCH = " || ".join(f"tag-{number}" for number in range(8000))
@@ -243,5 +244,5 @@ class TestFarAboveTheMinimum:
         gappy = answered(0, "FOUND", at + 90, 0, 3_000_000, body=bodies(at, at + 1, *range(at + 60, at + 90)))
         assert offsets_of(desk.ask(pull(offset=at, count=32), gappy)) == list(range(at, at + 32))
         whole = found("T", 0, range(at, at + 32), 0, 3_000_000)
-        assert desk.answers.passes(pull(offset=at, count=32), replace(whole, body=whole.body[:64]))
-        assert not desk.answers.passes(pull(offset=at, count=31), replace(whole, body=whole.body[:64]))
+        assert desk.answers.judge(pull(offset=at, count=32), whole, whole.body[:64]) is PASS
+        assert desk.answers.judge(pull(offset=at, count=31), whole, whole.body[:64]) is NEED_BODY

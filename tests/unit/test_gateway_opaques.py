@@ -23,6 +23,7 @@ from tiered.codec.remoting.frame import (
     encode_command,
 )
 from tiered.errors import Corrupt, Refused, TieredError
+from tiered.gateway.ports import NEED_BODY
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import OPAQUES_PER_CONNECTION, Traffic
 from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, shows_signature
@@ -61,7 +62,8 @@ class Wire:
         if not self.held:
             return []
         held = self.held.pop()
-        made = asyncio.run(self.desk.answers.answer(held.request, held.answer, self.desk.connection))
+        verdict = self.desk.judge(held.request, held.answer) if held.verdict is NEED_BODY else held.verdict
+        made = asyncio.run(self.desk.answers.answer(held.request, held.answer, verdict, self.desk.connection))
         return offsets_of(made) if isinstance(made, Command) else []
 
     def play(self, own: Command | bytes, secret: Command | bytes, answer: Command) -> list[int] | str:

@@ -22,7 +22,7 @@ from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors, commitlog_begin
-from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.ports import HOLD, ConnectionInfo
 from tiered.gateway.routes.nameserver import Brokers, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, addresses_in, port_range, rewrite
 from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
@@ -118,12 +118,15 @@ def test_a_gateway_may_stand_for_its_own_broker_only() -> None:
     assert own.in_answer(b'garbage "brokerAddrs":{0:"h:1"} garbage') == {"h:1": None}, "it may be the one"
     request = Command(105, 1, ext={"topic": "T"})
     connection = ConnectionInfo(1, "c:1", "n:1")
-    made = asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=route), connection))
+    made = asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=route), HOLD, connection))
     assert made is not None
     assert made.body == route.replace(b"1.1.1.1:1", b"gateway:1").replace(b"1.1.1.2:1", b"gateway:1")
     assert given == ["1.1.1.1:1", "1.1.1.2:1"]
     others = route.replace(b'"brokerName":"a"', b'"brokerName":"c"')
-    assert asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=others), connection)) is None
+    assert (
+        asyncio.run(RouteAnswers(own).answer(request, Command(0, 1, 1, body=others), HOLD, connection))
+        is None
+    )
 
 
 def test_ports_are_given_out_and_remembered() -> None:

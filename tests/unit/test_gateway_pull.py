@@ -27,6 +27,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.filter.storagelevels import StorageLevel
+from tiered.gateway.ports import PASS
 from tiered.model import GetMessageResult
 
 
@@ -445,7 +446,7 @@ class TestLevels:
         request, answer = pull(offset=40), too_small(100, 200)
         assert desk.answers.wants(request)
         desk.archive.levels["T"] = StorageLevel.DISABLE
-        assert desk.answers.passes(request, answer)
+        assert desk.judge(request, answer) is PASS
 
     def test_force_asks_the_archive_first(self, desk: Desk) -> None:
         desk.archive.levels["T"] = StorageLevel.FORCE
@@ -555,15 +556,15 @@ class TestReaders:
     def test_who_is_alive_and_who_has_left(self, desk: Desk) -> None:
         first, second = desk.connection, type(desk.connection)(2, "c", "b", "broker-a")
         for connection in (first, second):
-            desk.answers.learn(heartbeat("G", "T"), simple(0), connection)
-            desk.answers.learn(heartbeat("B", "T", broadcast=True), simple(0), connection)
+            desk.answers.learn(heartbeat("G", "T"), simple(0), b"", connection)
+            desk.answers.learn(heartbeat("B", "T", broadcast=True), simple(0), b"", connection)
         assert desk.archive.living == {ReaderId("G"), ReaderId("B", "client-1")}
         for connection in (first, second):
-            desk.answers.learn(heartbeat("G", "T"), simple(0), connection)
+            desk.answers.learn(heartbeat("G", "T"), simple(0), b"", connection)
         leave = Command(35, ext={"clientID": "client-1", "consumerGroup": "G"})
-        desk.answers.learn(leave, simple(0), first)
+        desk.answers.learn(leave, simple(0), b"", first)
         assert ReaderId("G") in desk.archive.living
-        desk.answers.learn(leave, simple(0), second)
+        desk.answers.learn(leave, simple(0), b"", second)
         assert ReaderId("G") not in desk.archive.living
 
     def test_a_recorded_heartbeat_is_understood(self, desk: Desk) -> None:

@@ -6,12 +6,13 @@ The transport knows frames and connections, never what a pull means; the answers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.frame import Bytes, Command
 
 PEEK_BYTES = 64
-"""Body bytes of a long answer that ``passes`` sees; enough for both offsets of the first record (``codec.record.layout``)."""
+"""Body bytes by which a long answer is judged at first: enough for both offsets of the first record (``codec.record.layout``)."""
 
 SYSTEM_BUSY = 2
 """The answer that makes every client try again later."""
@@ -41,6 +42,27 @@ class ConnectionInfo:
     broker_name: str | None = None
 
 
+class Reason(Enum):
+    """Why an answer is held: the answers' own words, which the transport carries and does not read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What becomes of a broker's answer: ``PASS``, ``NEED_BODY``, or held: ``HOLD`` or one with a reason. Compare by ``is``."""
+
+    why: Reason | None = None
+
+
+PASS = Verdict()
+"""The answer goes on as it came."""
+
+NEED_BODY = Verdict()
+"""The first bytes do not tell: the answer is collected and judged again by all of it."""
+
+HOLD = Verdict()
+"""The client gets what ``answer`` makes."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewBody:
     """The header of the broker's answer, byte for byte, with another body."""
@@ -58,27 +80,24 @@ class Answering(Protocol):
     """Codes of the broker's own requests to its clients that ``notice`` is to see; none of others is parsed."""
 
     def wants(self, request: Command) -> bool:
-        """Whether the answer to this request is to be looked at, by ``learn`` and ``passes``."""
+        """Whether the answer to this request is to be looked at, by ``learn`` and ``judge``."""
         ...
 
-    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
-        """The broker has answered a wanted request, so it has judged who asks. Once for each answer, before ``passes``.
+    def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
+        """The broker has answered a wanted request, so it has judged who asks. Once for each answer, before ``judge``.
 
-        ``request.body`` is complete, or empty if it was too long; ``answer.body`` holds its first ``PEEK_BYTES`` at most.
+        ``request.body`` is complete, or empty if it was too long; ``first``: the first ``PEEK_BYTES`` of the answer's body.
         """
         ...
 
-    def passes(self, request: Command, answer: Command) -> bool:
-        """True: pass this answer on now. ``answer.body`` holds its first ``PEEK_BYTES`` at most.
-
-        Asked again, with the whole body, when the answer was collected because this said no.
-        """
+    def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
+        """What becomes of an answer: once by the first ``PEEK_BYTES`` of its ``body``, after ``NEED_BODY`` by the ``whole``."""
         ...
 
     async def answer(
-        self, request: Command, answer: Command, connection: ConnectionInfo
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> Command | NewBody | None:
-        """What the client gets instead of the broker's ``answer``; ``None``: the answer as it came.
+        """What the client gets instead of the broker's ``answer``, held by ``verdict``; ``None``: the answer as it came.
 
         Whatever is raised, and being too slow, makes the client try again (``SYSTEM_BUSY``): the broker's answer is not
         passed on then. A ``Command`` must carry the opaque of the answer.

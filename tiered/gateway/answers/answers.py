@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from cachetools import LRUCache
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, PullStatus, RequestCode, ResponseCode, is_logical
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
@@ -28,10 +28,10 @@ from tiered.gateway.knowledge.archive import Archive, AsksFloor, Coverage
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
 from tiered.gateway.knowledge.observe import Clients, Minimums, PopWatch, Positions
 from tiered.gateway.knowledge.rights import Rights
-from tiered.gateway.ports import ConnectionInfo, NewBody, clipped
+from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.filters import Filters
-from tiered.gateway.pull.verdict import Triggers
+from tiered.gateway.pull.verdict import HELD, PullJudge, Why
 from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
@@ -122,12 +122,12 @@ class Answers:
         filters = Filters(self.clients, asking)
         coverage = Coverage(archive, clock, floor)
         memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
-        self._triggers = Triggers(archive, asking, filters, self._minimums, coverage, clock, memory)
+        self._judge = PullJudge(archive, asking, filters, self._minimums, coverage, clock, memory)
         self._pulls = Pulls(
             archive,
             asking,
             self.clients,
-            self._triggers,
+            self._judge,
             filters,
             coverage,
             settings.gateway,
@@ -174,7 +174,7 @@ class Answers:
 
     # ---- answers
 
-    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+    def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """Subscriptions, who is there and where readers stand, from requests that the broker has accepted."""
         code = request.code
         if connection.broker_name == self._broker:  # another one has accounts of its own
@@ -185,8 +185,8 @@ class Answers:
                 if answer.code in PULL_LOOKED and ours is not False:
                     self._positions.pull(request.ext, connection)
                 if ours:
-                    self._triggers.learn(request.ext, answer)
-                    self._compare(answer, connection)
+                    self._judge.learn(request.ext, answer, first)
+                    self._compare(answer, first, connection)
             elif (
                 code in _TELLING
                 and answer.code == ResponseCode.SUCCESS
@@ -196,10 +196,10 @@ class Answers:
         except TieredError as error:
             self._untold(code, error)
 
-    def _compare(self, answer: Command, connection: ConnectionInfo) -> None:
+    def _compare(self, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """A record that the broker gave to a client may tell whether it is the archived one."""
         if self._same is not None and self._same.listens and answer.code == ResponseCode.SUCCESS:
-            self._same.heard(connection, answer.body)
+            self._same.heard(connection, first)
 
     def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         code, ext = request.code, request.ext
@@ -215,20 +215,16 @@ class Answers:
             if gone is not None:
                 self._archive.forget(gone)
 
-    def passes(self, request: Command, answer: Command) -> bool:
-        """Whether the answer may go on at once; decided on its header and the first bytes of its body."""
+    def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
+        """Whether the answer may go on at once; decided on its header and the first bytes of its body, or on ``NEED_BODY``."""
         try:
-            if request.code in PULLS:
-                return self._pull_passes(request.ext, answer)
-            return self._passes(request, answer)
+            if request.code not in PULLS:
+                return PASS if self._passes(request, answer) else HOLD
+            verdict = self._judge.judge(request.ext, answer, body, whole=whole)
+            return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
         except Invalid as error:
             self._bad(request.code, error)
-            return not _is_skip(answer)
-
-    def _pull_passes(self, request: Mapping[str, str], answer: Command) -> bool:
-        if self._triggers.why(request, answer) is not None:
-            return False
-        return not self._resets.meant(request, answer)
+            return HELD[Why.SKIP] if _is_skip(answer) else PASS
 
     def _passes(self, request: Command, answer: Command) -> bool:
         code = request.code
@@ -246,7 +242,9 @@ class Answers:
             self._pop.look(request, answer)
         return code != RequestCode.QUERY_CONSUMER_OFFSET
 
-    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
+    async def answer(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Made:
         """What the client gets instead; ``None``: the broker's answer as it came. Raised errors make the client try again."""
         code = request.code
         if code == RequestCode.HEART_BEAT:
@@ -264,11 +262,12 @@ class Answers:
                     address=connection.broker_address,
                     hint="let clients ask the gateway's name-server front for routes",
                 )
-            made = await self._handler(code)(request, answer, connection)
+            if code in PULLS:
+                made = await self._pulled(request, answer, verdict, connection)
+            else:
+                made = await self._asked(request, answer, connection)
         except Invalid as error:  # a request that the broker understood and we do not
             self._bad(code, error)
-            if _is_skip(answer):
-                raise
             return None
         except TieredError:
             self._metrics.cold_answers.labels(_what(code), "retry").inc()
@@ -293,13 +292,12 @@ class Answers:
             self._bad(notice.code, error)
             return None
 
-    def _handler(self, code: int) -> Callable[[Command, Command, ConnectionInfo], Awaitable[Made]]:
-        return self._pulled if code in PULLS else self._asked
-
-    async def _pulled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
-        return self._resets.delivered(request, answer) or await self._pulls.answer(
-            request, answer, connection
-        )
+    async def _pulled(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Made:
+        if isinstance(verdict.why, Why):
+            return await self._pulls.answer(request, answer, verdict.why, connection)
+        return self._resets.delivered(request, answer)
 
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
         match request.code:

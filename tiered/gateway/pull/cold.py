@@ -22,19 +22,19 @@ from tiered.codec.remoting.codes import (
     ResponseCode,
     number,
 )
-from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Bytes, Command
+from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered.filter.base import RowFilter
 from tiered.gateway.knowledge.archive import Archive, Coverage
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.observe import Clients
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.compare import Archived, in_reach, is_enough
 from tiered.gateway.pull.filters import Filters
-from tiered.gateway.pull.gaps import before, places
-from tiered.gateway.pull.verdict import Triggers, Why, queue_of_pull
-from tiered.gateway.reply import changed, refused, reply
+from tiered.gateway.pull.gaps import places
+from tiered.gateway.pull.verdict import PullJudge, Why, queue_of_pull
+from tiered.gateway.reply import refused, reply
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.settings import KIB, Gateway
@@ -67,7 +67,7 @@ class Pulls:
         archive: Archive,
         asking: Asking,
         clients: Clients,
-        triggers: Triggers,
+        judge: PullJudge,
         filters: Filters,
         coverage: Coverage,
         settings: Gateway,
@@ -80,7 +80,7 @@ class Pulls:
         self._archive = archive
         self._asking = asking
         self._clients = clients
-        self._triggers = triggers
+        self._judge = judge
         self._filters = filters
         self._coverage = coverage
         self._metrics = metrics
@@ -92,11 +92,14 @@ class Pulls:
 
     # ---- what instead
 
-    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
-        """The client's answer; ``None``: the broker's. Raises what must make the client wait."""
-        why = await self._settled(request, answer, connection)
-        if why is None:
+    async def answer(
+        self, request: Command, answer: Command, why: Why, connection: ConnectionInfo
+    ) -> Command | None:
+        """The client's answer; ``None``: the broker's, which is held by ``why``. Raises what must make the client wait."""
+        settled = await self._settled(request, answer, why, connection)
+        if settled is None:
             return None
+        why = settled
         try:
             pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
         except Invalid as error:
@@ -107,7 +110,9 @@ class Pulls:
         if unchecked and why is not Why.DOUBT and not self._rights.may_read(request.ext, pull.topic):
             return None if why is Why.PREFER else self._unproven(answer, pull)
         try:
-            made = await self._looked_up(why, pull, bounds, answer, connection)
+            wanted = await self._filters.of(pull)
+            cold = ColdPull(why, pull, bounds, answer, connection, wanted, pull.offset)
+            made = await self._looked_up(cold)
             if unchecked and made is not None and not self._rights.may_read(request.ext, pull.topic):
                 return self._unproven(answer, pull)
             return made
@@ -122,66 +127,60 @@ class Pulls:
             log.debug("the archive cannot say whether messages are missing", extra={"error": str(error)})
         return self._count("passed", None)
 
-    async def _settled(self, request: Command, answer: Command, connection: ConnectionInfo) -> Why | None:
-        """Why the archive is asked, once the broker has been asked what it still has."""
-        why = self._triggers.why(request.ext, answer)
+    async def _settled(
+        self, request: Command, answer: Command, why: Why, connection: ConnectionInfo
+    ) -> Why | None:
+        """Why the archive is asked, once the broker has been asked what it still has; ``None``: it need not be."""
         if why not in (Why.TAIL, Why.DOUBT):
             return why
         queue, offset = queue_of_pull(request.ext), number(request.ext, "queueOffset")
-        if not self._triggers.is_close(request.ext, answer) and not await in_reach(
+        if not self._judge.is_close(request.ext, answer) and not await in_reach(
             self._archive, self._coverage, connection, queue, offset
         ):
-            return self._triggers.forced(request.ext)
+            return self._judge.forced(request.ext)
         if why is Why.TAIL:
             sure = await self._coverage.has_the_rest(connection, queue, offset)
-            why = None if sure else Why.DOUBT
-        if why is Why.DOUBT and await self._coverage.intact(connection):
-            return self._triggers.forced(request.ext)
-        return why
+            if sure:
+                return None
+        return self._judge.forced(request.ext) if await self._coverage.intact(connection) else Why.DOUBT
 
     async def _may_pass(self, why: Why, connection: ConnectionInfo) -> bool:
         """Whether the broker's answer is good enough when the archive cannot say anything."""
         return why is Why.PREFER or (why is Why.DOUBT and await self._coverage.calm(connection))
 
-    async def _looked_up(
-        self, why: Why, pull: PullRequest, bounds: PullBounds, answer: Command, connection: ConnectionInfo
-    ) -> Command | None:
-        wanted = await self._filters.of(pull)
+    async def _looked_up(self, cold: ColdPull) -> Command | None:
+        why, connection = cold.why, cold.connection
         await self._asking.require_same(connection, self._asking.pull_seconds)
         look = self._archive.follow_if_older()
         if why is Why.PREFER and not look.done():  # nothing is missing, so nobody waits
             raise Unavailable("what is known of the archive is old")
         await self._asking.wait(look, self._asking.pull_seconds)
-        result = await self._read(pull, bounds, wanted, connection)
+        result = await self._read(cold)
         if why is Why.SKIP and result.status in _NOTHING:
-            end = await self._lost_until(pull, bounds, connection)
+            end = await self._lost_until(cold)
             if end is not None:
                 # The archive may have gone on since the look above: only one after the proof counts.
-                result = await self._read(pull, bounds, wanted, connection)
+                result = await self._read(cold)
                 if result.status in _NOTHING:
-                    return self._lost(pull, bounds, end, result.status, answer)
-        bounds = await self._bounds_now(pull, bounds, result, connection)
-        asked, hole = pull.offset, False
+                    return self._lost(cold, end, result.status)
+        cold = await self._bounded(cold, result)
+        hole = False
         while why in _LACKING and result.status in _MOVES:
-            if not pull.offset < result.next_begin_offset < bounds.next_offset:
+            if not cold.pull.offset < result.next_begin_offset < cold.bounds.next_offset:
                 break
             # Nobody has more before that than the answer; what the archive has behind it the answer may lack.
             hole = hole or result.status is GetMessageStatus.OFFSET_FOUND_NULL
-            pull = replace(pull, offset=int(result.next_begin_offset))
-            result = await self._read(pull, bounds, wanted, connection)
-        moved = pull.offset > asked and answer.code == ResponseCode.SUCCESS
-        ahead = before(answer.body, pull.offset) if moved else b""
-        made = await self._instead(why, pull, bounds, result, answer, connection, ahead)
+            cold = cold.at(result.next_begin_offset)
+            result = await self._read(cold)
+        made = await self._instead(cold, result)
         if made is not None and hole and why is Why.GAP:
-            lost = max(places(ahead), default=asked - 1) + 1
-            self._note(MessageQueue(pull.topic, pull.queue_id), lost, pull.offset)
+            self._note(cold.queue, cold.lost_from, cold.pull.offset)
         return made
 
-    async def _read(
-        self, pull: PullRequest, bounds: PullBounds, wanted: RowFilter | None, connection: ConnectionInfo
-    ) -> GetMessageResult:
+    async def _read(self, cold: ColdPull) -> GetMessageResult:
         """What the archive has from the offset on. A filter that takes nothing is followed for a while."""
-        reader = self._clients.reader(connection, pull.group, pull.proxied_client)
+        pull, bounds = cold.pull, cold.bounds
+        reader = self._clients.reader(cold.connection, pull.group, pull.proxied_client)
         started = self._clock.monotonic()
         offset = pull.offset
         while True:
@@ -194,7 +193,7 @@ class Pulls:
                     offset,
                     self._most(pull),
                     max_bytes=self._most_bytes(pull),
-                    row_filter=wanted,
+                    row_filter=cold.wanted,
                 ),
                 max(left, 0.0),
             )
@@ -215,113 +214,80 @@ class Pulls:
             )
         return result
 
-    async def _lost_until(
-        self, pull: PullRequest, bounds: PullBounds, connection: ConnectionInfo
-    ) -> int | None:
+    async def _lost_until(self, cold: ColdPull) -> int | None:
         """Up to where nothing will ever be archived that is not now; ``None``: that is not sure."""
-        if bounds.min_offset <= pull.offset:
+        offset, begin = cold.pull.offset, cold.bounds.min_offset
+        if begin <= offset:
             return None
-        queue = MessageQueue(pull.topic, pull.queue_id)
-        return await self._coverage.passed(connection, queue, pull.offset, bounds.min_offset)
+        return await self._coverage.passed(cold.connection, cold.queue, offset, begin)
 
-    async def _bounds_now(
-        self, pull: PullRequest, bounds: PullBounds, result: GetMessageResult, connection: ConnectionInfo
-    ) -> PullBounds:
-        """The bounds, asked for again if the archive's queue goes beyond them: both have gone on since the answer."""
-        if not result.max_offset > bounds.max_offset >= 0:
-            return bounds
-        end = await self._coverage.end(connection, MessageQueue(pull.topic, pull.queue_id))
-        return bounds if end is None else replace(bounds, max_offset=end)
+    async def _bounded(self, cold: ColdPull, result: GetMessageResult) -> ColdPull:
+        """With bounds asked for again if the archive's queue goes beyond them: both have gone on since the answer."""
+        if not result.max_offset > cold.bounds.max_offset >= 0:
+            return cold
+        end = await self._coverage.end(cold.connection, cold.queue)
+        return cold if end is None else replace(cold, bounds=replace(cold.bounds, max_offset=end))
 
-    def _lost(
-        self, pull: PullRequest, bounds: PullBounds, end: int, status: GetMessageStatus, answer: Command
-    ) -> Command | None:
+    def _lost(self, cold: ColdPull, end: int, status: GetMessageStatus) -> Command | None:
         """Nobody has the messages: a hole in an archived queue, or a queue that was over before the archive began."""
-        queue = MessageQueue(pull.topic, pull.queue_id)
-        self._coverage.settled(queue)
+        self._coverage.settled(cold.queue)
         if status in _NOT_HERE:
             return self._count("passed", None)
-        return self._hole(answer, bounds, queue, pull.offset, end)
+        return self._hole(cold, end)
 
-    async def _instead(
-        self,
-        why: Why,
-        pull: PullRequest,
-        bounds: PullBounds,
-        result: GetMessageResult,
-        answer: Command,
-        connection: ConnectionInfo,
-        ahead: Bytes,
-    ) -> Command | None:
-        status = result.status
+    async def _instead(self, cold: ColdPull, result: GetMessageResult) -> Command | None:
+        why, bounds, status = cold.why, cold.bounds, result.status
         if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
-            return await self._served(why, pull, bounds, result, answer, connection, ahead)
+            return await self._served(cold, result)
         if why is not Why.SKIP and not (why in _LACKING and status in _AT_END):
             return self._count("passed", None)
         if status is GetMessageStatus.OFFSET_TOO_SMALL:
             if bounds.min_offset <= result.min_offset:
                 return self._count("passed", None)
-            return self._moved(answer, bounds, result.min_offset, PullStatus.OFFSET_TOO_SMALL.value, "moved")
-        if status is GetMessageStatus.OFFSET_FOUND_NULL and result.next_begin_offset > pull.offset:
-            end = result.next_begin_offset
-            if bounds.min_offset > pull.offset:
-                end = QueueOffset(min(end, bounds.min_offset))
-            return self._hole(answer, bounds, MessageQueue(pull.topic, pull.queue_id), pull.offset, end)
-        if status in _NOT_HERE and self._excluded(pull.topic):
+            return self._count("moved", cold.moved(result.min_offset, PullStatus.OFFSET_TOO_SMALL.value))
+        if status is GetMessageStatus.OFFSET_FOUND_NULL and result.next_begin_offset > cold.pull.offset:
+            end = int(result.next_begin_offset)
+            return self._hole(
+                cold, min(end, bounds.min_offset) if bounds.min_offset > cold.pull.offset else end
+            )
+        if status in _NOT_HERE and self._excluded(cold.pull.topic):
             return self._count("passed", None)
         raise Unavailable(
             "the broker has deleted these messages and the archive does not have them yet",
-            queue=MessageQueue(pull.topic, pull.queue_id),
-            offset=pull.offset,
+            queue=cold.queue,
+            offset=cold.pull.offset,
             archive_end=result.max_offset,
             broker_begin=bounds.min_offset,
             hint="wait; tiered status shows how far the archive is behind",
         )
 
-    async def _served(
-        self,
-        why: Why,
-        pull: PullRequest,
-        bounds: PullBounds,
-        result: GetMessageResult,
-        answer: Command,
-        connection: ConnectionInfo,
-        ahead: Bytes,
-    ) -> Command | None:
-        """Records, or how far the filter took none, in the broker's own answer; or just those of its own that lie ``ahead``."""
+    async def _served(self, cold: ColdPull, result: GetMessageResult) -> Command | None:
+        """Records, or how far the filter took none, in the broker's own answer; or just those of its own that lie ahead."""
+        why, bounds = cold.why, cold.bounds
         if result.max_offset > bounds.max_offset >= 0:
             if why in (Why.DOUBT, Why.PREFER):
                 return self._count("passed", None)
             raise Unavailable(
                 "the archive's queue is longer than the broker's: its offsets may have begun anew",
-                queue=MessageQueue(pull.topic, pull.queue_id),
+                queue=cold.queue,
                 archive_end=result.max_offset,
                 broker_end=bounds.max_offset,
             )
-        records, following = self._cut(result, pull)
-        if why is not Why.SKIP:
-            archived = Archived(places(*records.chunks), following)
-            if await is_enough(why, answer, bounds, archived, self._coverage, connection):
-                return self._count("passed", None)
-        if ahead:
-            made = changed(answer, answer.code, answer.remark, {"nextBeginOffset": pull.offset}, ahead)
-            return self._count("cut", made)
-        if following <= pull.offset:
-            raise Unavailable("the archive's answer leads nowhere", queue=pull.topic, offset=following)
-        low = min(result.min_offset, bounds.min_offset) if bounds.min_offset >= 0 else result.min_offset
-        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": bounds.max_offset}
-        if not records:
-            made = changed(
-                answer,
-                ResponseCode.PULL_RETRY_IMMEDIATELY,
-                PullStatus.NO_MATCHED_MESSAGE.value,
-                numbers,
-            )
-            return self._count("no_match", made)
+        records, following = self._cut(result, cold.pull)
+        if why is not Why.SKIP and await is_enough(
+            cold, Archived(places(*records.chunks), following), self._coverage
+        ):
+            return self._count("passed", None)
+        if cold.ahead:
+            return self._count("cut", cold.cut())
+        if following <= cold.pull.offset:
+            raise Unavailable("the archive's answer leads nowhere", queue=cold.pull.topic, offset=following)
         body = records.chunks[0] if len(records.chunks) == 1 else b"".join(records.chunks)
+        made = cold.found(body, following, result.min_offset)
+        if not records:
+            return self._count("no_match", made)
         self._metrics.cold_messages.inc(len(records))
         self._metrics.cold_bytes.inc(len(body))
-        made = changed(answer, ResponseCode.SUCCESS, PullStatus.FOUND.value, numbers, body)
         return self._count("archive", made)
 
     def _cut(self, result: GetMessageResult, pull: PullRequest) -> tuple[Records, int]:
@@ -337,13 +303,10 @@ class Pulls:
     def _most_bytes(self, pull: PullRequest) -> int:
         return min(pull.max_bytes or self._max_bytes, self._max_bytes)
 
-    def _hole(
-        self, answer: Command, bounds: PullBounds, queue: MessageQueue, start: int, end: int
-    ) -> Command | None:
-        """Nobody has [``start``, ``end``) any more: noted, and written into the answer."""
-        self._note(queue, start, end)
-        remark = f"{PullStatus.OFFSET_TOO_SMALL.value}: {queue} has lost its offsets {start} to {end - 1}"
-        return self._moved(answer, bounds, end, remark, "hole")
+    def _hole(self, cold: ColdPull, end: int) -> Command | None:
+        """Nobody has the queue's offsets up to ``end`` any more: noted, and written into the answer."""
+        self._note(cold.queue, cold.pull.offset, end)
+        return self._count("hole", cold.hole(end))
 
     def _note(self, queue: MessageQueue, start: int, end: int) -> None:
         """[``start``, ``end``) is lost: counted, and said once, whatever is asked for inside."""
@@ -356,13 +319,6 @@ class Pulls:
             )
         self._metrics.cold_holes.inc()
         self._metrics.cold_hole_messages.inc(end - start)
-
-    def _moved(
-        self, answer: Command, bounds: PullBounds, following: int, remark: str, outcome: str
-    ) -> Command | None:
-        low = min(following, bounds.min_offset) if bounds.min_offset >= 0 else following
-        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": bounds.max_offset}
-        return self._count(outcome, changed(answer, ResponseCode.PULL_OFFSET_MOVED, remark, numbers))
 
     def _unproven(self, answer: Command, pull: PullRequest) -> Command:
         """Nothing shows that the client may read the topic."""

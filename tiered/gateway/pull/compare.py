@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tiered.codec.remoting.codes import PullBounds, ResponseCode
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.codes import ResponseCode
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.knowledge.archive import FAR_BYTES, Archive, Coverage
 from tiered.gateway.ports import ConnectionInfo
+from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.gaps import agree, places
 from tiered.gateway.pull.verdict import Why
 from tiered.model import MessageQueue
@@ -23,27 +23,21 @@ class Archived:
     following: int
 
 
-async def is_enough(
-    why: Why,
-    answer: Command,
-    bounds: PullBounds,
-    archived: Archived,
-    coverage: Coverage,
-    connection: ConnectionInfo,
-) -> bool:
+async def is_enough(cold: ColdPull, archived: Archived, coverage: Coverage) -> bool:
     """Whether the broker's answer is to pass; else the archive's is to be served.
 
     ``Unavailable`` if the archived records are of a queue that is no more, and the broker's own may not be complete.
     """
-    here = places(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+    why, next_offset = cold.why, cold.bounds.next_offset
+    here = places(cold.answer.body) if cold.answer.code == ResponseCode.SUCCESS else {}
     same = agree(archived.places, here)
     if why is Why.PREFER:
         return not same
-    lacking = [place for at, place in archived.places.items() if at < bounds.next_offset and at not in here]
+    lacking = [place for at, place in archived.places.items() if at < next_offset and at not in here]
     if same and not lacking:
-        return archived.following >= bounds.next_offset
+        return archived.following >= next_offset
     first = min(lacking if same else archived.places.values())
-    if why is Why.DOUBT and await coverage.has(connection, first):
+    if why is Why.DOUBT and await coverage.has(cold.connection, first):
         return True  # so it has all that lies behind, and what came into a newer queue does
     if not same:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""Which answers to pulls are looked at twice: those that would lose messages, and those that may hide a loss.
+"""Which answers to pulls are held: those that would lose messages, and those that may hide a loss.
 
 Decided on the answer's header and the first bytes of its body, for every pull that passes, so it is cheap: the archive is
 not asked here, only what is known of it is looked at.
@@ -7,18 +7,17 @@ not asked here, only what is known of it is looked at.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 
 from tiered.clock import Clock
 from tiered.codec.record.layout import offsets_of
 from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, ResponseCode, number, text
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.knowledge.archive import Archive, Coverage
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.observe import Minimums
-from tiered.gateway.ports import PEEK_BYTES
+from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, Reason, Verdict
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
@@ -37,7 +36,7 @@ FOLLOW_SECONDS = 1.0
 """The log is looked at this often beside the traffic, while somebody reads what may be newer than what is known of it."""
 
 
-class Why(Enum):
+class Why(Reason):
     """Why the archive is asked."""
 
     SKIP = "skip"  # passed on, the answer would lose messages
@@ -47,8 +46,12 @@ class Why(Enum):
     PREFER = "prefer"  # the topic's storage level puts the archive first
 
 
-class Triggers:
-    """Why an answer to a pull is not simply passed on. On the event loop only."""
+HELD = {why: Verdict(why) for why in Why}
+"""The verdict on an answer to a pull that the archive is asked about."""
+
+
+class PullJudge:
+    """Whether an answer to a pull is simply passed on, and why not. On the event loop only."""
 
     def __init__(
         self,
@@ -70,29 +73,38 @@ class Triggers:
         self._log_end = 0
         self._followed = -2 * FOLLOW_SECONDS
 
-    def learn(self, request: Mapping[str, str], answer: Command) -> None:
-        """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless."""
+    def learn(self, request: Mapping[str, str], answer: Command, first: Bytes) -> None:
+        """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless.
+
+        ``first``: the first bytes of its body.
+        """
         low = answer.ext.get("minOffset")
         if low is None or answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
             return
         self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
-        first = offsets_of(answer.body) if answer.code == ResponseCode.SUCCESS else None
-        if first is not None:
-            queue_offset, place = first
+        offsets = offsets_of(first) if answer.code == ResponseCode.SUCCESS else None
+        if offsets is not None:
+            queue_offset, place = offsets
             self._log_end = max(self._log_end, place)
             if self._coverage.waits:
                 self._coverage.served(queue_of_pull(request), queue_offset, place)
 
-    def why(self, request: Mapping[str, str], answer: Command) -> Why | None:
-        """Why the archive is asked; ``None``: the answer passes. ``Invalid`` if fields make no sense."""
+    def judge(self, request: Mapping[str, str], answer: Command, body: Bytes, *, whole: bool) -> Verdict:
+        """See ``Answering.judge``; what is held has its ``Why``. ``Invalid`` if fields make no sense."""
         if answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
-            return None
+            return PASS
         offset = number(request, "queueOffset")
         level = self._archive.storage_level(text(request, "topic"))
         if level is StorageLevel.DISABLE:
-            return None
+            return PASS
         if answer.code == ResponseCode.SUCCESS:
-            return self._why_found(request, answer, offset, level)
+            return self._found(request, answer, offset, level, body, whole)
+        return _held(self._why_nothing(request, answer, offset, level))
+
+    def _why_nothing(
+        self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
+    ) -> Why | None:
+        """The broker has given no records."""
         if answer.remark == PullStatus.OFFSET_TOO_SMALL.value or (
             answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             and answer.remark == PullStatus.MESSAGE_WAS_REMOVING.value
@@ -111,26 +123,36 @@ class Triggers:
         level = self._archive.storage_level(text(request, "topic"))
         return self._forced(request, number(request, "queueOffset"), level)
 
-    def _why_found(
-        self, request: Mapping[str, str], answer: Command, offset: int, level: StorageLevel
-    ) -> Why | None:
-        found = offsets_of(answer.body)
+    def _found(
+        self,
+        request: Mapping[str, str],
+        answer: Command,
+        offset: int,
+        level: StorageLevel,
+        body: Bytes,
+        whole: bool,
+    ) -> Verdict:
+        """The broker has given records."""
+        found = offsets_of(body)
         if found is None:
-            return self._forced(request, offset, level)
+            return _held(self._forced(request, offset, level))
         first, place = found
         if first > offset:
-            return self._why_gap(request, answer, offset, first) or self._forced(request, offset, level)
-        lacking = self._why_lacking(request, answer, offset)
-        if lacking is not None:
+            why = self._why_gap(request, answer, offset, first)
+            return _held(why or self._forced(request, offset, level))
+        lacking = self._lacking(request, answer, offset, body, whole)
+        if lacking is not PASS:
             return lacking
         if level is StorageLevel.NOT_IN_MEM:
             behind = self._log_end - place
             if behind > self._memory_bytes * MEMORY_RATIO:
-                return self._preferred(request, offset)
-        return self._forced(request, offset, level)
+                return _held(self._preferred(request, offset))
+        return _held(self._forced(request, offset, level))
 
-    def _why_lacking(self, request: Mapping[str, str], answer: Command, offset: int) -> Why | None:
-        """Whether records are missing behind the first one; while only the first bytes are here, whether that can be.
+    def _lacking(
+        self, request: Mapping[str, str], answer: Command, offset: int, body: Bytes, whole: bool
+    ) -> Verdict:
+        """Whether records are missing behind the first one; ``NEED_BODY`` if the first bytes do not rule it out.
 
         A broker reads the records of an answer one by one. When the file they lie in is deleted meanwhile it leaves out
         the rest of that file, goes on in the next one, and counts what it left out as read (``getMessage`` of its store:
@@ -138,13 +160,15 @@ class Triggers:
         """
         following = number(answer.ext, "nextBeginOffset")
         if following <= offset + 1 or not self._is_near(answer, offset, NEAR_MINIMUM):
-            return None
+            return PASS
         close = self._is_near(answer, offset, CLOSE_TO_MINIMUM)
         if not close and following - offset <= number(request, "maxMsgNums", 32):
-            return None  # a broker that leaves out the rest of a file fills the answer from the next one
-        if len(answer.body) <= PEEK_BYTES:
-            return Why.DOUBT  # until all of it is here
-        return self._why_missing(request, offset) if lacks(answer.body, offset, following) else None
+            return PASS  # a broker that leaves out the rest of a file fills the answer from the next one
+        if not whole:
+            return NEED_BODY
+        if len(body) <= PEEK_BYTES:
+            return HELD[Why.DOUBT]  # no record is so short
+        return _held(self._why_missing(request, offset) if lacks(body, offset, following) else None)
 
     def _why_gap(self, request: Mapping[str, str], answer: Command, offset: int, end: int) -> Why | None:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
@@ -204,6 +228,10 @@ class Triggers:
         except TieredError:
             return True
         return known is not None and offset < known.max_offset
+
+
+def _held(why: Why | None) -> Verdict:
+    return PASS if why is None else HELD[why]
 
 
 def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from tiered.backoff import Backoff
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
-from tiered.gateway.ports import ConnectionInfo, NewBody
+from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
 from tiered.gateway.routes.rewriting import addresses_in, rewrite
 from tiered.gateway.transport.upstream import Upstream
 
@@ -62,14 +62,16 @@ class RouteAnswers:
         """Every route and cluster request."""
         return True
 
-    def learn(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
+    def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """Nothing to learn."""
 
-    def passes(self, request: Command, answer: Command) -> bool:
-        """Errors, and answers without a body."""
-        return answer.code != 0 or not len(answer.body)
+    def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
+        """Errors, and answers without a body, pass."""
+        return PASS if answer.code != 0 or not len(body) else HOLD
 
-    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
+    async def answer(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> NewBody | None:
         """The same header, and the body with the gateway's addresses in it."""
         found = self._brokers.in_answer(answer.body)
         ours = {address: self._brokers.ensure(address, name) for address, name in found.items()}

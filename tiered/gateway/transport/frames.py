@@ -8,6 +8,7 @@ the end of a chunk is kept back, and frames that are held.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -57,14 +58,12 @@ class Judge(Protocol):
 
 
 class FrameWalk:
-    """One direction of one connection. After an error it must not be fed again.
-
-    ``insert`` takes whole frames to be put between frames of the stream at the next chance.
-    """
+    """One direction of one connection. After an error it must not be fed again."""
 
     __slots__ = (
         "_fate",
         "_head",
+        "_inserts",
         "_judge",
         "_kept",
         "_kept_head",
@@ -72,12 +71,11 @@ class FrameWalk:
         "_max",
         "_need",
         "frames",
-        "insert",
     )
 
     def __init__(self, judge: Judge, max_frame_bytes: int) -> None:
         self.frames = 0
-        self.insert: list[Bytes] = []
+        self._inserts: list[Bytes] = []  # whole frames to go between two of the stream
         self._judge = judge
         self._max = max_frame_bytes
         self._head = bytearray()  # start of a frame whose header is not complete; not sent on yet
@@ -97,6 +95,20 @@ class FrameWalk:
         """Bytes kept back."""
         return len(self._head) + len(self._kept)
 
+    @property
+    def inserts(self) -> bool:
+        """Whether frames wait to be inserted."""
+        return bool(self._inserts)
+
+    def insert(self, pieces: Iterable[Bytes]) -> None:
+        """Put whole frames between frames of the stream, at the next chance."""
+        self._inserts += pieces
+
+    def take_inserts(self) -> list[Bytes]:
+        """The frames that wait to be inserted, for whoever sends them now, ``between`` two of the stream."""
+        taken, self._inserts = self._inserts, []
+        return taken
+
     def feed(self, data: bytes) -> list[Bytes]:
         """Walk over ``data``; the pieces that go on now. Raises ``Corrupt`` or ``Refused``."""
         out: list[Bytes] = []
@@ -115,11 +127,10 @@ class FrameWalk:
                 start = self._body(view, start, position, take, out)
                 position += take
                 continue
-            if self.insert:
+            if self._inserts:
                 if start < position:
                     out.append(view[start:position])
-                out += self.insert
-                self.insert.clear()
+                out += self.take_inserts()
                 start = position
             found = self._header_at(data, position, size)
             if found is None:

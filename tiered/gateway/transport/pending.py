@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tiered.codec.remoting.frame import Command, decode_header
 from tiered.errors import Refused
-from tiered.gateway.ports import Answering, ConnectionInfo
+from tiered.gateway.ports import HOLD, PASS, Answering, ConnectionInfo, Verdict
 from tiered.gateway.transport.frames import Fate, code_of
 from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, Traffic
 from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, is_response, shows_signature
@@ -28,14 +28,15 @@ _PENDING_HEADER_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class Held:
-    """An answer that does not go on by itself: the request, the answer's first bytes as they came, and the answer decoded.
+    """A withheld answer of the broker: its request, the answer decoded, its verdict so far, and its first bytes as they came.
 
     Or a request of the broker's own to the client: ``request`` and ``answer`` both.
     """
 
     request: Command
-    head: bytes
     answer: Command
+    verdict: Verdict = HOLD
+    head: bytes = b""
 
     @property
     def is_notice(self) -> bool:
@@ -118,7 +119,7 @@ class RequestJudge:
         self._pending = pending
         self._opaques = pending.opaques
         self._traffic = traffic
-        self._request = Command(0)
+        self._request: Command | None = None  # the frame under way, if it is copied
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read.
@@ -177,22 +178,23 @@ class RequestJudge:
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A watched request is complete."""
-        self._request.body = body
-        self._answers.observe(self._request, self._connection)
+        request, self._request = self._request, None
+        assert request is not None
+        request.body = body
+        self._answers.observe(request, self._connection)
 
 
 class AnswerJudge:
     """Broker → client: answers to remembered requests are held; while no request is known no more than the code is read."""
 
     __slots__ = (
-        "_answer",
         "_answers",
         "_connection",
+        "_held",
         "_notices",
         "_on_held",
         "_opaques",
         "_pending",
-        "_request",
         "_traffic",
     )
 
@@ -211,7 +213,7 @@ class AnswerJudge:
         self._opaques = pending.opaques
         self._traffic = traffic
         self._on_held = on_held
-        self._request = self._answer = Command(0)
+        self._held: Held | None = None  # the frame under way, if it is looked at
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Whether the frame answers a remembered request. Raises ``Corrupt`` for a header that cannot be read."""
@@ -219,7 +221,7 @@ class AnswerJudge:
         if self._notices and code_of(header, encoding) in self._notices:
             notice = decode_header(header, encoding)
             if notice.is_oneway and not notice.is_response:
-                self._request = self._answer = notice
+                self._held = Held(notice, notice)
                 return Fate.HOLD
         if not len(self._opaques):  # those of ``Pending`` are among them
             return Fate.PASS
@@ -230,18 +232,21 @@ class AnswerJudge:
         request = self._pending.take(answer.opaque)
         if request is None:
             return Fate.PASS
-        self._request, self._answer = request, answer
+        self._held = Held(request, answer)
         return Fate.PEEK
 
     def peek(self, first: memoryview) -> Fate:
         """Whether the answer passes after all; what it vouches for is learnt."""
-        self._answer.body = first
-        self._answers.learn(self._request, self._answer, self._connection)
-        passes = self._answers.passes(self._request, self._answer)
-        self._answer.body = b""  # the view would keep a whole chunk alive
-        return Fate.PASS if passes else Fate.HOLD
+        held = self._held
+        assert held is not None
+        request, answer = held.request, held.answer
+        self._answers.learn(request, answer, first, self._connection)
+        held.verdict = self._answers.judge(request, answer, first)
+        return Fate.PASS if held.verdict is PASS else Fate.HOLD
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A held answer is complete."""
-        self._answer.body = body
-        self._on_held(Held(self._request, header, self._answer))
+        held, self._held = self._held, None
+        assert held is not None
+        held.head, held.answer.body = header, body
+        self._on_held(held)

@@ -15,7 +15,7 @@ from typing import cast
 from tiered.clock import Clock
 from tiered.codec.remoting.frame import RESPONSE, Bytes, Command, encode_command
 from tiered.errors import TieredError
-from tiered.gateway.ports import SYSTEM_BUSY, Answering, ConnectionInfo, NewBody, clipped
+from tiered.gateway.ports import NEED_BODY, PASS, SYSTEM_BUSY, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
 from tiered.gateway.transport.pending import AnswerJudge, Held, Pending, RequestJudge
@@ -90,7 +90,7 @@ class Side(asyncio.Protocol):
             return
         if pieces:
             self.other.send(pieces)
-        if self.walk.insert or not session.ready:
+        if self.walk.inserts or not session.ready:
             session.settle()
 
     def send(self, pieces: Sequence[Bytes]) -> None:
@@ -233,10 +233,9 @@ class Session:
     def settle(self) -> None:
         """Write finished answers, if the client takes bytes and is not in the middle of a frame; then more may be made."""
         walk, client = self.upstream.walk, self.client
-        if walk.insert and walk.between and not client.paused and not self.closed:
-            pieces, walk.insert = walk.insert, []
-            client.send(pieces)
-        if walk.insert or client.paused:
+        if walk.inserts and walk.between and not client.paused and not self.closed:
+            client.send(walk.take_inserts())
+        if walk.inserts or client.paused:
             self._room.clear()
         elif not self._room.is_set():
             self.shared.budget.give_back(self._aside)
@@ -288,10 +287,12 @@ class Session:
 
     def _hold(self, held: Held) -> None:
         """An answer that did not pass by its first bytes passes by all of it, or is made in a task of its own."""
-        if not held.is_notice and self._answers.passes(held.request, held.answer):
-            # ``settle`` sends it when the chunk under way has been walked over.
-            self.upstream.walk.insert += _frame(held, None)
-            return
+        if held.verdict is NEED_BODY:
+            answer = held.answer
+            held.verdict = self._answers.judge(held.request, answer, answer.body, whole=True)
+            if held.verdict is PASS:  # ``settle`` sends it when the chunk under way has been walked over
+                self.upstream.walk.insert(_frame(held, None))
+                return
         self.answering += 1
         size = len(held.answer.body)
         self._hold_bytes(size)
@@ -342,7 +343,7 @@ class Session:
             budget.give_back(aside)
             raise
         self.shared.metrics.gateway_held.labels(outcome).inc()
-        self.upstream.walk.insert += pieces
+        self.upstream.walk.insert(pieces)
         self.settle()
         if self.ready or self.closed:
             budget.give_back(aside)
@@ -352,7 +353,7 @@ class Session:
     async def _made(self, held: Held) -> Command | NewBody | None:
         if held.is_notice:
             return await self._answers.notice(held.request, self.info)
-        return await self._answers.answer(held.request, held.answer, self.info)
+        return await self._answers.answer(held.request, held.answer, held.verdict, self.info)
 
     def _busy(self, held: Held, why: str) -> list[Bytes]:
         """The client shall try again. What it has not asked for it does not get."""
