@@ -35,9 +35,9 @@ from tiered.daemon.signals import Signals
 from tiered.daemon.status import View, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import Watch
-from tiered.daemon.web import Pages, WebServer
 from tiered.daemon.writepath import Archiving
 from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
+from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.replay.running import Running as Replay
 from tiered.service import DONE, Next, Service, pause
@@ -289,8 +289,8 @@ class Daemon:
 
     def _web(self, stack: ExitStack) -> tuple[Service, ...]:
         """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
-        pages = Pages(live=self._live, ready=self._is_ready, metrics=self._expose, status=self._status)
-        server = WebServer(self._settings.web, pages, self._clock)
+        pages = HealthPages(live=self._live, ready=self._is_ready, metrics=self._expose, status=self._status)
+        server = HealthServer(self._settings.web, pages)
         if not server.enabled:
             return ()
         server.open()

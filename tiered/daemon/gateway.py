@@ -29,7 +29,6 @@ from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.signals import Signals
-from tiered.daemon.web import Pages, WebServer
 from tiered.errors import TieredError
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.app import GatewayApp
@@ -39,6 +38,7 @@ from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
 from tiered.gateway.transport.upstream import split_address
+from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings, Web
@@ -199,8 +199,8 @@ class GatewayProcess:
             return
         key = "gateway.web_listen"
         host, port = split_address(listen, key=key)
-        pages = Pages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = WebServer(Web(host, port), pages, self._clock, key=key)
+        pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
+        server = HealthServer(Web(host, port), pages, key=key)
         server.open()
         stack.callback(server.close)
         if self._state is not None:

@@ -1,0 +1,324 @@
+"""One HTTP/1.1 connection: uvicorn's protocol over h11, with the bounds that they do not have.
+
+uvicorn answers requests; here are the times within which a head must come and an answer be taken, the number of connections and
+of requests on one, heads that are not plainly right (h11 forgives bare line feeds and folded lines), clients that close their
+sending side, and a close that lets the client read its last answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, cast
+
+import h11
+from starlette.responses import Response
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from tiered.errors import TieredError
+from tiered.http.limits import MAX_HEAD_BYTES, MAX_HEADERS, HttpLimits, Watcher
+from tiered.http.refusals import HttpRefusal, bad_request
+from tiered.settings import MIB
+
+PARTING_SECONDS = 1.0
+"""How long a client that was answered for the last time may still send what nobody reads."""
+_PARTING_BYTES = 1 * MIB
+_HEAD_END = b"\r\n\r\n"
+_STRAY_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
+_FOLDED = re.compile(rb"\r\n[ \t]")
+_log = logging.getLogger("tiered.http.protocol")
+_log.setLevel(logging.ERROR)  # uvicorn warns of every request that is not HTTP: anybody could fill the log
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the connections of one server share: its bounds, how it words a refusal, who counts, where it logs."""
+
+    limits: HttpLimits
+    refusal: Callable[[TieredError], Response]
+    watcher: Watcher
+    log: logging.Logger
+
+
+class Connection(H11Protocol):
+    """A connection. ASGI applications find it in ``scope["state"]["connection"]``."""
+
+    def __init__(
+        self, config: Config, server_state: ServerState, door: Door, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(config, server_state, {}, loop)
+        self.app_state = {"connection": self}
+        self.logger = _log
+        self._door = door
+        self._lingering: LingeringTransport
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._answered = 0
+        self._discarded = 0
+        self._ended = False  # the client has closed its sending side
+        self._was_cut = False
+
+    @property
+    def is_last_request(self) -> bool:
+        """Whether the request under way is the last that this connection may carry."""
+        return self._answered + 1 >= self._door.limits.requests
+
+    def cut(self) -> None:
+        """End the connection at once, whatever has not been sent."""
+        self._was_cut = True
+        self.transport.abort()
+
+    # ---- asyncio's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        limits = self._door.limits
+        client = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
+        full = len(self.connections) >= limits.connections
+        self._lingering = LingeringTransport(client, self.loop, limits.send_seconds, self.cut)
+        super().connection_made(self._lingering)
+        if full:
+            self.connections.discard(self)  # it takes nobody's place
+            self._refuse(_busy(limits.connections))
+            client.close()
+        else:
+            self._await_head(limits.head_seconds, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by either side."""
+        unfinished = self.cycle is not None and not self.cycle.response_complete
+        if unfinished or self._was_cut:
+            self._door.watcher.cut()
+        self._lingering.forget()
+        self._await_head(None)
+        self._stop_stall()
+        self._unset_keepalive_if_required()
+        self.app_state = {}
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests; what comes after the last answer is thrown away."""
+        if not self.transport.is_closing():
+            super().data_received(data)
+            return
+        self._discarded += len(data)
+        if self._discarded > _PARTING_BYTES:
+            self.transport.abort()
+
+    def eof_received(self) -> Any:  # uvicorn's says None; asyncio keeps the connection for True
+        """The client sends no more: what it asked for before is answered, then the connection ends."""
+        self._ended = True
+        self._lingering.client_ended()
+        self._finish_after_end()
+        return not self._lingering.is_closing()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._door.limits.send_seconds, self.cut)
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        self._stop_stall()
+        super().resume_writing()
+
+    # ---- requests
+
+    def handle_events(self) -> None:
+        """Look at the head that has come, then let uvicorn and h11 understand it."""
+        if self.conn.their_state is h11.IDLE:
+            try:
+                _check_head(self.conn.trailing_data[0])
+            except HttpRefusal as refusal:
+                self._refuse(refusal)
+                return
+        super().handle_events()
+        if self._busy:
+            self._await_head(None)
+
+    def send_400_response(self, msg: str) -> None:
+        """h11 cannot understand the request; called while its error is handled."""
+        error = sys.exception()
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+            self._refuse(_too_long())
+        else:
+            self._refuse(bad_request("this is not an HTTP request", found=str(error), hint="speak HTTP/1.1"))
+
+    def on_response_complete(self) -> None:
+        """An answer is handed over: the next request, or the wait for one."""
+        self._answered += 1
+        super().on_response_complete()
+        self._unset_keepalive_if_required()
+        if not self._busy and not self.transport.is_closing():
+            self._await_head(self._door.limits.idle_seconds, self.transport.close)
+        self._finish_after_end()
+
+    def _should_upgrade(self) -> bool:
+        return False  # what asks for another protocol is answered in this one
+
+    @property
+    def _busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, refusal: HttpRefusal) -> None:
+        """Answer what is no request, and part."""
+        answer = self._door.refusal(refusal)
+        headers = [pair for pair in answer.raw_headers if pair[0] != b"connection"]
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way: it ends here
+            status = answer.status_code
+            head = h11.Response(
+                status_code=status,
+                headers=[*headers, (b"connection", b"close")],
+                reason=HTTPStatus(status).phrase.encode(),
+            )
+            parts = (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage())
+            self.transport.write(b"".join(self.conn.send(part) or b"" for part in parts))
+            self._door.watcher.answered(status)
+        self._await_head(None)
+        self.transport.close()
+
+    def _finish_after_end(self) -> None:
+        """The client has closed its side and nothing is under way: part, with a word if it left half a request."""
+        if not self._ended or self._busy or self.transport.is_closing():
+            return
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._refuse(bad_request("the connection ended within a request", hint="send the whole request"))
+        self.transport.close()
+
+    # ---- times
+
+    def _await_head(self, seconds: float | None, late: Callable[[], None] = lambda: None) -> None:
+        """Within ``seconds`` the next whole head must be there; ``None``: it is."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if seconds is not None:
+            self._head_timer = self.loop.call_later(seconds, late)
+
+    def _too_late(self) -> None:
+        limit = f"{self._door.limits.head_seconds:g} s"
+        self._refuse(
+            HttpRefusal(408, "no whole request came in time", expected=limit, hint="send it at once")
+        )
+
+    def _stop_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+class LingeringTransport(asyncio.Transport):
+    """A transport whose ``close`` lets the client read the last answer.
+
+    Closing at once with bytes of the client unread would make the kernel throw the answer away. So the sending side is closed,
+    what comes is read for a moment, and whatever is not taken within ``send_seconds`` is cut.
+    """
+
+    def __init__(
+        self,
+        inner: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        send_seconds: float,
+        cut: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._inner = inner
+        self._loop = loop
+        self._send_seconds = send_seconds
+        self._cut = cut
+        self._timer: asyncio.TimerHandle | None = None
+        self._parting = False
+        self._client_ended = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._inner.get_extra_info(name, default)
+
+    def write(self, data: Any) -> None:
+        self._inner.write(data)
+
+    def pause_reading(self) -> None:
+        if not self.is_closing():
+            self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._inner.is_closing():
+            self._inner.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._parting or self._inner.is_closing()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        self._parting = True
+        if self._client_ended or not self._inner.can_write_eof():
+            self._end()
+            return
+        try:
+            self._inner.write_eof()
+            self._inner.resume_reading()
+        except OSError:  # the client is gone
+            self._end()
+            return
+        self._timer = self._loop.call_later(PARTING_SECONDS, self._end)
+
+    def client_ended(self) -> None:
+        """The client sends no more."""
+        self._client_ended = True
+        if self._parting:
+            self._end()
+
+    def forget(self) -> None:
+        """The connection is gone: no timer is needed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        """Close for good once everything is sent, or cut."""
+        self.forget()
+        self._inner.close()
+        self._timer = self._loop.call_later(self._send_seconds, self._cut)
+
+
+def _check_head(received: bytes) -> None:
+    """Refuse a head, whole or begun, that is too long or not made of plain lines."""
+    begin = len(received) - len(received.lstrip(b"\r\n"))
+    end = received.find(_HEAD_END, begin)
+    head = received if end < 0 else received[: end + 2]
+    if len(head) + 2 > MAX_HEAD_BYTES or head.count(b"\n") > MAX_HEADERS + 1:
+        raise _too_long()
+    if _STRAY_END.search(head):
+        raise bad_request("a line of the request does not end with CR LF", hint="speak HTTP/1.1")
+    if _FOLDED.search(head):
+        raise bad_request("a header is continued on a second line", hint="send it on one line")
+
+
+def _too_long() -> HttpRefusal:
+    return HttpRefusal(
+        431,
+        "the head of the request is too long",
+        expected=f"at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} header lines",
+        hint="send fewer or shorter headers; put long filter expressions in the consumer",
+        close=True,
+    )
+
+
+def _busy(most: int) -> HttpRefusal:
+    return HttpRefusal(
+        503,
+        "too many connections",
+        expected=f"at most {most}",
+        hint="close idle ones, or ask again later",
+        close=True,
+    )
