@@ -4,40 +4,52 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.developer
 SPARK_STAMP := $(VENV)/.spark
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-spark wheel lock
+.PHONY: help install install-dev install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-install: $(STAMP) ## make .venv from the locked wheels, with the command .venv/bin/tiered
+install: $(STAMP) ## the command .venv/bin/tiered, with what it needs and nothing else, from the locked wheels
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+	@echo "installing tiered and the packages of requirements.lock, by their hashes, into $(VENV)"
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@echo "installed: $(BIN)/tiered, $$(du -sm $(VENV) | cut -f1) MB in $(VENV)"
+	@touch $@
+
+install-dev: $(DEV_STAMP) ## what developers need besides: tests, types, style
+
+$(DEV_STAMP): $(STAMP) requirements-dev.lock
+	@echo "installing the tools of developers, requirements-dev.lock, into $(VENV)"
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-dev.lock
+	@touch $@
 
 # PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
 install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
 
 $(SPARK_STAMP): $(STAMP) requirements-spark.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-binary pyspark --require-hashes \
-	  -r requirements-spark.lock
-	touch $@
+	@echo "installing PySpark and Arrow, requirements-spark.lock, into $(VENV)"
+	$(PIP_INSTALL) --only-binary :all: --no-binary pyspark --require-hashes -r requirements-spark.lock
+	@touch $@
 
 DIST ?= dist
 wheel: install ## the program as one wheel in dist/, to install where there is no checkout
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 
-lock: ## resolve the dependencies anew into requirements.lock and requirements-spark.lock
+COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11
+WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --only-binary :all: --python-version 3.11 \
-	  --extra dev --extra s3fs pyproject.toml requirements-build.in -o requirements.lock
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11 \
-	  -c requirements.lock requirements-spark.in -o requirements-spark.lock
+	$(COMPILE) $(WHEELS) -o requirements.lock
+	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) -c requirements-dev.lock requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
@@ -56,62 +68,62 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
 
-test: install install-spark lint types imports unit mutants-sample fault e2e spark ## everything CI checks: style, types, floors, all tests
+test: install-dev install-spark lint types imports unit mutants-sample fault e2e spark ## everything CI checks: style, types, floors, all tests
 
-lint: install ## ruff: style and banned calls
+lint: install-dev ## ruff: style and banned calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install install-spark ## mypy --strict
+types: install-dev install-spark ## mypy --strict
 	$(BIN)/mypy
 
-imports: install install-spark ## import-linter: the floors of the house
+imports: install-dev install-spark ## import-linter: the floors of the house
 	$(BIN)/lint-imports
 
 PYTEST := $(BIN)/python -m pytest --dist loadgroup --durations 15
 SERVERS := broker or s3server or proxy
 
-unit: install ## one module at a time, properties, contracts, the model: no servers; with coverage and its floor
+unit: install-dev ## one module at a time, properties, contracts, the model: no servers; with coverage and its floor
 	rm -f .coverage .coverage.*
 	$(PYTEST) -n 2 --cov --cov-report=term:skip-covered -m "not ($(SERVERS))" tests/unit tests/property tests/contract $(PYTEST_ARGS)
 
-fault: install ## crash points, torn files, damage, full disks, power cuts, lost answers
+fault: install-dev ## crash points, torn files, damage, full disks, power cuts, lost answers
 	$(PYTEST) -n 2 tests/fault $(PYTEST_ARGS)
 
 # Brokers and their clients wait more than they work: more workers than cores.
-e2e: install ## the program against real brokers, S3 servers and clients
+e2e: install-dev ## the program against real brokers, S3 servers and clients
 	$(PYTEST) -n 3 tests/integration tests/e2e $(PYTEST_ARGS)
 	$(PYTEST) -n 2 -m "$(SERVERS)" tests/contract $(PYTEST_ARGS)
 
 # By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
 # The longest modules first, so that no worker waits for the other's last one.
-spark: install install-spark ## the PySpark data source and the jobs
+spark: install-dev install-spark ## the PySpark data source and the jobs
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 15 \
 	  tests/spark/test_spark_secrets.py tests/spark/test_job_pipeline.py tests/spark $(PYTEST_ARGS)
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all
 
-spark-ring: install install-spark ## the oldest PySpark that is supported, with Delta and Iceberg (its jars: 500 MB, once)
+spark-ring: install-dev install-spark ## the oldest PySpark that is supported, with Delta and Iceberg (its jars: 500 MB, once)
 	$(BIN)/python -m tests.kit.install pyspark-oldest
 	$(BIN)/python -m pytest -q tests/spark/test_spark_oldest.py --durations=1
 
 SECONDS ?= 120
 SEED ?= 1
-bench: install ## benchmarks, ratios against a baseline run beside them
+bench: install-dev ## benchmarks, ratios against a baseline run beside them
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-bench-spark: install install-spark ## scans by Spark beside its own Parquet scan
+bench-spark: install-dev install-spark ## scans by Spark beside its own Parquet scan
 	$(BIN)/python -m tests.bench.sparkscan $(BENCH_ARGS)
 
-soak: install ## randomised faults for SECONDS (default 120) from SEED
+soak: install-dev ## randomised faults for SECONDS (default 120) from SEED
 	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)
 
 MUTANTS_SAMPLE ?= 10
-mutants: install ## change every critical line in turn: the test that guards it must fail (minutes)
+mutants: install-dev ## change every critical line in turn: the test that guards it must fail (minutes)
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
-mutants-sample: install ## some of them, drawn by the newest commit
+mutants-sample: install-dev ## some of them, drawn by the newest commit
 	$(BIN)/python -m tests.mutants --sample $(MUTANTS_SAMPLE) --seed "$$(git rev-parse HEAD 2>/dev/null || echo 0)"
 
 model: install ## the whole model of the log protocol (minutes)
