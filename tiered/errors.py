@@ -3,7 +3,7 @@
     TieredError
     ├── Unavailable        wait and retry: the store, the broker or the disk does not answer now
     ├── NotFound           answer accordingly: the key, queue or offset is not there
-    ├── Conflict           look again: somebody else created it first
+    ├── Conflict           look again: another writer created it first
     │   └── Fenced         stop the process: another writer owns the archive
     ├── Corrupt            quarantine and report: bytes are not what their checksum or format says
     └── Invalid            fix the input or the settings
@@ -87,8 +87,8 @@ def damage_hint(fields: Mapping[str, object]) -> str:
     """What to do about damage: the command that shows how far it goes, and where sound bytes may come from."""
     if "key" not in fields and "commit" not in fields:
         return (
-            "tiered verify --deep tells whether the archive is damaged; if it is sound, the broker's files at "
-            "source.store_dir are: start the broker on them, it repairs its log, or restore them"
+            "tiered verify --deep shows whether the archive is damaged; if it is sound, the broker's files at "
+            "source.store_dir are damaged: start the broker on them (it repairs its log), or restore them"
         )
     if "key" not in fields:
         return (
@@ -169,7 +169,7 @@ def of_local_disk(message: str, error: OSError, *, hint: str, **fields: object) 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Unavailable(f"{message}: the disk is full", hint="free disk space", found=found, **fields)
     if error.errno in PASSING_ERRNOS:
-        return Unavailable(f"{message} now", hint="look after the disk", found=found, **fields)
+        return Unavailable(f"{message} now", hint="check the disk", found=found, **fields)
     return Invalid(message, hint=hint, found=found, **fields)
 
 

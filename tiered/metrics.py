@@ -196,7 +196,7 @@ class Metrics:
     def _declare_fetch(self) -> None:
         self.fetch_blocks = self._counter(
             "fetch_blocks",
-            "Blocks that readers came upon, by where they were: memory, underway, away",
+            "Blocks that readers needed, by where they were: memory, underway, away",
             "where",
         )
         self.fetched_bytes = self._counter(
@@ -221,11 +221,11 @@ class Metrics:
         self.replay_watched = self._gauge("replay_watched_queues", "Queues of POP groups that are watched")
         self.replay_unwatched = self._gauge(
             "replay_unwatched_groups",
-            "POP groups that are not watched: what they are skipped over is lost to them",
+            "POP groups that are not watched: messages that they skip are lost to them",
         )
         self.replay_unwatched_skipped = self._counter(
             "replay_unwatched_skipped_messages",
-            "Messages that the broker deleted before a POP group read them that is not watched",
+            "Messages that the broker deleted before a POP group that is not watched read them",
         )
         self.replay_look_age = self._gauge(
             "replay_last_look_timestamp_seconds", "When all POP positions were last looked at; 0: never"
@@ -241,7 +241,7 @@ class Metrics:
             "replay_skipped_messages", "Messages that the broker deleted before a POP group read them"
         )
         self.replay_fifo_skipped = self._counter(
-            "replay_fifo_skipped_messages", "The same, of groups that want order: told, never sent"
+            "replay_fifo_skipped_messages", "The same, of groups that consume in order: reported, never sent"
         )
         self.replay_settled = self._counter(
             "replay_settled_messages",
@@ -295,7 +295,7 @@ class Metrics:
             "gateway_answers", "Frames that came from brokers and name servers"
         )
         self.gateway_bytes = self._counter(
-            "gateway_bytes", "Bytes received, by where from: client, upstream", "side"
+            "gateway_bytes", "Bytes received, by origin: client, upstream", "side"
         )
         self.gateway_held = self._counter(
             "gateway_held",

@@ -272,7 +272,7 @@ class Supervisor:
                 f"the worker {service.name} has not come back from one step",
                 seconds=round(busy),
                 limit_seconds=round(self._fatal_seconds),
-                hint="look for a store or disk that hangs; the limit is watchdog.fatal_ms",
+                hint="check for a store or disk that hangs; the limit is watchdog.fatal_ms",
             )
         return None
 

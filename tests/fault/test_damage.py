@@ -364,7 +364,7 @@ def test_one_commit_is_named_read_around_and_repaired(
         assert told.code == 0, "a log that ends earlier is no damage by itself"
         objects = told_by(alone, "verify", "--json")
         assert objects.code == 1
-        assert "younger commit was lost" in json.dumps(objects.json["damage"])
+        assert "later commit was lost" in json.dumps(objects.json["damage"])
         return
     assert told.code == Corrupt.exit_code
     for word in (keys[number], "tiered repair", f"--as-of {number - 1} "):

@@ -25,7 +25,7 @@ def test_a_vanished_archive_is_not_replaced_by_an_empty_one(tmp_path: Path) -> N
     archive.mkdir()
     broker.write(50)
     assert daemon.once() == REFUSED
-    assert daemon.said("the archive that this daemon wrote is not there any more")
+    assert daemon.said("the archive that this daemon wrote is gone")
     assert not any(archive.rglob("archive.json"))
     shutil.rmtree(archive)
     shutil.move(tmp_path / "unmounted", archive)

@@ -557,7 +557,7 @@ def test_a_stall_and_failing_writes_are_no_ready_daemon(broker: Crafted) -> None
     clock.advance(1)
     ready, why = one._is_ready()
     assert (ready, one._status()["stalled"]) == (False, True)
-    assert "the reason is not known" in why
+    assert "the reason is unknown" in why
     assert b"tiered_stalled 1.0" in one._expose()
     one._outages.failed("c/b/commit/1", Unavailable("the store is full"))
     assert one._is_ready()[1].endswith(": the store is full"), "the reason, as soon as there is one"
@@ -570,7 +570,7 @@ def test_a_stall_and_failing_writes_are_no_ready_daemon(broker: Crafted) -> None
 def test_a_store_that_is_away_is_no_ready_daemon(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
     one = daemon(broker, "memory://")
     one._problem = None
-    gone = NotFound("the commitlog directory is not there", path="/store/commitlog")
+    gone = NotFound("the commitlog directory does not exist", path="/store/commitlog")
     with caplog.at_level(logging.WARNING, "tiered.daemon"):
         for away in (None, gone, gone, None, None):
             one._notice(away)

@@ -261,7 +261,7 @@ def test_damage_that_nothing_makes_good_is_said(archive: Archive) -> None:
     for manifest in archive.manifests:
         archive.damage(manifest)
     archive.provider.delete(KEYS.commit(0))
-    with pytest.raises(Corrupt, match="cannot be made again"):
+    with pytest.raises(Corrupt, match="cannot be rebuilt"):
         list(store.snapshot().iterate(RUN))
 
 

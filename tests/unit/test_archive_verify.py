@@ -179,7 +179,7 @@ def test_the_newest_commit_lost_with_data_objects_left(daemon: Assembly, store: 
     waited: list[float] = []
     report = Verifier(again, wait=waited.append).run(deep=False)
     assert [d.key for d in report.damage] == [KEYS.key(path) for path in mine]
-    assert all("younger commit was lost" in d.detail for d in report.damage)
+    assert all("later commit was lost" in d.detail for d in report.damage)
     assert bool(waited) == bool(mine), "a writer at work is given time"
 
 
@@ -253,7 +253,7 @@ def test_a_fold_that_lacks_a_run_is_not_contiguous(daemon: Assembly, store: Coun
     assert "queue offsets are not contiguous" in {d.what for d in report.damage}
     for key, _ in list(daemon.log.store.iterate(RUN)):
         daemon.log.store.put_many([], [key])
-    assert "a queue ends elsewhere than its runs" in {
+    assert "a queue does not end where its runs do" in {
         d.what for d in verify(daemon, store, deep=False).damage
     }
 

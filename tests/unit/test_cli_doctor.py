@@ -184,7 +184,7 @@ def test_a_state_directory_that_forbids_a_start(scene: Scene) -> None:
     (scene.directory / "archive").rename(scene.directory / "elsewhere")
     done, rows = scene.doctor()
     assert (done.code, rows["writer"]["result"]) == (1, "BAD")
-    assert "not there any more" in rows["writer"]["found"]
+    assert "is gone" in rows["writer"]["found"]
 
 
 def test_a_log_on_which_nothing_moves(scene: Scene) -> None:

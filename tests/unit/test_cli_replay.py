@@ -97,7 +97,7 @@ def test_iso_times(small: Small) -> None:
         (("--group", "G", "--topic", "Orders", "--from", "yesterday"), 2, "--from is not a time"),
         (("--group", "G", "--topic", "Orders", "--from", "9", "--to", "8"), 2, "--to is not after --from"),
         (("--group", "G", "--topic", "Nope", "--from", "0", "--to", "9"), 5, "not archived"),
-        (("--group", "G", "--topic", "Orders", "--from", "0", "--to", "9"), 5, "nothing of this topic"),
+        (("--group", "G", "--topic", "Orders", "--from", "0", "--to", "9"), 5, "no message of this topic"),
         (("--group", "G", "--topic", "Orders", "--from", "0"), 4, "--to"),
         (("--group", "G", "--topic", "Orders", "--from", "0", "--state", "/nope"), 5, "state directory"),
         (

@@ -272,7 +272,7 @@ def test_what_was_cut_off_behind_leaves_no_gap(scene: Scene) -> None:
     (step,) = scene.repair()
     assert step.put is not None
     assert step.put.startswith(KEYS.repair_prefix(lost))
-    assert "lost, too" in step.advice
+    assert "lost as well" in step.advice
     assert scene.read() == {seq: rows for seq, rows in scene.rows.items() if seq != lost}
     assert lost_offsets(scene.fold()) == set()
 

@@ -119,7 +119,7 @@ def test_a_topic_made_anew_while_it_is_read_is_read_again(tmp_path: Path) -> Non
 
         b.archive.get_message = anew  # type: ignore[method-assign, assignment]
         assert b.drain.step() == 0
-        assert "made anew" in b.drain.troubles()[0]
+        assert "created again" in b.drain.troubles()[0]
         b.drained()
         assert b.seqs(RETRY) == list(range(10))
 

@@ -140,7 +140,7 @@ def test_damage_before_the_last_record_is_told(tmp_path: Path) -> None:
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / LEDGER_FILE).write_bytes(b"something else altogether")
-    with pytest.raises(Corrupt, match="no replay ledger") as caught:
+    with pytest.raises(Corrupt, match="not a replay ledger") as caught:
         opened(tmp_path)
     assert "move the file away" in (caught.value.hint or "")
     assert (tmp_path / LEDGER_FILE).read_bytes() == b"something else altogether"

@@ -73,7 +73,7 @@ def test_a_damaged_ledger_stops_replay_and_nothing_else(tmp_path: Path) -> None:
         running = Running(settings(broker.address), ManualClock(), Metrics(), tmp_path)
         for service in running.services():
             service.step()
-        assert "no replay ledger" in str(running.status()["problems"])
+        assert "not a replay ledger" in str(running.status()["problems"])
         assert broker.asked[43] == 0
         running.close()
 

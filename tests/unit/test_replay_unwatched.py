@@ -103,7 +103,7 @@ def test_who_rests_and_who_pulls_is_not_skipped(tmp_path: Path, caplog: pytest.L
         assert skipped(b) == 0
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
         assert rows(b)["pulls"].why == "its clients pull, they do not pop"
-        assert "clients of a Proxy must be named" in rows(b)["rests"].why
+        assert "groups that pop through a Proxy must be named" in rows(b)["rests"].why
 
 
 def test_who_goes_on_being_skipped_is_said_once_a_minute(

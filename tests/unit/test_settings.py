@@ -40,7 +40,7 @@ def test_sections_are_frozen_and_named_after_their_table() -> None:
         (lambda: Log(format="xml"), "log.format", "console, json"),
         (lambda: Dispatch(threads=True), "dispatch.threads", "whole number"),
         (lambda: Store(path_style=1), "store.path_style", "true or false"),  # type: ignore[arg-type]
-        (lambda: Source(exclude_topics=(1,)), "source.exclude_topics", "list of texts"),  # type: ignore[arg-type]
+        (lambda: Source(exclude_topics=(1,)), "source.exclude_topics", "list of strings"),  # type: ignore[arg-type]
     ],
 )
 def test_a_broken_bound_names_key_and_bound(make: object, key: str, bound: str) -> None:

@@ -55,7 +55,7 @@ def test_what_is_held_is_read_on_and_nothing_is_compared(
     assert (position, gaps) == (log.position, [])
     assert found == {at: data for at, data in log.records.items() if at >= first.next_offset}
     idle = settled(source, clock, position)
-    assert (idle.status, idle.reason) == (ReadStatus.IDLE, "the commitlog directory is not there")
+    assert (idle.status, idle.reason) == (ReadStatus.IDLE, "the commitlog directory does not exist")
     source.hold()
     assert isinstance(source.away, NotFound)
     assert source.away.fields["path"] == str(log.directory)
@@ -233,6 +233,6 @@ def test_with_one_of_two_disks_away_the_other_is_still_held_and_read(
 
 def test_one_that_was_never_there_is_an_error(tmp_path: Path, clock: ManualClock) -> None:
     source = LocalCommitLog(Source(store_dir=str(tmp_path / "nowhere")), Hold(), clock)
-    with pytest.raises(NotFound, match="not there"):
+    with pytest.raises(NotFound, match="does not exist"):
         look(source, 0)
     assert source.away is None

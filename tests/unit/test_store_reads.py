@@ -452,7 +452,10 @@ def test_opening_what_is_not_there(tmp_path: Path) -> None:
         MessageStore.open(Settings(), clock, metrics, stack=stack)
     with ExitStack() as stack, pytest.raises(Invalid):
         MessageStore.open(Settings(archive=Archive(url="ftp://x/y")), clock, metrics, stack=stack)
-    with ExitStack() as stack, pytest.raises(NotFound, match="no archive of this broker here") as found:
+    with (
+        ExitStack() as stack,
+        pytest.raises(NotFound, match="there is no archive of this broker here") as found,
+    ):
         MessageStore.open(settings("store-nothing"), clock, metrics, stack=stack)
     assert found.value.fields["found"] == "nothing"
 

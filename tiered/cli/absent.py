@@ -19,7 +19,7 @@ MOST_COMPARED = 10_000
 def absent_topic(topic: str, known: Iterable[str]) -> NotFound:
     """The error for a topic of which nothing is archived; ``known``: the topics that are, RocketMQ's own among them."""
     near = get_close_matches(topic, list(islice(known, MOST_COMPARED)), 1)
-    hint = f"did you mean {near[0]}?" if near else "tiered topics lists those that are; names are exact"
+    hint = f"did you mean {near[0]}?" if near else "tiered topics lists the archived topics; names are exact"
     return NotFound("this topic is not archived", topic=topic, hint=hint)
 
 

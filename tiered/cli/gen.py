@@ -22,7 +22,7 @@ def command(
     store: Annotated[
         str,
         typer.Option(
-            "--store", metavar="DIR", help="Store directory to write; one that is there is continued."
+            "--store", metavar="DIR", help="Store directory to write; an existing store is continued."
         ),
     ],
     messages: Annotated[int, typer.Option("--messages", min=0, help="Messages to append.")] = 100_000,
@@ -33,7 +33,7 @@ def command(
     ] = "1024",
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0.001, help="Messages a second; without: as fast as possible."),
+        typer.Option("--rate", min=0.001, help="Messages per second; default: as fast as possible."),
     ] = None,
     file_bytes: Annotated[
         str, typer.Option("--file-bytes", metavar="SIZE", help="Size of a commitlog file.")
@@ -52,7 +52,7 @@ def command(
 
     if not store.strip():
         raise Invalid(
-            "--store is empty", hint="name the directory of the store to write; . is the present one"
+            "--store is empty", hint="name the directory of the store to write; . is the current one"
         )
     out = output(json)
     options = GeneratorOptions(

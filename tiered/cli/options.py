@@ -46,7 +46,7 @@ def flags(
     for pair in sets or ():
         key, equals, value = pair.partition("=")
         if not equals:
-            raise Invalid("--set wants section.key=value", found=pair, hint="for example --set web.port=0")
+            raise Invalid("--set needs section.key=value", found=pair, hint="for example --set web.port=0")
         given[key.strip()] = value
     if store is not None:
         given["source.store_dir"] = store

@@ -66,7 +66,7 @@ def command(
              if given is not None]  # fmt: skip
     if len(asked) != 1:
         raise Invalid(
-            "query wants exactly one of --key, --unique-key, --msg-id, --time", found=" ".join(asked) or "none",
+            "query needs exactly one of --key, --unique-key, --msg-id, --time", found=" ".join(asked) or "none",
             hint="for example: tiered query --topic Orders --key order-17",
         )  # fmt: skip
     time_ms = None if time is None else moment_ms(time, "--time")

@@ -52,7 +52,9 @@ def command(
     state: Annotated[
         str | None, typer.Option("--state", metavar="DIR", help="The stopped daemon's state directory.")
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Put it; without this nothing is written.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the repairs; without this nothing is written.")
+    ] = False,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:

@@ -86,7 +86,7 @@ def command(
         typer.Option(
             "--to",
             metavar="TIME",
-            help="Up to this time; else up to where the group stands, or the end if it is new.",
+            help="Up to this time; default: the group's position, or the end for a new group.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -104,7 +104,7 @@ def command(
     missing = [f for f, v in (("--group", group), ("--topic", topic), ("--from", from_time)) if not v]
     if group is None or topic is None or from_time is None or missing:
         raise Invalid(
-            "replay wants --group, --topic and --from", missing=", ".join(missing),
+            "replay needs --group, --topic and --from", missing=", ".join(missing),
             hint="for example: tiered replay --group Billing --topic Orders --from 2026-01-31T00:00:00Z",
         )  # fmt: skip
     start_ms, end_ms = moment_ms(from_time, "--from"), None if to_time is None else moment_ms(to_time, "--to")
@@ -120,8 +120,8 @@ def command(
         ranges = _ranges(archived, topic, start_ms, end_ms, ends)
     if not ranges:
         raise NotFound(
-            "nothing of this topic is archived in this time", topic=topic, hint="tiered topics lists what is archived",
-            start=from_time, end=to_time or "where the group stands",
+            "no message of this topic is archived in this time range", topic=topic,
+            hint="tiered topics lists the archived topics", start=from_time, end=to_time or "where the group stands",
         )  # fmt: skip
     now = SystemClock().now_ms()
     request = AskedFor(f"{now:013d}-{os.urandom(4).hex()}", group, topic, now, tuple(ranges))
@@ -226,8 +226,8 @@ def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bo
         facts.require(settings.source.cluster, settings.source.broker)
         if broker.is_ordered(group):
             raise Refused(
-                "this group wants its messages in order, and never reads a retry topic", group=group,
-                hint="read them with `tiered read`, or let a group without order have them",
+                "this group consumes in order and never reads a retry topic", group=group,
+                hint="read them with `tiered read`, or replay to a group that does not consume in order",
             )  # fmt: skip
         bounds = broker.bounds(topic) or {}
         offsets = broker.offsets()

@@ -252,7 +252,7 @@ class Daemon:
             self._archiving.waits_for() if self._archiving is not None else None,
             self._looker.trouble if self._looker is not None else None,
         )
-        return next((said for said in known if said), "the reason is not known; the log may tell")
+        return next((said for said in known if said), "the reason is unknown; see the log")
 
     def _hold(self, stack: ExitStack, source: LocalCommitLog) -> Service:
         """Links the broker's new files and keeps the budget, whatever else waits: for the store, another writer, room."""

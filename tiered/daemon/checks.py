@@ -67,7 +67,7 @@ def _lasting(settings: Settings) -> None:
     url = settings.archive.url
     if url.removeprefix("fsspec+").startswith("memory:"):
         raise Refused(
-            "archive.url names an archive in memory, which ends with the process: it is for tests alone",
+            "archive.url names an archive in memory, which ends with the process: it is for tests only",
             found=url,
             hint="name a directory (file:///…), a bucket (s3://bucket/prefix) or what fsspec reaches",
         )

@@ -233,7 +233,7 @@ def _from_environment(env: Mapping[str, str]) -> tuple[dict[str, tuple[object, O
         section = name.removeprefix(ENV_PREFIX).split("_")[0].lower()
         if section in section_types() or get_close_matches(name, names, n=1, cutoff=0.85):
             raise _unknown("name", name, names, "environment")
-        ignored.append(f"{name} in the environment is no setting and was ignored")
+        ignored.append(f"{name} in the environment is not a setting and was ignored")
     return found, tuple(ignored)
 
 

@@ -123,7 +123,7 @@ class PresentEnd:
             self._stopped_by = self._ends_in_damage(position, reason)
             return True
         log.warning(
-            "bytes that are no record lie behind the commitlog's end: taken for leftovers of an unclean stop of the broker",
+            "bytes that are not a record lie behind the commitlog's end: taken for leftovers of an unclean stop of the broker",
             extra={"position": position, "found": reason.partition(": ")[2]},
         )
         return True

@@ -113,6 +113,8 @@ def _parsed(entry: str) -> tuple[str, StorageLevel]:
     pattern, equals, level = entry.partition("=")
     if not equals or not pattern.strip():
         raise Invalid(
-            "fetch.topic_storage_levels wants topic=LEVEL", found=entry, hint="for example Orders*=NOT_IN_MEM"
+            "fetch.topic_storage_levels must be topic=LEVEL",
+            found=entry,
+            hint="for example Orders*=NOT_IN_MEM",
         )
     return pattern.strip(), StorageLevel.parse(level)

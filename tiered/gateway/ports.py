@@ -18,7 +18,7 @@ SYSTEM_BUSY = 2
 """The answer that makes every client try again later."""
 
 
-KEYS_HINT = "a broker that asks for rights wants gateway.access_key and gateway.secret_key"
+KEYS_HINT = "a broker with access control needs gateway.access_key and gateway.secret_key"
 
 MAX_SAID = 200
 """Characters of a text from the wire that a log line or a remark repeats."""

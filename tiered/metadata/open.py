@@ -33,4 +33,4 @@ def open_metadata(kind: str, directory: str | Path, cache_bytes: int, *, stamp: 
         rocks = RocksDbStore(Path(directory) / "rocksdb", cache_bytes, stamp)
         rocks.open()
         return rocks
-    raise Invalid("state.metadata names no known provider", expected="rocksdb, json or memory", found=kind)
+    raise Invalid("state.metadata is not a known kind", expected="rocksdb, json or memory", found=kind)

@@ -197,7 +197,7 @@ def _parse(url: str) -> SplitResult:
     if "://" not in url:
         hint = f"write file://{url}" if url.startswith("/") else f"write {_EXAMPLES}"
         raise Invalid(
-            "archive.url is not an URL" if url else "archive.url is not set",
+            "archive.url is not a URL" if url else "archive.url is not set",
             hint=hint,
             found=_shown(url) or None,
         )
@@ -206,7 +206,7 @@ def _parse(url: str) -> SplitResult:
         _ = parsed.port if parsed.netloc.rpartition(":")[2].isdigit() else None
     except ValueError:
         raise Invalid(
-            "archive.url cannot be read as an URL", hint=f"write {_EXAMPLES}", found=_shown(url)
+            "archive.url cannot be read as a URL", hint=f"write {_EXAMPLES}", found=_shown(url)
         ) from None
     if parsed.fragment:
         raise Invalid("archive.url must not have a fragment (#…)", hint="write # as %23")

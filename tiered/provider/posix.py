@@ -238,7 +238,7 @@ class PosixProvider:
         missing = self._place.missing(anchor, needs) if key == bound else []
         if missing:
             raise Unavailable(
-                "nothing was written: what it builds on is not in this place",
+                "nothing was written: an object that it builds on is missing here",
                 key=key,
                 url=self.url,
                 missing=missing[0],

@@ -27,9 +27,7 @@ SMALL_ROUNDS = 4
 LARGE_ROUNDS = 3
 CUT_BYTES = 256 * 1024
 
-TWO_WRITERS = (
-    "two daemons, or one and its late self, can both believe they own the archive: commits may be lost"
-)
+TWO_WRITERS = "two daemons, or one and its own late request, can both believe that they own the archive: commits may be lost"
 HALF_OBJECTS = "an upload that breaks off can leave a damaged object under its name, or block it for the upload that follows"
 READERS = "readers cannot find the end of an object: the archive cannot be read back"
 LISTING = "checkpoints and orphans can be overlooked: opening may start from an old state, and nothing may be removed"
@@ -139,7 +137,7 @@ class _Probe:
         if self._provider.get(key).data != b"first":
             problem = "a second create-only put replaced the object"
         if problem is None and not self._provider.capabilities.create_only:
-            problem = "this file system looks first and writes then, which is not one step"
+            problem = "this file system looks first and then writes, which is not atomic"
         self._add("create-only", problem, "a second put was refused", TWO_WRITERS)
 
     def _race(self) -> None:
@@ -212,7 +210,7 @@ class _Probe:
             if not is_after_unknown(conflict):
                 return "after a cut upload the key counts as taken"
         if self._provider.get(key).data != body:
-            return "after a cut upload the object is not what was stored next"
+            return "after a cut upload the object does not hold the bytes stored next"
         try:
             self._provider.put(key, [b"again"])
         except Conflict:

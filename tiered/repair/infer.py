@@ -60,9 +60,9 @@ def unsure(commit: Commit, base: ArchiveState, following: Sequence[Commit]) -> s
     behind = look_behind(following, head.lineage)
     if behind.reach is not None or any(edit.kind is not EditKind.PROGRESS for edit in commit.edits):
         return ""
-    said = "nothing tells whether messages were in it; if there were, "
+    said = "whether it held messages is unknown; if it did, "
     if behind.rewound is not None:
-        return said + "they were of a tail that the broker lost, too"
+        return said + "they were of a tail that the broker lost as well"
     return said + "the daemon archives anew what the broker still has, and records the rest as a gap"
 
 

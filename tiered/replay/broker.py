@@ -83,7 +83,7 @@ class BrokerFacts:
             )
         if self.version < V5_0_0:
             raise Refused(
-                "this broker is older than 5.0 and knows no POP as replay needs it", **said, expected="5.0 or newer",
+                "this broker is older than 5.0 and lacks the POP requests that replay needs", **said, expected="5.0 or newer",
                 hint="set replay.enabled = false; consumers of a 4.x broker read old offsets through `tiered gateway`",
             )  # fmt: skip
         if self.slave:
@@ -262,7 +262,7 @@ def good(answer: Command, code: Code, **named: object) -> Command:
     """The answer if it is one; else ``Unavailable`` with the broker's words."""
     if answer.code == Said.SUCCESS:
         return answer
-    hint = "look into the broker's log; the daemon asks again"
+    hint = "see the broker's log; the daemon asks again"
     if answer.code == Said.NO_PERMISSION:
         hint = "replay.access_key and replay.secret_key must be those of an administrator of this broker"
     raise Unavailable(

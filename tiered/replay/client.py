@@ -157,7 +157,7 @@ class RemotingClient:
             what,
             broker=self.address,
             found=found,
-            hint="look whether the broker runs and replay.broker_address is its address",
+            hint="check that the broker runs and that replay.broker_address is its address",
         )
 
 

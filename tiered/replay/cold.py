@@ -53,7 +53,7 @@ def read(
     if debt.generation is not None and generation not in (None, debt.generation):
         return Batch(
             [], debt.end, debt.generation, holes=((debt.drained, debt.end),),
-            lost="the topic was deleted and made anew: what is left of the old one is lost to the group",
+            lost="the topic was deleted and created again: the rest of the old one is lost to the group",
         )  # fmt: skip
     found = store.get_message(
         ReaderId(queue.group), queue.topic, queue.queue_id, debt.drained, count, max_bytes=size, row_filter=row_filter
@@ -70,7 +70,7 @@ def _batch(debt: Debt, found: GetMessageResult, topic: str, generation: int | No
     end = min(found.next_begin_offset, debt.end)
     if found.status in _NOT_YET or end <= debt.drained:
         raise NotFound(
-            "what is owed is not archived yet", queue=str(debt.queue), offset=debt.drained,
+            "the owed messages are not archived yet", queue=str(debt.queue), offset=debt.drained,
             hint="is the topic excluded by source.exclude_topics? otherwise it is sent as soon as it is archived",
         )  # fmt: skip
     if found.status in (GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.OFFSET_TOO_SMALL):

@@ -282,7 +282,7 @@ class Drain:
         if outcome.unanswered:
             raise Unavailable(
                 "the broker did not answer every message in time", retry_topic=key[1],
-                hint="look whether the broker is overloaded; what it did not answer is sent again",
+                hint="check whether the broker is overloaded; unanswered messages are sent again",
             )  # fmt: skip
         if outcome.complaint is None:
             return

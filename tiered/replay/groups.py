@@ -119,7 +119,9 @@ class Groups:
             return "the broker was not asked about it yet"
         if self.facts(group).pulls:
             return "its clients pull, they do not pop"
-        return "nobody is seen to pop for it; clients of a Proxy must be named in replay.groups"
+        return (
+            "no client is seen to pop for it; groups that pop through a Proxy must be named in replay.groups"
+        )
 
     def row_filter(self, group: str, topic: str) -> RowFilter | None:
         """The group's own filter of a topic, while connected clients tell it; ``None``: everything is wanted."""

@@ -52,7 +52,7 @@ def leave(directory: Path, request: AskedFor) -> Path:
         durable.replace(path, json.dumps(asdict(request)).encode())
     except OSError as error:
         raise Unavailable(
-            "the request cannot be left with the daemon", path=str(path), found=error.strerror or str(error),
+            "the request cannot be handed to the daemon", path=str(path), found=error.strerror or str(error),
             hint="run this as a user that may write the daemon's state.directory",
         ) from error  # fmt: skip
     return path
@@ -85,7 +85,7 @@ def read(path: Path) -> AskedFor | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Invalid(
-            "this file is no request of `tiered replay`",
+            "this file is not a request of `tiered replay`",
             path=str(path),
             found=str(error)[:100],
             hint="remove it",

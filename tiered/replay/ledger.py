@@ -256,7 +256,7 @@ def replay(records: Iterable[tuple[int, list[Any]]], path: str) -> Books:
             apply(books, kind, fields)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise Corrupt(
-                "a record of the replay ledger makes no sense", path=path, record=number, found=str(error)[:100],
+                "a record of the replay ledger is malformed", path=path, record=number, found=str(error)[:100],
                 hint="it was written by another version, or by something else; move the file away",
             ) from error  # fmt: skip
     return books

@@ -54,7 +54,11 @@ def scan(data: bytes, path: str) -> Scanned:
         return Scanned([], 0, 0)
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise Corrupt(
-            "this is no replay ledger", path=path, expected=MAGIC.decode(), found=repr(data[:8]), hint=_HINT
+            "this file is not a replay ledger",
+            path=path,
+            expected=MAGIC.decode(),
+            found=repr(data[:8]),
+            hint=_HINT,
         )
     if len(data) < len(MAGIC):
         return Scanned([], 0, len(data))
@@ -93,7 +97,7 @@ def _fields(payload: bytes, position: int, path: str) -> tuple[int, int, list[An
         number, kind, fields = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(
-            "a record of the replay ledger has a sound sum and makes no sense",
+            "a record of the replay ledger is malformed although its checksum is right",
             path=path, position=position, found=str(error)[:100], hint=_HINT,
         ) from None  # fmt: skip
     return int(number), int(kind), fields

@@ -43,7 +43,7 @@ def roster(
         mine = watched.get(group, ())
         why = "" if mine else groups.why_not(group, topics[group], ()) or "not looked at yet"
         if mine and groups.facts(group).ordered:
-            why = "it wants order: what it is skipped over is told, not replayed"
+            why = "it consumes in order: skipped messages are reported, not replayed"
         rows.append(Row(group, bool(mine), why, len(topics[group]), len(mine), skipped.get(group, 0)))
     return rows
 
@@ -58,7 +58,7 @@ def write(directory: Path, looked_ms: int, rows: Sequence[Row]) -> None:
     except OSError as error:
         raise Unavailable(
             "the list of groups cannot be written", path=str(path), found=error.strerror or str(error),
-            hint="let the daemon's user write to state.directory, and look for room there",
+            hint="let the daemon's user write to state.directory, and check that its disk has room",
         ) from error  # fmt: skip
 
 

@@ -133,6 +133,6 @@ class Unwatched:
                 "topic": topic,
                 "messages": skipped + unsaid,
                 "why": self._groups.why_not(group, (topic,), ()) or "this topic is not watched",
-                "hint": "name the group in replay.groups; tiered replay sends what it missed",
+                "hint": "name the group in replay.groups; tiered replay sends the messages that it missed",
             },
         )

@@ -74,7 +74,7 @@ def check_value(section: str, f: Field[Any], value: Any) -> None:
         ]
         raise Invalid(f"{key} must be {wanted}", value=shown(f, value), found=type(value).__name__, hint=hint)
     if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
-        raise Invalid(f"{key} must be a list of texts", value=shown(f, value), hint=hint)
+        raise Invalid(f"{key} must be a list of strings", value=shown(f, value), hint=hint)
     if choices and value not in choices:
         named = ", ".join(c or '""' for c in choices)
         raise Invalid(f"{key} must be one of {named}", value=shown(f, value), hint=hint)

@@ -20,7 +20,7 @@ class Fetch(Section):
     )
     cache_expiry_ms: int = ms(
         10_000,
-        "a cached block that nobody is known to want is dropped after this long unread",
+        "a cached block that no known reader will need is dropped after this long unread",
         100,
         ONE_DAY_MS,
         rocketmq="readAheadCacheExpireDuration",
@@ -63,7 +63,7 @@ class Fetch(Section):
     disk_bytes: int = size(GIB, "most bytes of the disk tier", 16 * MIB, 1 << 50)
     follow_ms: int = ms(
         1000,
-        "a reader looks for new commits at most this often, and only when somebody asks for them",
+        "a reader looks for new commits at most this often, and only when a read asks for them",
         10,
         3_600_000,
     )
@@ -157,7 +157,8 @@ class Gateway(Section):
     )
     tls_upstream_key: str = option("", "PEM file: private key of that certificate")
     tls_upstream_ca: str = option(
-        "", "PEM file: whom to trust as name server or broker; empty: anybody, as RocketMQ's clients do"
+        "",
+        "PEM file: certificate authorities trusted for name servers and brokers; empty: any, as RocketMQ's clients do",
     )
     web_listen: str = option(
         "127.0.0.1:9478", "address of /healthz /readyz /metrics /status of the gateway; empty: none"

@@ -99,7 +99,7 @@ def directory_error(directory: str, error: OSError) -> NotFound | Unavailable:
     """What a failing directory means."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return NotFound(
-            "the commitlog directory is not there",
+            "the commitlog directory does not exist",
             path=directory,
             hint=_AWAY_HINT,
         )

@@ -26,7 +26,7 @@ def parse_time_ms(text: str) -> int:
     found = time_ms(text.strip())
     if found is None:
         raise Invalid(
-            "source.start is no start point",
+            "source.start is not a start point",
             key="source.start",
             value=text,
             expected="earliest, latest, a store time in ms, or ISO 8601",

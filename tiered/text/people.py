@@ -48,7 +48,7 @@ class People:
         if layout is not None and len(layout.shown) < len(wanted):
             left_out = ", ".join(_heading(c) for i, c in enumerate(wanted) if i not in layout.shown)
             self.note(
-                f"left out for want of width: {left_out}; a wider terminal, a pipe or --json shows them"
+                f"left out for lack of width: {left_out}; a wider terminal, a pipe or --json shows them"
             )
 
     def _print(

@@ -65,7 +65,7 @@ def _usage() -> list[str]:
 
 def _job(name: str) -> ModuleType:
     if name not in JOBS:
-        raise Invalid("there is no such job", job=name, hint=did_you_mean(name, JOBS, "jobs: "))
+        raise Invalid("unknown job", job=name, hint=did_you_mean(name, JOBS, "jobs: "))
     return importlib.import_module(f"tiered_jobs.{name}.job")
 
 

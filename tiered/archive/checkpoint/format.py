@@ -279,5 +279,5 @@ def _typed_shard(
         raise TypeError("types of a shard's fields")
     named = parse(path)
     if not isinstance(named, ObjectKey) or named.area is not Area.SHARD:
-        raise ValueError(f"{path[:120]!r} is no shard's path")
+        raise ValueError(f"{path[:120]!r} is not a shard's path")
     return Shard(path, first, last, pairs, raw, stored, crc, raw_digest)

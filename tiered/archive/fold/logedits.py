@@ -99,7 +99,7 @@ def refuse_older_writer(head: Head) -> None:
     """``Refused`` for an archive whose last writer left what a program of this format version may not go on with."""
     if head.min_writer > FORMAT_VERSION:
         raise Refused(
-            "the archive needs a writer of a newer format: this program may read it, and not go on with it",
+            "the archive needs a writer of a newer format: this program may read it but not continue it",
             hint="install a newer version of this program",
             commit=head.epoch_seq,
             expected=f"≤ {FORMAT_VERSION}",

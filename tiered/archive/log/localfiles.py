@@ -69,7 +69,7 @@ def check_known_archive(directory: Path, url: str, identity: bytes | None) -> No
         return
     if known_url == url and (identity is None or identity.hex() != known):
         raise Refused(
-            "the archive that this daemon wrote is not there any more",
+            "the archive that this daemon wrote is gone",
             hint=f"mount or restore it; to begin another one here on purpose, delete {directory}",
             url=url,
             expected=known,

@@ -183,7 +183,8 @@ class LogReader:
         if head is not None and seq < head.floor:
             raise NotFound(
                 "the log of the archive begins after this commit",
-                commit=seq, expected=f"commits {head.floor} to {head.seq}", hint=f"commit {head.floor} is the oldest to choose",
+                commit=seq, expected=f"commits {head.floor} to {head.seq}",
+                hint=f"commit {head.floor} is the oldest that can be chosen",
             )  # fmt: skip
 
     def fold_all(self, store: MetadataStore, seq: int) -> Head:
@@ -205,7 +206,7 @@ class LogReader:
             self._lost[reached + 1] = found
         if self._named_above(reached):
             raise NotFound(
-                "a commit is gone that the state at this one is made from",
+                "a commit that this state is made from is gone",
                 commit=reached + 1, expected=f"commits {reached + 1} to {seq}", hint="choose a later commit",
             )  # fmt: skip
         valid = "none" if reached < 0 else f"commits {0 if head is None else head.floor} to {reached}"
@@ -253,7 +254,7 @@ class LogReader:
             missing = error
         if missing is not None or store.applied() != position:
             raise Corrupt(
-                "the archive as it was cannot be made again: a checkpoint is damaged, and commits that it stands for are gone",
+                "the archive as it was cannot be rebuilt: a checkpoint is damaged, and commits that it stands for are gone",
                 key=self.keys.commit(seq), expected=f"commit {seq}", found="another history" if missing is None else missing,
             )  # fmt: skip
 
@@ -317,7 +318,7 @@ class LogReader:
                         hint="restore the missing commits, or a checkpoint with all its shards",
                         key=self.keys.commit(reached + 1),
                         expected="a commit",
-                        found="none, though a checkpoint above it is named",
+                        found="nothing, although a checkpoint above it is named",
                     )
                 stopped_at = reached
                 store.clear()

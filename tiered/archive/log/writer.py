@@ -1,9 +1,9 @@
 """The archive's log, writing side: claim an epoch, plan commits ahead, put one at a time, know what a success is worth.
 
-The rules are DESIGN.md, "Opening", "Taking over", "Writing a commit", and were model-checked (``tests/model``). One commit is in
-flight at a time; its bytes are fixed when it is planned and sent again unchanged until its key can be read back. Nobody removes
-commits yet, so every success counts. A proven commit enters the local fold before anything else happens: a fold that missed one
-is never built upon.
+The rules are DESIGN.md, "Opening", "Taking over", "Writing a commit", and were model-checked (``tests/model``). One commit is
+in flight at a time; its bytes are fixed when it is planned and sent again unchanged until its key can be read back. Nobody
+removes commits yet, so every success counts. A proven commit enters the local fold before anything else happens: a fold that
+missed one is never built upon.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class CommitLog:
         if missed is not None:
             raise TieredError(
                 "a commit of the archive did not enter the local fold: nothing can be built on it",
-                hint="mend the cause and start the daemon again: it folds the log from where its own state ends",
+                hint="fix the cause and start the daemon again: it folds the log from where its own state ends",
                 cause=missed,
             ) from missed
 

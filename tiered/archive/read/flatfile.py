@@ -148,7 +148,7 @@ class FlatMessageFile:
         if found is None or found.generation is None:
             raise NotFound(
                 "the archive has no such queue",
-                hint="tiered queues lists what there is",
+                hint="tiered queues lists the archived queues",
                 topic=queue.topic,
                 queue=queue.queue_id,
             )

@@ -69,8 +69,8 @@ def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     except NotFound as e:
         found = list_archives(provider, SHOWN + 1)
         raise NotFound(
-            "no archive of this broker here",
-            hint="set source.cluster and source.broker to one that is there, or start `tiered run`",
+            "there is no archive of this broker here",
+            hint="set source.cluster and source.broker to an archive that exists, or start `tiered run`",
             archive=provider.url,
             expected=f"{keys.cluster}/{keys.broker}",
             found=shown(found),

@@ -143,7 +143,7 @@ class Verifier:
         for key in found.values():
             _add(
                 report.damage, limit, "no commit names this data object, and it is newer than the newest commit", key,
-                "a younger commit was lost, or its writer ended before it was put; tiered repair knows what can be done",
+                "a later commit was lost, or its writer ended before putting it; tiered repair shows what can be done",
             )  # fmt: skip
 
     def _checkpoints(self, report: Report, limit: int, *, deep: bool) -> None:
@@ -164,7 +164,7 @@ class Verifier:
             if keys.path(stored.key) not in named:
                 _add(
                     report.notes, limit, "no checkpoint names this shard", stored.key,
-                    "a checkpoint was deleted or is damaged, or its writer ended before it was done; nothing is missing for it",
+                    "a checkpoint was deleted or is damaged, or its writer ended before completing it; no data is missing",
                 )  # fmt: skip
 
     def _queues(self, report: Report, limit: int) -> None:
@@ -194,7 +194,7 @@ class Verifier:
                 _add(
                     report.damage,
                     limit,
-                    "a queue ends elsewhere than its runs",
+                    "a queue does not end where its runs do",
                     str(queue.queue),
                     f"{at}, not {queue.max_offset}",
                 )

@@ -64,7 +64,9 @@ def decode_directory(data: Buffer, section: Section, *, key: str) -> Directory:
         case [list(topics), list(tags), bytes(table)]:
             pass
         case _:
-            raise Corrupt("the directory is not one", key=key, position=at, expected="topics, tags, runs")
+            raise Corrupt(
+                "an object's directory is malformed", key=key, position=at, expected="topics, tags, runs"
+            )
     columns, rest = unpack_table(table, _STORED, key=key, position=at)
     runs = narrow(columns, RUN_DTYPE, what="the directory", key=key, position=at)
     fault: str | None = "bytes behind the runs" if len(rest) else None

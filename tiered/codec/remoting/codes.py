@@ -92,7 +92,7 @@ def number(fields: Mapping[str, str], name: str, bits: int = 64, default: int | 
         raise Invalid("a field is missing", field=name)
     value = int(text) if _NUMBER.fullmatch(text) else None
     if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise Invalid("a field is no number", field=name, expected=f"int{bits}", found=repr(text[:40]))
+        raise Invalid("a field is not a number", field=name, expected=f"int{bits}", found=repr(text[:40]))
     return value
 
 

@@ -196,7 +196,7 @@ def _decode_json(header: bytes | memoryview) -> Command:
         raise _corrupt(f"{_WHAT} is not a JSON object", found=type(fields).__name__)
     remark = fields.get("remark")
     if remark is not None and not isinstance(remark, str):
-        raise _corrupt(f"{_WHAT} has a remark that is no text", found=type(remark).__name__)
+        raise _corrupt(f"{_WHAT} has a remark that is not a string", found=type(remark).__name__)
     return Command(
         code=_json_int(fields, "code"),
         opaque=_json_int(fields, "opaque"),
@@ -228,7 +228,7 @@ def _json_ext(fields: object) -> dict[str, str]:
     if fields is None:
         return {}
     if not isinstance(fields, dict):
-        raise _corrupt(f"{_WHAT} has extFields that are no object", found=type(fields).__name__)
+        raise _corrupt(f"{_WHAT} has extFields that are not an object", found=type(fields).__name__)
     if _ONLY_TEXT.issuperset(map(type, fields.values())):  # as every Java peer writes them
         return fields
     return {name: _json_text(name, value) for name, value in fields.items() if value is not None}
@@ -241,7 +241,7 @@ def _json_text(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return json.dumps(value)
-    raise _corrupt(f"{_WHAT} has a field that is no text", name=name[:100], found=type(value).__name__)
+    raise _corrupt(f"{_WHAT} has a field that is not a string", name=name[:100], found=type(value).__name__)
 
 
 def _encode_json(command: Command) -> bytes:

@@ -65,7 +65,7 @@ def decode_object_map(body: bytes | memoryview, name: str, *, listed: str | None
             position = _skip(text, _expect(text, position, ","))
         key, position = _value(text, position)
         if not isinstance(key, dict):
-            raise Corrupt("a key of a table is no object", table=name, found=type(key).__name__)
+            raise Corrupt("a key of a table is not an object", table=name, found=type(key).__name__)
         position = _skip(text, _expect(text, _skip(text, position), ":"))
         value, position = _value(text, position)
         position = _skip(text, position)
@@ -95,7 +95,7 @@ def _value(text: str, position: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, position)
     except (ValueError, RecursionError):
-        raise Corrupt("a table has an entry that is no JSON", position=position) from None
+        raise Corrupt("a table has an entry that is not JSON", position=position) from None
 
 
 def _skip(text: str, position: int) -> int:

@@ -172,7 +172,7 @@ def _end_before(parser: Any, token: Token, error: UnexpectedToken, *, whole: boo
         raise error from None
     if whole:
         raise refuse(
-            "text behind the end of the filter",
+            "text after the end of the filter",
             _at(token),
             found=_short(token),
             hint="join conditions with AND or OR, or remove the rest",

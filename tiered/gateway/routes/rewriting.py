@@ -163,12 +163,12 @@ def port_range(text: str) -> range | None:
     """``first-last`` or one port; ``None`` for ``0``, any free port. ``Invalid`` names the setting."""
     first, dash, last = text.partition("-")
     if not all(part.strip().isdigit() for part in ((first, last) if dash else (first,))):
-        raise Invalid("gateway.broker_listen_ports wants first-last", found=text, hint="12911-12999, or 0")
+        raise Invalid("gateway.broker_listen_ports must be first-last", found=text, hint="12911-12999, or 0")
     low, high = int(first), int(last if dash else first)
     if low == high == 0:
         return None
     if not 0 < low <= high <= 65_535:
-        raise Invalid("gateway.broker_listen_ports is no range of ports", found=text, hint="12911-12999")
+        raise Invalid("gateway.broker_listen_ports is not a range of ports", found=text, hint="12911-12999")
     return range(low, high + 1)
 
 

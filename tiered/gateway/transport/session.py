@@ -79,7 +79,7 @@ class Side(asyncio.Protocol):
         try:
             pieces = self.walk.feed(data)
         except TieredError as error:
-            session.cut("bad_frame", f"the {self.name} sent what is no frame: {error}")
+            session.cut("bad_frame", f"the {self.name} sent bytes that are not a frame: {error}")
             return
         except Exception as error:  # what answers raise must not reach the event loop
             if (unsaid := session.unsaid("judging")) is not None:
