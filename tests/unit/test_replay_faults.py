@@ -100,7 +100,7 @@ def test_what_is_left_of_a_topic_that_was_made_anew_is_a_hole(
         assert b.seqs(RETRY) == []
         [debt] = b.ledger.books().debts.values()
         assert (debt.left, debt.sent, debt.holes, debt.hole_ranges) == (0, 50, 830, ((70, 900),))
-        [said] = [r for r in caplog.records if "made anew" in r.message]
+        [said] = [r for r in caplog.records if "created again" in r.message]
         assert (said.levelname, said.start, said.end, said.messages) == ("ERROR", 70, 900, 830)  # type: ignore[attr-defined]
         b.ledger.look({}, [Wanted(Q0, 30, 40)])
         b.drained()
@@ -119,7 +119,7 @@ def test_a_topic_made_anew_while_it_is_read_is_read_again(tmp_path: Path) -> Non
 
         b.archive.get_message = anew  # type: ignore[method-assign, assignment]
         assert b.drain.step() == 0
-        assert "created again" in b.drain.troubles()[0]
+        assert "made anew" in b.drain.troubles()[0]
         b.drained()
         assert b.seqs(RETRY) == list(range(10))
 
