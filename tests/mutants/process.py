@@ -127,15 +127,15 @@ MUTANTS = (
         f"{_CONFIG_CHECKS}::test_an_archive_that_ends_with_the_process_is_refused",
     ),
     Mutant(
-        "tiered/service.py",
+        "tiered/errors.py",
         "        return error.exit_code\n",
         "        return TieredError.exit_code\n",
         f"{_CLI_MAIN}::test_an_error_becomes_its_exit_code",
     ),
     Mutant(
-        "tiered/service.py",
+        "tiered/errors.py",
         "    return EXIT_UNEXPECTED\n",
-        "    return 1\n",
+        "    return 2\n",
         f"{_CLI_MAIN}::test_an_error_becomes_its_exit_code",
     ),
     Mutant(
