@@ -34,7 +34,6 @@ from tiered.codec.remoting.codes import (
     PullRequest,
     QueryRequest,
     QueueRequest,
-    RequestCode,
     ResetRequest,
     SearchRequest,
     parse_pop_starts,
@@ -43,6 +42,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import decode_object_map
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.filter.storagelevels import StorageLevel
+from tiered.gateway.answers.answers import Answers
 from tiered.gateway.ports import HOLD
 
 
@@ -519,7 +519,7 @@ class TestWhateverComes:
 
     @settings(max_examples=150, deadline=None)
     @given(
-        st.sampled_from(sorted(RequestCode)),
+        st.sampled_from(sorted(Answers.codes)),
         extras,
         st.integers(-1, 30),
         st.sampled_from(

@@ -28,10 +28,10 @@ from tiered.gateway.routes.rewriting import PortBook, addresses_in, port_range, 
 from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
 from tiered.gateway.transport.pending import PENDING_SECONDS, Pending
 from tiered.gateway.transport.tls import server_context, upstream_context
-from tiered.gateway.transport.upstream import split_address, split_addresses
 from tiered.metrics import Metrics
 from tiered.settings import Fetch, Gateway
 from tiered.store import MessageStore
+from tiered.text.addresses import split_address, split_addresses
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 

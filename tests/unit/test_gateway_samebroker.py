@@ -18,9 +18,10 @@ from tests.kit.pipeline import Crafted
 from tests.kit.readstore import Cold, cold
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, decode_message, encode_message
+from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.knowledge.questions import RUNTIME_INFO, Floors
+from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import WATCH_SECONDS, SameBroker
 from tiered.gateway.ports import ConnectionInfo
 from tiered.metrics import Metrics
@@ -44,7 +45,7 @@ class Wire:
         self.asked += 1
         if self.refuses:
             return simple(16, "No permission")
-        if request.code == RUNTIME_INFO:
+        if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
             message, raw = self.log.sent[-1]
             end = message.physical_offset + len(raw)
             return simple(0, None, json.dumps({"table": {"commitLogMaxOffset": str(end)}}).encode())

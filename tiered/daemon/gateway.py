@@ -37,13 +37,13 @@ from tiered.gateway.httpanswers import Pages as ArchivePages
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
-from tiered.gateway.transport.upstream import split_address
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings, Web
 from tiered.store import MessageStore
 from tiered.store.opening import calm_collector
+from tiered.text.addresses import split_address
 
 log = logging.getLogger("tiered.gateway")
 
@@ -198,7 +198,7 @@ class GatewayProcess:
         if not listen:
             return
         key = "gateway.web_listen"
-        host, port = split_address(listen, key=key)
+        host, port = split_address(listen, key=key, listening=True)
         pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
         server = HealthServer(Web(host, port), pages, key=key)
         server.open()

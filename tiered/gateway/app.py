@@ -19,9 +19,10 @@ from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
 from tiered.gateway.transport.session import Shared
 from tiered.gateway.transport.tls import server_context, upstream_context
-from tiered.gateway.transport.upstream import Upstream, split_address, split_addresses
+from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
 from tiered.settings import MIB, Gateway
+from tiered.text.addresses import split_address, split_addresses
 
 log = logging.getLogger("tiered.gateway")
 
@@ -178,7 +179,9 @@ class GatewayApp:
 
     def open(self) -> None:
         """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound."""
-        host, port = split_address(self._settings.namesrv_listen, key="gateway.namesrv_listen")
+        host, port = split_address(
+            self._settings.namesrv_listen, key="gateway.namesrv_listen", listening=True
+        )
         try:
             self.namesrv.listen(host, port)
         except OSError as error:

@@ -24,9 +24,9 @@ from tiered.gateway.httphead import MAX_HEAD_BYTES, HttpRefusal, Request, parse_
 from tiered.gateway.httpjson import Answer, refusal
 from tiered.gateway.httproutes import find
 from tiered.gateway.transport.limits import Slots
-from tiered.gateway.transport.upstream import split_address
 from tiered.metrics import Metrics
 from tiered.settings import KIB, Gateway
+from tiered.text.addresses import split_address
 
 _log = logging.getLogger("tiered.gateway.http")
 _REASONS = {
@@ -91,7 +91,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Bind and listen. ``Invalid`` names ``gateway.http_listen``."""
-        host, port = split_address(self._settings.http_listen, key="gateway.http_listen")
+        host, port = split_address(self._settings.http_listen, key="gateway.http_listen", listening=True)
         try:
             self._server = await asyncio.start_server(
                 self._accept, host, port, limit=MAX_HEAD_BYTES, backlog=self._limits.connections

@@ -14,9 +14,6 @@ from tiered.codec.remoting.frame import Bytes, Command
 PEEK_BYTES = 64
 """Body bytes by which a long answer is judged at first: enough for both offsets of the first record (``codec.record.layout``)."""
 
-SYSTEM_BUSY = 2
-"""The answer that makes every client try again later."""
-
 
 KEYS_HINT = "a broker with access control needs gateway.access_key and gateway.secret_key"
 

@@ -1,4 +1,4 @@
-"""What the gateway knows of RocketMQ's requests and answers: codes, and header fields as typed values.
+"""RocketMQ's requests and answers: their codes, and header fields as typed values.
 
 Fields travel as text (``extFields``); ``parse`` makes values of them by Java's rules for numbers (decimal, 32 or 64 bits,
 nothing else) or raises ``Invalid`` naming the field. Source: RocketMQ's header classes; recorded frames are in
@@ -17,38 +17,61 @@ from tiered.model import BoundaryType
 
 
 class RequestCode(IntEnum):
-    """Request codes that the gateway answers, corrects or watches; all others pass."""
+    """Codes of all requests that the program sends, answers, corrects or watches."""
 
+    SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
+    GET_BROKER_CONFIG = 26
+    GET_BROKER_RUNTIME_INFO = 28
     SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
     GET_EARLIEST_MSG_STORETIME = 32
     VIEW_MESSAGE_BY_ID = 33
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
+    GET_ALL_CONSUMER_OFFSET = 43
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
     GET_TOPIC_STATS_INFO = 202
+    GET_CONSUMER_CONNECTION_LIST = 203
     GET_CONSUME_STATS = 208
+    RESET_CONSUMER_CLIENT_OFFSET = 220  # the broker's own, to a consumer
     INVOKE_BROKER_TO_RESET_OFFSET = 222
     QUERY_CONSUME_TIME_SPAN = 303
+    GET_CONSUMER_RUNNING_INFO = 307
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     POP_MESSAGE = 200050
 
 
 class ResponseCode(IntEnum):
-    """Answer codes that matter to a consumer."""
+    """Codes of answers that mean something to the program."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
-    SYSTEM_BUSY = 2
+    SYSTEM_BUSY = 2  # every client tries again later
+    FLUSH_DISK_TIMEOUT = 10  # the message is stored, and perhaps not flushed
+    SLAVE_NOT_AVAILABLE = 11  # stored
+    FLUSH_SLAVE_TIMEOUT = 12  # stored
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14  # the disk is full, or this is a slave
     NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
     PULL_NOT_FOUND = 19
     PULL_RETRY_IMMEDIATELY = 20
     PULL_OFFSET_MOVED = 21
     QUERY_NOT_FOUND = 22
     SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    CONSUMER_NOT_ONLINE = 206
+    FLOW_CONTROL = 215
+    NOT_LEADER_FOR_QUEUE = 501
+    GO_AWAY = 1500
 
 
 class PullStatus(Enum):

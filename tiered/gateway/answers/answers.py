@@ -22,7 +22,7 @@ from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.offsets import Offsets
-from tiered.gateway.answers.resets import RESET_CLIENT_OFFSET, Resets
+from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
 from tiered.gateway.knowledge.archive import Archive, AsksFloor, Coverage
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
@@ -73,6 +73,29 @@ def machine_memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+CODES: frozenset[int] = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+    }
+)
+"""Requests that are answered, corrected or watched; all others pass unread."""
+
+
 class Answers:
     """What a broker front answers from the archive of one broker, the one named by ``source.broker``.
 
@@ -82,8 +105,8 @@ class Answers:
     Everything is called on the event loop.
     """
 
-    codes: frozenset[int] = frozenset(int(code) for code in RequestCode)
-    notices: frozenset[int] = frozenset({RESET_CLIENT_OFFSET})
+    codes: frozenset[int] = frozenset(map(int, CODES))
+    notices: frozenset[int] = frozenset({RequestCode.RESET_CONSUMER_CLIENT_OFFSET})
 
     def __init__(
         self,

@@ -47,9 +47,6 @@ MAX_RESETS = 65_536
 MAX_QUEUES = 4096
 MAX_TOLD = 4096
 
-RESET_CLIENT_OFFSET = 220
-"""The broker's request to a consumer: topic, group, timestamp, and the table of 222 as its body; for those in C++ a list."""
-
 
 @dataclass(slots=True)
 class _Reset:

@@ -15,8 +15,6 @@ from tiered.gateway.knowledge.stored import is_not_found
 from tiered.gateway.ports import KEYS_HINT, ConnectionInfo, clipped
 from tiered.model import MessageQueue
 
-RUNTIME_INFO = 28
-MAX_OFFSET = 30
 KEEP_SECONDS = 1.0
 FRESH_SECONDS = 0.1
 """Between two questions of those who want the answer as it is now: a broker's runtime information costs it 10 ms."""
@@ -90,7 +88,7 @@ class Floors:
 
     async def log_end(self, connection: ConnectionInfo) -> int | None:
         """Where the broker's commitlog ends, asked after this call; ``None`` if it does not say. ``Unavailable``."""
-        answer = await self._asked(connection.broker_address, Command(RUNTIME_INFO))
+        answer = await self._asked(connection.broker_address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         return _of_runtime(answer, "commitLogMaxOffset")
 
     async def _view_soon(self, address: str, physical_offset: int) -> bool:
@@ -107,7 +105,7 @@ class Floors:
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:
         """Where the broker's queue ends, asked after this call. ``Unavailable``."""
-        answer = await self._asked_of_queue(connection, queue, MAX_OFFSET)
+        answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MAX_OFFSET)
         if answer.code != 0:
             raise Unavailable("the broker does not say where a queue ends", queue=queue, code=answer.code)
         return number(answer.ext, "offset")
@@ -131,7 +129,7 @@ class Floors:
         return task
 
     async def _look(self, address: str) -> int | None:
-        return commitlog_begin(await self._asked(address, Command(RUNTIME_INFO)))
+        return commitlog_begin(await self._asked(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)))
 
     async def _asked_of_queue(self, connection: ConnectionInfo, queue: MessageQueue, code: int) -> Command:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}

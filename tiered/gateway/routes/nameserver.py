@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from tiered.backoff import Backoff
+from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
@@ -20,9 +21,6 @@ from tiered.gateway.routes.rewriting import addresses_in, rewrite
 from tiered.gateway.transport.upstream import Upstream
 
 log = logging.getLogger("tiered.gateway")
-
-ROUTE = 105
-CLUSTER = 106
 
 REFRESH_SECONDS = 30.0
 """How often RocketMQ's own clients ask for routes."""
@@ -52,7 +50,9 @@ class Brokers:
 class RouteAnswers:
     """Exchanges the broker addresses in the answers to 105 and 106."""
 
-    codes = frozenset({ROUTE, CLUSTER})
+    codes: frozenset[int] = frozenset(
+        {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
+    )
     notices: frozenset[int] = frozenset()
 
     def __init__(self, brokers: Brokers) -> None:
@@ -100,7 +100,7 @@ class Discovery:
     async def look(self) -> int:
         """Ask once; how many broker addresses there are. Raises ``Unavailable``."""
         answer = await self._upstream.ask(
-            Command(CLUSTER), seconds=10.0, max_frame_bytes=self._max_frame_bytes
+            Command(RequestCode.GET_BROKER_CLUSTER_INFO), seconds=10.0, max_frame_bytes=self._max_frame_bytes
         )
         found = self._brokers.in_answer(answer.body) if answer.code == 0 else {}
         for address, name in found.items():

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tiered import durable
 from tiered.clock import Clock
-from tiered.errors import Invalid, Unavailable
+from tiered.codec.remoting.lenientjson import decode_json
+from tiered.errors import Corrupt, Invalid, Unavailable
 
 log = logging.getLogger("tiered.gateway")
 
@@ -27,7 +28,6 @@ _ADDRESSES = re.compile(rb'"brokerAddrs"\s*:\s*\{[^{}]*\}')
 _FILTER_SERVERS = re.compile(rb'"filterServerTable"\s*:\s*\{[^{}]*\}')
 _ADDRESS = re.compile(rb'("?-?\d+"?\s*:\s*")([^"\\]+)(?=")')
 _FILTER_KEY = re.compile(rb'([{,]\s*")([^"\\]+)(?="\s*:)')
-_BARE_KEY = re.compile(rb"([{,]\s*)(-?\d+)(?=\s*:)")
 
 
 def addresses_in(body: bytes | memoryview) -> dict[str, str | None]:
@@ -57,11 +57,10 @@ def rewrite(body: bytes | memoryview, addresses: Mapping[str, str]) -> bytes:
 
 
 def _named(data: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Broker name and addresses of every broker, read from the answer as standard JSON; nothing if it is not."""
-    standard = _ADDRESSES.sub(lambda table: _BARE_KEY.sub(rb'\1"\2"', table[0]), data)
+    """Broker name and addresses of every broker of an answer; nothing if it cannot be read."""
     try:
-        left = [json.loads(standard)]
-    except (ValueError, RecursionError):
+        left = [decode_json(data)]
+    except Corrupt:
         return
     while left:
         value = left.pop()

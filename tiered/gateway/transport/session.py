@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from tiered.clock import Clock
+from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Bytes, Command, encode_command
 from tiered.errors import TieredError
-from tiered.gateway.ports import NEED_BODY, PASS, SYSTEM_BUSY, Answering, ConnectionInfo, NewBody, clipped
+from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
 from tiered.gateway.transport.pending import AnswerJudge, Held, Pending, RequestJudge
@@ -370,7 +371,7 @@ class Session:
         answer = held.answer
         return encode_command(
             Command(
-                code=SYSTEM_BUSY,
+                code=ResponseCode.SYSTEM_BUSY,
                 opaque=answer.opaque,
                 flag=RESPONSE,
                 remark=f"[gateway] try again: {why}"[:MAX_REMARK],

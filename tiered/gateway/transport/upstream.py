@@ -1,4 +1,7 @@
-"""The way to a name server or broker: addresses, dialling, and one question of the gateway's own."""
+"""The way to a name server or broker on the event loop: dialling, and one question of the gateway's own.
+
+The blocking client is ``tiered.broker``'s; frames and codes are ``codec.remoting``'s for both.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tiered.codec.remoting.frame import RESPONSE, Command, FrameReader, decode_command, encode_command
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import TieredError, Unavailable
 
 CONNECT_SECONDS = 3.0
 """RocketMQ's own connect timeout."""
-
-
-def split_address(address: str, *, key: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; the last colon counts, as in RocketMQ. ``Invalid`` naming ``key``."""
-    host, colon, port = address.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise Invalid(f"{key} wants host:port", found=address, hint="for example 127.0.0.1:9876")
-    return host, int(port)
-
-
-def split_addresses(addresses: str, *, key: str) -> tuple[tuple[str, int], ...]:
-    """Several addresses joined with ``;``, at least one."""
-    found = tuple(split_address(part, key=key) for part in addresses.split(";") if part.strip())
-    if not found:
-        raise Invalid(f"{key} is empty", hint="host:port, several joined with ;")
-    return found
 
 
 class Upstream:
