@@ -13,6 +13,7 @@ from tests.kit.faultbroker import FaultBroker
 from tests.kit.ports import free_block
 
 REFUSED = 3
+TRY_AGAIN = 4
 
 
 def test_a_vanished_archive_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
@@ -24,12 +25,23 @@ def test_a_vanished_archive_is_not_replaced_by_an_empty_one(tmp_path: Path) -> N
     shutil.move(archive, tmp_path / "unmounted")
     archive.mkdir()
     broker.write(50)
-    assert daemon.once() == REFUSED
+    assert daemon.once() == TRY_AGAIN
     assert daemon.said("the archive that this daemon wrote is gone")
-    assert not any(archive.rglob("archive.json"))
+    with daemon.running(ready=False):  # as an init system starts it before the disk
+        wait_for(lambda: daemon.port_file.exists() and daemon.said("trying again"), "a first failed try")
+        assert daemon.ask("/readyz")[0] == 503
+        assert not any(archive.rglob("archive.json"))
+        shutil.rmtree(archive)
+        shutil.move(tmp_path / "unmounted", archive)
+        wait_for(lambda: daemon.ask("/readyz")[0] == 200, "the disk to be seen")
+        daemon.child.send(signal.SIGTERM)
+        assert daemon.wait(10) == 0
+    foreign = tmp_path / "foreign"
+    other = Daemon(foreign, tmp_path / "store", f"file://{foreign / 'archive'}", **SMALL_FLUSHES)
+    assert other.once() == 0
     shutil.rmtree(archive)
-    shutil.move(tmp_path / "unmounted", archive)
-    assert daemon.once() == 0
+    shutil.move(foreign / "archive", archive)
+    assert daemon.once() == REFUSED
     broker.close()
 
 

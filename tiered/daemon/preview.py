@@ -47,7 +47,8 @@ class Looked:
 
 
 def check_state(state: Path, provider: Provider, root: str, archive_id: bytes | None) -> None:
-    """``Refused`` when the state directory says that this writer was fenced, or that another archive was here."""
+    """``Fenced`` if the state directory says that this writer was fenced; ``Refused``, or ``Unavailable``, if it knows another
+    archive here than this, or than none."""
     check_fence(state, take_over=False)
     check_known_archive(state, known_name(provider, root), archive_id)
 

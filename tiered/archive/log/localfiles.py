@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tiered import durable
-from tiered.errors import Fenced, Refused, of_local_disk
+from tiered.errors import Fenced, Refused, Unavailable, of_local_disk
 
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
@@ -61,20 +61,25 @@ def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> byt
 
 
 def check_known_archive(directory: Path, url: str, identity: bytes | None) -> None:
-    """``Refused`` if this state directory has opened an archive at ``url`` before, and another or none (``None``) is there now:
-    a vanished archive must not be replaced by an empty one while the holds of the old are released."""
+    """Whether what lies at ``url`` is what this state directory opened there before, if it did.
+
+    ``Unavailable`` while there is no archive (``None``), for a disk may be mounted late; ``Refused`` if there is another. A
+    vanished archive must not be replaced by an empty one while the holds of the old are released.
+    """
     try:
         known_url, _, known = (directory / KNOWN_FILE).read_text().strip().rpartition(" ")
     except FileNotFoundError:
         return
-    if known_url == url and (identity is None or identity.hex() != known):
-        raise Refused(
-            "the archive that this daemon wrote is gone",
-            hint=f"mount or restore it; to begin another one here on purpose, delete {directory}",
-            url=url,
-            expected=known,
-            found="no archive" if identity is None else identity.hex(),
-        )
+    if known_url != url or (identity is not None and identity.hex() == known):
+        return
+    kind = Unavailable if identity is None else Refused
+    raise kind(
+        "the archive that this daemon wrote is gone",
+        hint=f"mount or restore it; to begin another one here on purpose, delete {directory}",
+        url=url,
+        expected=known,
+        found="no archive" if identity is None else identity.hex(),
+    )
 
 
 def has_known_archive(directory: Path, url: str) -> bool:

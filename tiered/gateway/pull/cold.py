@@ -281,7 +281,9 @@ class Pulls:
         if cold.ahead:
             return self._count("cut", cold.cut())
         if following <= cold.pull.offset:
-            raise Unavailable("the archive's answer makes no progress", queue=cold.pull.topic, offset=following)
+            raise Unavailable(
+                "the archive's answer makes no progress", queue=cold.pull.topic, offset=following
+            )
         body = records.chunks[0] if len(records.chunks) == 1 else b"".join(records.chunks)
         made = cold.found(body, following, result.min_offset)
         if not records:
