@@ -170,9 +170,17 @@ class Metrics:
         self.fenced = self._counter("fenced", "Times this writer found itself fenced")
 
     def _declare_store(self) -> None:
-        self.requests = self._counter("requests", "Requests to the object store", "verb", "outcome")
+        self.requests = self._counter(
+            "requests",
+            "Requests to the object store, each try of a request counted by its own outcome",
+            "verb",
+            "outcome",
+        )
         self.request_seconds = self._histogram(
-            "request_seconds", "Time of a request", REQUEST_SECONDS, "verb"
+            "request_seconds",
+            "Time of a try of a request, with its wait for the throttle",
+            REQUEST_SECONDS,
+            "verb",
         )
         self.sent_bytes = self._counter("request_sent_bytes", "Body bytes sent to the store", "verb")
         self.received_bytes = self._counter(

@@ -17,7 +17,6 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
 from tiered.provider.resolve import create_root
-from tiered.provider.wrap import Rooted
 from tiered.settings import MIB, Store
 
 DRIVERS = [
@@ -66,7 +65,8 @@ def provider(
     elif kind == "posix":
         opened = open_provider(f"file://{tmp_path}/archive", Store(), CLOCK)
     elif kind == "rooted":
-        opened = Rooted(open_provider(f"file://{tmp_path}/archive", Store(), CLOCK), "a cluster/broker-a")
+        (tmp_path / "archive" / "a cluster").mkdir(parents=True)
+        opened = open_provider(f"file://{tmp_path}/archive/a%20cluster/broker-a", Store(), CLOCK)
     elif kind == "fsspec-local":
         opened = open_provider(f"fsspec+file://{tmp_path}/archive", Store(), CLOCK)
     elif kind == "fsspec-memory":

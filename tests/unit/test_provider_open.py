@@ -20,7 +20,7 @@ from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
 from tiered.provider.s3client import make_client, make_session
 from tiered.provider.s3obstore import ObstoreS3Provider
-from tiered.provider.wrap import Metered, Retrying, Throttled, driver_of
+from tiered.provider.wrap import Metered, Retrying, Throttled
 from tiered.settings import Store
 
 CLOCK = ManualClock()
@@ -122,10 +122,10 @@ def test_wrappers_are_stacked_in_the_stated_order() -> None:
 
     store = Store(max_bytes_per_second=10, max_requests_per_second=10)
     provider = open_provider("memory://order", store, CLOCK, observer=Deaf())
-    assert isinstance(provider, Metered)
-    assert isinstance(provider.inner, Throttled)
-    assert isinstance(provider.inner.inner, Retrying)
-    assert isinstance(driver_of(provider), MemoryProvider)
+    assert isinstance(provider, Retrying)
+    assert isinstance(provider.inner, Metered)
+    assert isinstance(provider.inner.inner, Throttled)
+    assert isinstance(provider.inner.inner.inner, MemoryProvider)
     assert isinstance(open_provider("memory://order", Store(), CLOCK), Retrying)
 
 

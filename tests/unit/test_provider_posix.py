@@ -17,7 +17,7 @@ from tiered.provider import posixsweep
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.resolve import make_durable, sweep
-from tiered.provider.wrap import Rooted
+from tiered.provider.wrap import Wrapped
 
 
 @pytest.fixture
@@ -261,9 +261,9 @@ def test_short_reads(store: PosixProvider, monkeypatch: pytest.MonkeyPatch) -> N
 def test_make_durable_syncs_file_and_directory_and_is_nothing_elsewhere(
     store: PosixProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Rooted(store, "root").put("k", [b"x"])
+    store.put("root/k", [b"x"])
     failing = Failing(monkeypatch, "fsync", 0, at=-1)
-    make_durable(Rooted(store, "root"), "k")
+    make_durable(Wrapped(store), "root/k")
     assert failing.calls == 2
     with pytest.raises(NotFound):
         make_durable(store, "absent")
@@ -308,7 +308,7 @@ def test_old_unfinished_files_are_swept_and_no_others(tmp_path: Path, host_hours
     os.utime(objects, (0, 0))
     clock = ManualClock(SystemClock().now_ms() + 3_600_000 * host_hours)
     fresh = PosixProvider(str(tmp_path / "archive"), clock)
-    assert sum(sweep(Rooted(fresh, "c"), "b/")) == len(old)
+    assert sum(sweep(Wrapped(fresh), "c/b/")) == len(old)
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in (*kept, objects))
     assert len(list(tmp_path.rglob(".tiered-tmp-*"))) == len(kept), "nor does looking at the clock leave one"

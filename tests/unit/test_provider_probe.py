@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.types import Buffer
 from tiered.errors import Invalid, Refused, Unavailable
-from tiered.provider.base import Fetched, Provider, Stored
+from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import ProbeReport, probe, require
 from tiered.provider.s3 import S3Provider
-from tiered.provider.wrap import Rooted, Wrapped
+from tiered.provider.wrap import Wrapped
 
 CLOCK = SystemClock()
 
@@ -73,8 +74,19 @@ def test_a_server_that_ignores_the_header_is_refuted() -> None:
         provider.close()
 
 
+class Cutting(MemoryProvider):
+    """A store whose uploads can be cut."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, cutter=self)
+
+    def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+        raise NotImplementedError
+
+
 def test_a_server_that_keeps_half_an_upload_is_refuted() -> None:
-    class Keeping(MemoryProvider):
+    class Keeping(Cutting):
         def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
             self.put(key, [b"".join(parts)[: len(parts[0]) // 2]])
             raise Unavailable("cut")
@@ -83,7 +95,7 @@ def test_a_server_that_keeps_half_an_upload_is_refuted() -> None:
 
 
 def test_a_server_that_blocks_a_name_after_a_cut_is_refuted() -> None:
-    class Blocking(MemoryProvider):
+    class Blocking(Cutting):
         def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
             self.put(key, [b""])
             self.blocked = key
@@ -95,14 +107,14 @@ def test_a_server_that_blocks_a_name_after_a_cut_is_refuted() -> None:
     assert "counts as taken" in refuted(Blocking("", CLOCK))["whole uploads"]
 
 
-def test_the_cut_meets_the_key_below_a_root_and_nothing_stays() -> None:
-    class Half(MemoryProvider):
+def test_the_cut_meets_the_key_below_a_wrapper_and_nothing_stays() -> None:
+    class Half(Cutting):
         def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
             self.put(key, [b"half"])
             raise Unavailable("cut")
 
     store = Half("", CLOCK)
-    assert "whole uploads" in refuted(Rooted(store, "some/root"))
+    assert "whole uploads" in refuted(Wrapped(store))
     assert list(store.list("")) == []
 
 

@@ -1,4 +1,4 @@
-"""Retrying, throttling, metering, rooting: each alone, on a clock that does not sleep."""
+"""Retrying, throttling, metering: each alone and in their order, on a clock that does not sleep."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 
 from tests.kit.storefakes import Scripted
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
-from tiered.provider.wrap import Metered, Retrying, Rooted, Throttled, driver_of, is_after_unknown
+from tiered.provider.open import open_provider
+from tiered.provider.wrap import Metered, Retrying, Throttled, Wrapped, is_after_unknown
+from tiered.settings import Store
 
 
 class Seen:
@@ -77,8 +79,8 @@ def test_a_read_says_how_often_it_was_refused_before() -> None:
     stored = MemoryProvider("", clock)
     stored.put("k", [b"x"])
     fake = Scripted(stored, ["dropped", "dropped", "ok"])
-    paced = Throttled(retrying(fake, clock), clock, bytes_per_second=0, requests_per_second=0)
-    provider = Metered(paced, Seen(), clock)
+    paced = Throttled(fake, clock, bytes_per_second=0, requests_per_second=0)
+    provider = retrying(Metered(paced, Seen(), clock), clock)
     assert provider.get("k").refused == 2
     assert provider.get("k").refused == 0
 
@@ -202,39 +204,62 @@ def test_metered_counts_every_outcome() -> None:
     ]
 
 
-def test_retries_are_heard_of_and_time_is_counted_once() -> None:
+def stacked(script: list[str | TieredError], clock: ManualClock, seen: Seen, **limits: int) -> Provider:
+    """What ``open_provider`` makes over a store in memory that answers by script."""
+    store = Store(attempts=4, retry_base_ms=1, retry_max_ms=1, **limits)
+    return open_provider(
+        "memory://", store, clock, observer=seen, each_try=lambda driver: Scripted(driver, script)
+    )
+
+
+def test_every_try_is_counted_by_its_own_outcome_and_its_own_time() -> None:
     clock, seen = ManualClock(), Seen()
-    inner = retrying(Scripted(MemoryProvider("", clock), ["dropped", "dropped"]), clock, observer=seen)
-    Metered(inner, seen, clock).put("k", [b"x"])
-    assert [request[:2] for request in seen.requests] == [
-        ("put", "retried"),
-        ("put", "retried"),
-        ("put", "ok"),
-    ]
-    assert seen.seconds[-1] == pytest.approx(clock.monotonic())
+    stacked(["dropped", "dropped"], clock, seen).put("k", [b"x"])
+    assert seen.requests == [("put", "unavailable", 1, 0), ("put", "unavailable", 1, 0), ("put", "ok", 1, 0)]
+    assert seen.seconds == [0, 0, 0], "the pauses between tries are no request"
 
 
-def test_rooted_keeps_to_its_part() -> None:
-    memory = MemoryProvider("m", ManualClock())
-    rooted = Rooted(memory, "cluster/broker/")
-    memory.put("cluster/broker-b/x", [b"other"])
-    assert rooted.put("a/x", [b"1"]).key == "a/x"
-    assert memory.get("cluster/broker/a/x").data == b"1"
-    assert [stored.key for stored in rooted.list("a/")] == ["a/x"]
-    assert list(rooted.list("", start_after="a/x")) == []
-    assert rooted.url == "memory://m/cluster/broker"
-    assert driver_of(rooted) is memory
-    with pytest.raises(Invalid):
-        rooted.get("../broker-b/x")
-    rooted.delete("a/x")
-    assert [stored.key for stored in memory.list("")] == ["cluster/broker-b/x"]
+def test_a_retry_waits_for_its_turn_as_any_request() -> None:
+    """Just when a store pushes back it must not be asked more often."""
+    clock, seen = ManualClock(), Seen()
+    store = stacked(["dropped"] * 3, clock, seen, max_requests_per_second=1)
+    store.put("k", [b"x"])
+    assert clock.monotonic() == pytest.approx(3, abs=0.01), "four tries, of which the first is free"
+    clock, seen = ManualClock(), Seen()
+    store = stacked(["lost", "dropped"], clock, seen, max_bytes_per_second=1000)
+    store.put("k", [bytes(1000)], create_only=False)
+    assert clock.monotonic() == pytest.approx(2, abs=0.01), "the bytes of each try"
+
+
+def test_a_listing_that_goes_on_waits_for_its_turn() -> None:
+    clock, seen = ManualClock(), Seen()
+
+    class Breaking(Wrapped):
+        left = 3
+
+        def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None):  # type: ignore[no-untyped-def]
+            for stored in self.inner.list(prefix, start_after=start_after, limit=limit):
+                yield stored
+                if self.left:
+                    self.left -= 1
+                    raise Unavailable("broken")
+
+    memory = MemoryProvider("", clock)
+    keys = [f"k/{number}" for number in range(6)]
+    for key in keys:
+        memory.put(key, [b"x"])
+    store = Store(attempts=2, retry_base_ms=1, retry_max_ms=1, max_requests_per_second=1)
+    listed = open_provider("memory://", store, clock, observer=seen, each_try=lambda _: Breaking(memory))
+    assert [stored.key for stored in listed.list("k/")] == keys
+    assert [request[:2] for request in seen.requests] == [("list", "unavailable")] * 3 + [("list", "ok")]
+    assert clock.monotonic() == pytest.approx(3, abs=0.01)
 
 
 def test_wrappers_may_be_shared_by_threads() -> None:
     clock, seen = ManualClock(), Seen()
     memory = MemoryProvider("", clock)
-    paced = Throttled(retrying(memory, clock), clock, bytes_per_second=1000, requests_per_second=100)
-    provider = Metered(paced, seen, clock)
+    paced = Throttled(memory, clock, bytes_per_second=1000, requests_per_second=100)
+    provider = retrying(Metered(paced, seen, clock), clock)
     threads = [
         threading.Thread(target=lambda t=t: [provider.put(f"{t}/{n}", [b"x"]) for n in range(50)])
         for t in range(8)

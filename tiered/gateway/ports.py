@@ -12,7 +12,7 @@ from typing import Protocol
 from tiered.codec.remoting.frame import Bytes, Command
 
 PEEK_BYTES = 64
-"""Body bytes by which a long answer is judged at first: enough for both offsets of the first record (``codec.record.layout``)."""
+"""Body bytes by which a long answer is judged at first: enough for both offsets of the first record (see its layout)."""
 
 
 KEYS_HINT = "a broker with access control needs gateway.access_key and gateway.secret_key"

@@ -10,7 +10,7 @@ or dot segments, each segment ≤ 100 bytes (DESIGN.md, "Object keys"). A key th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,14 +44,62 @@ class Fetched:
     refused: int = 0
 
 
+class Root(Protocol):
+    """A place that is more than a name: somebody has to make it before anything can be put there."""
+
+    def create_root(self) -> None:
+        """Make the root unless it is there. Whoever creates an archive does so; a put never does."""
+        ...
+
+
+class Mount(Root, Protocol):
+    """A directory of a file system: it can go away and leave an empty one under its name, forgets in a power cut what was not
+    synced, keeps what dead writers left, and has a clock of its own. Object stores do without all of this."""
+
+    def make_durable(self, key: str) -> None:
+        """Make an existing object survive a power cut: fsync of file and directory."""
+        ...
+
+    def guard(self, key: str, same: Callable[[bytes], bool]) -> None:
+        """Have every access below the directory of ``key`` see first that ``key`` is there and ``same`` agrees to its bytes."""
+        ...
+
+    def bind(self, key: str, needs: Sequence[str]) -> list[str]:
+        """Have ``key`` put only where ``needs`` are; those of them that are not there now."""
+        ...
+
+    def ask_clock(self, key: str) -> None:
+        """Have times come from the file server's clock. ``key``: a place that may be written to."""
+        ...
+
+    def tidy(self, prefix: str) -> None:
+        """Remove empty directories below ``prefix``, and a root that this process made."""
+        ...
+
+    def sweep(self, prefix: str) -> Iterator[int]:
+        """Remove unfinished files, a day old, below ``prefix``, a slice at a time; how many went."""
+        ...
+
+
+class Cutter(Protocol):
+    """A driver that can break off an upload half way, for the probe."""
+
+    def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Begin to put an object and lose the connection. Always raises ``Unavailable``, or ``Invalid``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a driver promises; the probe tries to refute it."""
+    """What a driver promises, which the probe tries to refute; and what it can do beside the verbs of a provider."""
 
     create_only: bool
     suffix_range: bool
     ordered_listing: bool
     multipart: bool
+    root: Root | None = None
+    mount: Mount | None = None
+    cutter: Cutter | None = None
 
 
 class Provider(Protocol):

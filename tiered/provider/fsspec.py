@@ -86,7 +86,9 @@ class FsspecProvider:
     def capabilities(self) -> Capabilities:
         """Create-only where the file system passes the condition on; see the module."""
         create_only = self._protocol in CREATES or self._protocol == "memory"
-        return Capabilities(create_only=create_only, suffix_range=True, ordered_listing=True, multipart=False)
+        return Capabilities(
+            create_only=create_only, suffix_range=True, ordered_listing=True, multipart=False, root=self
+        )
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``. Its ``Conflict`` may be our own: many of these libraries retry inside without saying so."""

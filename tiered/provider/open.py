@@ -1,4 +1,4 @@
-"""An archive URL becomes a provider: ``Metered(Throttled(Retrying(driver)))``.
+"""An archive URL becomes a provider: ``Retrying(Metered(Throttled(driver)))``.
 
     file:///absolute/path                                     a directory of a POSIX file system
     s3://bucket/prefix?endpoint=…&region=…&path_style=true     S3 and its relatives; any option of _S3_OPTIONS
@@ -85,20 +85,12 @@ def open_provider(
 ) -> Provider:
     """The provider of an archive URL, wrapped. Makes no request.
 
-    ``observer`` hears of every request; ``chance`` is the jitter's (default: seeded by the system); ``stop`` ends waits
-    of retries and throttles early, with ``Unavailable``; ``each_try`` puts a wrapper below the retries. Raises ``Invalid`` for
-    an URL it does not understand.
+    ``observer`` hears of every try; ``chance`` is the jitter's (default: seeded by the system); ``stop`` ends waits
+    of retries and throttles early, with ``Unavailable``; ``each_try`` puts a wrapper around the driver.
+
+    Raises ``Invalid`` for an URL it does not understand.
     """
-    provider: Provider = Retrying(
-        each_try(open_driver(url, store, clock)),
-        clock,
-        chance or system_random(),
-        attempts=store.attempts,
-        base_ms=store.retry_base_ms,
-        max_ms=store.retry_max_ms,
-        observer=observer,
-        stop=stop,
-    )
+    provider = each_try(open_driver(url, store, clock))
     if store.max_bytes_per_second or store.max_requests_per_second:
         provider = Throttled(
             provider,
@@ -107,7 +99,17 @@ def open_provider(
             requests_per_second=store.max_requests_per_second,
             stop=stop,
         )
-    return provider if observer is None else Metered(provider, observer, clock)
+    if observer is not None:
+        provider = Metered(provider, observer, clock)
+    return Retrying(
+        provider,
+        clock,
+        chance or system_random(),
+        attempts=store.attempts,
+        base_ms=store.retry_base_ms,
+        max_ms=store.retry_max_ms,
+        stop=stop,
+    )
 
 
 def open_driver(url: str, store: Store, clock: Clock) -> Provider:

@@ -67,7 +67,14 @@ class PosixProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Everything but multipart uploads; whether the file system has hard links is seen at the first put."""
-        return Capabilities(create_only=True, suffix_range=True, ordered_listing=True, multipart=False)
+        return Capabilities(
+            create_only=True,
+            suffix_range=True,
+            ordered_listing=True,
+            multipart=False,
+            root=self,
+            mount=self,
+        )
 
     def create_root(self) -> None:
         """Make the root, durably, unless it is there. ``Invalid`` where it cannot be made, or what holds it is missing."""

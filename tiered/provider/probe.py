@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tiered.clock import Clock
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own, tidy
-from tiered.provider.wrap import driver_key, driver_of, is_after_unknown
+from tiered.provider.wrap import is_after_unknown
 
 RACERS = 32
 SMALL_BYTES = 100
@@ -186,16 +185,15 @@ class _Probe:
 
     def _cut(self) -> None:
         """An upload that breaks off half way leaves nothing, and does not block the name."""
-        driver = driver_of(self._provider)
-        cut: Callable[..., None] | None = getattr(driver, "put_cut", None)
+        cutter = self._provider.capabilities.cutter
         key = self._key(1)
         body = _body(1, CUT_BYTES)
         problem: str | None = None
         fine = "a first and a second put are as they should be (this driver cannot cut a connection)"
-        if cut is not None:
+        if cutter is not None:
             fine = "a cut upload left nothing, and the next one went through"
             with suppress(Unavailable):
-                cut(driver_key(self._provider, key), [body])
+                cutter.put_cut(key, [body])
             with suppress(NotFound):
                 left = self._provider.head(key)
                 problem = f"an upload cut half way left an object of {left.length} bytes"

@@ -11,8 +11,6 @@ from tiered.codec.types import Buffer
 from tiered.errors import Conflict, NotFound, Unavailable
 from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.body import body_length, views
-from tiered.provider.posix import PosixProvider
-from tiered.provider.wrap import driver_key, driver_of
 
 TAIL_BYTES = 256
 """Bytes read back from the end of an object: more than any footer, which holds an object's id and checksums."""
@@ -79,37 +77,34 @@ def tail(parts: Sequence[Buffer], count: int) -> bytes:
 def make_durable(provider: Provider, key: str) -> None:
     """Make an existing object survive a power cut of its store, where that is not what success means anyway (POSIX: fsync
     of file and directory). An opener does so with the head before it builds on it."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        driver.make_durable(driver_key(provider, key))
+    mount = provider.capabilities.mount
+    if mount is not None:
+        mount.make_durable(key)
 
 
 def create_root(provider: Provider) -> None:
     """Make the place that archives are made in, where that is more than a name (file systems: the root directory). Whoever
     creates an archive does so; a write never does."""
-    create: Callable[[], None] | None = getattr(driver_of(provider), "create_root", None)
-    if create is not None:
-        create()
+    root = provider.capabilities.root
+    if root is not None:
+        root.create_root()
 
 
 def guard(provider: Provider, key: str, same: Callable[[bytes], bool]) -> None:
     """Have every access below the directory of ``key`` see first that ``key`` is there and that ``same`` says yes to its bytes,
     where a place can go away and leave an empty one under its name (POSIX: a mount point)."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        driver.guard(driver_key(provider, key), same)
+    mount = provider.capabilities.mount
+    if mount is not None:
+        mount.guard(key, same)
 
 
 def bind(provider: Provider, key: str, needs: Sequence[str]) -> list[str]:
     """Have ``key`` put only where ``needs`` are, and return those that are not there now. Stores that cannot become another
     one under the same name need no such thing: they proved each object when they answered its put. A place that is away says so
     at the put."""
-    driver = driver_of(provider)
-    if not isinstance(driver, PosixProvider):
-        return []
-    names = {driver_key(provider, need): need for need in needs}
+    mount = provider.capabilities.mount
     try:
-        return [names[name] for name in driver.bind(driver_key(provider, key), list(names))]
+        return [] if mount is None else mount.bind(key, needs)
     except Unavailable:
         return []
 
@@ -117,22 +112,22 @@ def bind(provider: Provider, key: str, needs: Sequence[str]) -> list[str]:
 def ask_clock(provider: Provider, key: str) -> None:
     """Have the times that the provider answers with come from the store's clock, where no answer tells it (POSIX: the file
     server's, which differs from this host's on a network file system). ``key``: a place that the caller may write to."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        driver.ask_clock(driver_key(provider, key))
+    mount = provider.capabilities.mount
+    if mount is not None:
+        mount.ask_clock(key)
 
 
 def tidy(provider: Provider, prefix: str) -> None:
     """Remove what objects below ``prefix`` left behind when they were deleted (POSIX: empty directories, and a root that this
     process made)."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        driver.tidy(driver_key(provider, prefix.rstrip("/")))
+    mount = provider.capabilities.mount
+    if mount is not None:
+        mount.tidy(prefix.rstrip("/"))
 
 
 def sweep(provider: Provider, prefix: str) -> Iterator[int]:
     """Remove what writers that died left unfinished below ``prefix`` (POSIX: temporary files, a day old), a slice at a time;
     how many went. Object stores show no unfinished objects."""
-    driver = driver_of(provider)
-    if isinstance(driver, PosixProvider):
-        yield from driver.sweep(driver_key(provider, prefix.rstrip("/")))
+    mount = provider.capabilities.mount
+    if mount is not None:
+        yield from mount.sweep(prefix.rstrip("/"))

@@ -71,7 +71,9 @@ class S3Provider:
     @property
     def capabilities(self) -> Capabilities:
         """All of them; the probe finds the servers that only pretend."""
-        return Capabilities(create_only=True, suffix_range=True, ordered_listing=True, multipart=True)
+        return Capabilities(
+            create_only=True, suffix_range=True, ordered_listing=True, multipart=True, cutter=self
+        )
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
         """See ``Provider.put``. Above ``store.multipart_bytes`` it goes up in parts; the completion is create-only."""

@@ -1,7 +1,7 @@
-"""Wrappers of the provider port, each a provider again: rooted, retrying, throttled, metered.
+"""Wrappers of the provider port, each a provider again: retrying, throttled, metered.
 
-``open.py`` stacks them as ``Metered(Throttled(Retrying(driver)))``: a request is counted once with all it took, is
-paced before it starts, and is retried inside. Every wrapper shows what it wraps as ``inner``; ``driver_of`` goes to the bottom.
+``open.py`` stacks them as ``Retrying(Metered(Throttled(driver)))``: every try waits its turn and is counted, retries too, for a
+store that pushes back must not be asked more often than one that answers. Every wrapper shows what it wraps as ``inner``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.body import body_length
-from tiered.provider.naming import check_prefix, check_root
 
 PAGE_KEYS = 1000
 """Listed keys that count as one request."""
@@ -31,29 +30,14 @@ class RequestObserver(Protocol):
     """Hears of every request to the store; the metrics are one."""
 
     def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
-        """``verb``: put, get, head, list, delete. ``outcome``: ok, not_found, conflict, unavailable, invalid, error, and
-        ``retried`` for a try that failed and is made again. ``seconds`` include waiting; bytes are body bytes."""
+        """``verb``: put, get, head, list, delete. ``outcome``: ok, not_found, conflict, unavailable, invalid, error. Each try
+        is a request. ``seconds`` include waiting for the throttle; bytes are body bytes."""
         ...
 
 
 def system_random() -> random.Random:
     """Chance for production: seeded by the operating system. Tests pass their own."""
     return random.Random()
-
-
-def driver_of(provider: Provider) -> Provider:
-    """What lies under all wrappers."""
-    while isinstance(provider, Wrapped):
-        provider = provider.inner
-    return provider
-
-
-def driver_key(provider: Provider, key: str) -> str:
-    """What ``key`` is called at the bottom, below every root."""
-    while isinstance(provider, Wrapped):
-        key = provider.inner_key(key)
-        provider = provider.inner
-    return key
 
 
 class Wrapped:
@@ -71,10 +55,6 @@ class Wrapped:
     def capabilities(self) -> Capabilities:
         """The wrapped provider's."""
         return self.inner.capabilities
-
-    def inner_key(self, key: str) -> str:
-        """What the wrapped provider calls ``key``."""
-        return key
 
     def around(self) -> AbstractContextManager[None]:
         """What stands around each request that is passed on; by default nothing."""
@@ -112,52 +92,6 @@ class Wrapped:
         self.inner.close()
 
 
-class Rooted(Wrapped):
-    """A part of a store: every key gets ``root`` and a slash in front."""
-
-    def __init__(self, inner: Provider, root: str) -> None:
-        super().__init__(inner)
-        self._root = check_root(root, setting="the root") + "/"
-
-    @property
-    def url(self) -> str:
-        """The wrapped provider's, with the root after its path."""
-        base, mark, query = self.inner.url.partition("?")
-        return f"{base.rstrip('/')}/{self._root[:-1]}{mark}{query}"
-
-    def inner_key(self, key: str) -> str:
-        """With the root in front."""
-        return self._root + key
-
-    def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
-        return self._own(self.inner.put(self._root + key, parts, create_only=create_only))
-
-    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
-        return self.inner.get(self._root + key, start, length)
-
-    def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
-        return self._own(self.inner.head(self._root + key))
-
-    def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
-    ) -> Iterator[Stored]:
-        """See ``Provider.list``."""
-        after = None if start_after is None else self._root + start_after
-        return map(
-            self._own, self.inner.list(self._root + check_prefix(prefix), start_after=after, limit=limit)
-        )
-
-    def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
-        self.inner.delete(self._root + key)
-
-    def _own(self, stored: Stored) -> Stored:
-        return Stored(stored.key[len(self._root) :], stored.length, stored.date_ms, stored.last_modified_ms)
-
-
 class Retrying(Wrapped):
     """Tries again after ``Unavailable``: ``attempts`` in all, pauses doubling from ``base_ms`` to ``max_ms`` with full jitter.
 
@@ -175,7 +109,6 @@ class Retrying(Wrapped):
         attempts: int,
         base_ms: int,
         max_ms: int,
-        observer: RequestObserver | None = None,
         stop: threading.Event | None = None,
     ) -> None:
         super().__init__(inner)
@@ -183,7 +116,6 @@ class Retrying(Wrapped):
         self._chance = chance
         self._attempts = attempts
         self._backoff = Backoff(base_ms / 1000, max_ms / 1000)
-        self._observer = observer
         self._stop = stop
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
@@ -202,7 +134,7 @@ class Retrying(Wrapped):
                     mark_after_unknown(conflict)
                 raise
 
-        return self._retry("put", attempt)
+        return self._retry(attempt)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         """See ``Provider.get``, and the class for ``refused``."""
@@ -213,12 +145,12 @@ class Retrying(Wrapped):
             refused += 1
             return self.inner.get(key, start, length)
 
-        fetched = self._retry("get", attempt)
+        fetched = self._retry(attempt)
         return replace(fetched, refused=refused) if refused else fetched
 
     def head(self, key: str) -> Stored:
         """See ``Provider.head``."""
-        return self._retry("head", lambda: self.inner.head(key))
+        return self._retry(lambda: self.inner.head(key))
 
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None
@@ -226,7 +158,6 @@ class Retrying(Wrapped):
         """See ``Provider.list``; a listing that breaks goes on after the last key it gave."""
         after, remaining, tries = start_after, limit, 0
         while remaining is None or remaining > 0:
-            began = self._clock.monotonic()
             try:
                 for stored in self.inner.list(prefix, start_after=after, limit=remaining):
                     yield stored
@@ -235,29 +166,26 @@ class Retrying(Wrapped):
                 return
             except Unavailable as error:
                 tries += 1
-                self._pause("list", tries, began, error)
+                self._pause(tries, error)
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``."""
-        self._retry("delete", lambda: self.inner.delete(key))
+        self._retry(lambda: self.inner.delete(key))
 
-    def _retry(self, verb: str, attempt: Callable[[], Result]) -> Result:
+    def _retry(self, attempt: Callable[[], Result]) -> Result:
         tries = 0
         while True:
-            began = self._clock.monotonic()
             try:
                 return attempt()
             except Unavailable as error:
                 tries += 1
-                self._pause(verb, tries, began, error)
+                self._pause(tries, error)
 
-    def _pause(self, verb: str, tries: int, began: float, error: Unavailable) -> None:
+    def _pause(self, tries: int, error: Unavailable) -> None:
         """Wait before the next try, or raise the error when there is none."""
         if tries >= self._attempts:
             error.fields["attempts"] = tries
             raise error
-        if self._observer is not None:
-            self._observer.request(verb, "retried", 0, 0, self._clock.monotonic() - began)
         if self._clock.wait(self._chance.uniform(0, self._backoff.seconds(tries)), self._stop):
             error.fields["attempts"] = tries
             raise error
