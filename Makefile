@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.developer
 SPARK_STAMP := $(VENV)/.spark
+# Byte code is kept, whatever the shell says: each process of the tests that starts anew would compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help install install-dev install-spark wheel lock

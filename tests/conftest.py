@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.kit import cache, powercut, pysparks, readonly
+from tests.kit import cache, passedbefore, powercut, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 
@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_NOT_RUN] = {}
     config.stash[_FAILED] = {}
+    passedbefore.pytest_configure(config)
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Workers(config), "tiers-workers")
 
@@ -144,7 +145,8 @@ class _Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Keep a module with servers of its own on one worker; everything else is dealt out test by test.
+        """Keep a module on one worker, with its servers and whatever else it makes once; only tests of faults, long ones
+        that share nothing, are dealt out one by one.
 
         ``xdist_group`` would say the same, but pytest 9.2 ignores it (pytest-xdist issue 1386), and silently: each
         worker would start its own broker.
@@ -157,7 +159,7 @@ class _Workers:
         class ByServer(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
                 module = nodeid.partition("::")[0]
-                return module if module.split("/")[-2:-1] in (["integration"], ["e2e"], ["spark"]) else nodeid
+                return nodeid if module.split("/")[-2:-1] == ["fault"] else module
 
         return ByServer(config, log)
 

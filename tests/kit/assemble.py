@@ -41,6 +41,8 @@ from tiered.write.preparer import CompressionInPlace, Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
 ARCHIVE_MS = 1_700_000_000_000
+LATE_SECONDS = 0.5
+"""How late ``settle`` wakes a dispatcher at most."""
 
 
 class Counting(Scripted):
@@ -148,13 +150,17 @@ class Assembly:
         return wait
 
     def settle(self, seconds: float = 20.0) -> None:
-        """Go on until the dispatcher only waited for ``seconds`` of the clock with nothing buffered."""
+        """Go on until the dispatcher only waited for ``seconds`` of the clock with nothing buffered.
+
+        The longer nothing came, the later it is woken, as on a busy machine: it looks a hundred times, not a thousand.
+        """
         idle = 0.0
         for _ in range(100_000):
             wait = self.step()
             if wait == 0:
                 idle = 0.0
                 continue
+            wait = max(wait, min(idle / 10, LATE_SECONDS))
             self.clock.advance(wait)
             idle += wait
             if idle >= seconds and not self.dispatcher.buffer:

@@ -26,6 +26,8 @@ from tiered.settings import KIB, MIB, Fetch
 
 ORDERS = MessageQueue("Orders", 0)
 READERS = ReaderId("readers")
+SETTLED_SECONDS = 2.0
+"""Of the clock: records of a sound log are proven within half a second."""
 
 
 class Ranges(Wrapped):
@@ -86,7 +88,7 @@ class Scene:
             fill = random.Random(number).randbytes(size) if noise else b"%c" % (97 + number % 26) * size
             self.broker.send(body=(b"%d " % number + fill)[:size], **fields)
         if flush:
-            self.daemon.settle()
+            self.daemon.settle(SETTLED_SECONDS)
 
     def raws(self, queue: MessageQueue = ORDERS) -> list[bytes]:
         """What the broker wrote into a queue."""
@@ -136,10 +138,10 @@ class Scene:
 
 
 @contextmanager
-def scene(directory: Path, **dispatch: Any) -> Iterator[Scene]:
+def scene(directory: Path, *, file_bytes: int = 1 << 20, **dispatch: Any) -> Iterator[Scene]:
     """An empty archive with blocks of 4 KiB; data lies in objects unless ``inline_bytes`` says otherwise."""
     clock = ManualClock()
-    broker = Crafted(directory / "store", file_bytes=1 << 22)
+    broker = Crafted(directory / "store", file_bytes=file_bytes)
     provider = Ranges(memory(clock))
     options = {"block_bytes": 4096, "object_bytes": 1 << 20, "inline_bytes": 0, **dispatch}
     daemon = assemble(broker.store, provider, clock, dispatch=options)

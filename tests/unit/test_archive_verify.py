@@ -37,7 +37,7 @@ def store(clock: ManualClock) -> Counting:
 def daemon(
     request: pytest.FixtureRequest, tmp_path: Path, store: Counting, clock: ManualClock
 ) -> Iterator[Assembly]:
-    broker = Crafted(tmp_path / "store", file_bytes=1 << 20)
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 17)
     inline = {"inline_bytes": 0} if request.param == "in objects" else {}
     made = assemble(
         broker.store, store, clock, dispatch={"block_bytes": 4096, "object_bytes": 65_536, **inline}

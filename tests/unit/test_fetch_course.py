@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,9 @@ from tiered.fetch.course import KNOWN_RUNS, Course, KnownRuns
 RUNS = 2 * KNOWN_RUNS + 5
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[ArchiveState]:
-    with scene(tmp_path) as made:
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveState]:
+    with scene(tmp_path_factory.mktemp("course")) as made:
         for _ in range(RUNS):
             made.send(2)
         yield made.state

@@ -101,7 +101,7 @@ def test_sixty_threads_that_wait_themselves(tmp_path: Path) -> None:
 
 
 def test_a_block_larger_than_the_budget_is_read_alone(tmp_path: Path) -> None:
-    with scene(tmp_path, block_bytes=4096) as s:
+    with scene(tmp_path, file_bytes=1 << 22, block_bytes=4096) as s:
         s.send(5)
         s.send(1, size=3_900_000, noise=True)
         s.send(5)

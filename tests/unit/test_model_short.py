@@ -1,5 +1,6 @@
 """The short run of the protocol model (``tests/model``): every scenario must end as the rules say.
 
+The searches know nothing of the program: they are not made again while the model is what it was (``make model`` does all).
 Each scenario is its own process, because the model interns commits for ever. A scenario that must hold has to be a
 complete search; one that must fail has to show its own violation.
 """
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.depends_only_on("tests/model")
 
 MODEL = Path(__file__).parents[1] / "model" / "archive_model.py"
 

@@ -32,7 +32,7 @@ class Scene:
     def __init__(self, directory: Path, *, inline: bool) -> None:
         self.clock = ManualClock(1_700_000_060_000)
         self.store = memory(self.clock)
-        self.broker = Crafted(directory / "store", file_bytes=1 << 20)
+        self.broker = Crafted(directory / "store", file_bytes=1 << 17)
         self.options = {
             "block_bytes": 4096,
             "object_bytes": 65_536,

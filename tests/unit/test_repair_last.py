@@ -46,7 +46,7 @@ class Scene:
     def __init__(self, directory: Path) -> None:
         self.clock = ManualClock(1_700_000_060_000)
         self.store = memory(self.clock)
-        self.broker = Crafted(directory / "store", file_bytes=1 << 20)
+        self.broker = Crafted(directory / "store", file_bytes=1 << 17)
         self.daemon = self.start(1)
         self.flushes: list[int] = []
         self.flush(("Orders", 0), ("Orders", 1), ("Orders", 2))
