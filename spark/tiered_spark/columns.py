@@ -129,7 +129,7 @@ def _check_name(name: str) -> None:
     if name in KNOWN:
         return
     hint = did_you_mean(name.lower(), COLUMNS, "columns: ")
-    raise Invalid("there is no such column in a message", column=name, hint=hint)
+    raise Invalid("a message has no such column", column=name, hint=hint)
 
 
 def needs_records(names: Iterable[str]) -> bool:

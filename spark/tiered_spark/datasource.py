@@ -106,7 +106,7 @@ class TieredDataSource(DataSource):
 
 def _only_read() -> Invalid:
     return Invalid(
-        "the format rocketmq_tiered only reads: the daemon alone writes an archive",
+        "the format rocketmq_tiered only reads: only the daemon writes an archive",
         hint="send rows to a broker with df.write.format('rocketmq_tiered_replay'), or keep them with format('parquet')",
     )
 
@@ -116,7 +116,7 @@ def _schema(options: Options) -> StructType:
         return message_schema(parse_columns(options.columns)) if options.columns else message_schema()
     if options.columns:
         raise Invalid(
-            "the option columns goes with messages", table=options.table, hint="select() what you need"
+            "the option columns is for messages only", table=options.table, hint="select() what you need"
         )
     from tiered_spark.tables import METADATA
 

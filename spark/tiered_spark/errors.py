@@ -11,7 +11,7 @@ from tiered.errors import NotFound, TieredError
 
 GONE = (
     "the archive was changed after this query was planned (retention, a merge): run it again; with asOfCommit or "
-    "asOfTimestamp choose a later one; if it comes again, tiered verify tells what is missing"
+    "asOfTimestamp choose a later one; if it comes again, tiered verify shows what is missing"
 )
 """What to do about an object that a plan names and the store has not."""
 

@@ -39,7 +39,7 @@ def check_bounds(options: Options, snapshots: Sequence[Snapshot]) -> None:
     for bound in (*options.starting_times, *options.ending_times):
         _matching(options, snapshots, bound.broker, bound.topic, bound.queue_id)
     if lost:
-        _tell(options, "the archive has not all that was asked for", lost)
+        _tell(options, "the archive does not have everything that was asked for", lost)
 
 
 def _matching(
@@ -113,7 +113,7 @@ class Watch:
             for queue in mine if then is not None else ():
                 lost += _taken(snapshot, then, queue)
         if lost:
-            _tell(options, "retention took away what this stream had not read", lost)
+            _tell(options, "retention removed messages that this stream had not read", lost)
         self._first = now
 
 

@@ -114,7 +114,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Op
     for name, value in given.items():
         if name.lower() == "path":
             raise Invalid(
-                "the option path is not used: an archive is no file that Spark opens",
+                "the option path is not used: an archive is not a file that Spark opens",
                 hint="option('archive', 'file:///…' or 's3://bucket/prefix') and load() without a path",
             )
         if name.lower() == "pushfilters":

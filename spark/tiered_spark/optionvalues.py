@@ -20,7 +20,7 @@ def parsed(parsers: Parsers, name: str, value: str) -> tuple[str, object]:
     if name.lower() not in known:
         near = get_close_matches(name.lower(), known, 1)
         hint = f"did you mean {known[near[0]]}?" if near else "options: " + ", ".join(sorted(parsers))
-        raise Invalid("there is no such option", option=name, hint=hint)
+        raise Invalid("unknown option", option=name, hint=hint)
     spelled = known[name.lower()]
     field, parse = parsers[spelled]
     return field, parse(spelled, value)

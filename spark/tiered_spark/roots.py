@@ -32,7 +32,7 @@ def _found(provider: Provider, url: str) -> Iterator[tuple[str, str, str]]:
             others += 1
             if others > MAX_OTHER_KEYS:
                 raise Refused(
-                    "too much that is no archive lies here",
+                    "too many other keys lie here, so archives cannot be looked for",
                     archive=url,
                     expected=f"at most {MAX_OTHER_KEYS} other keys",
                     hint="name the roots of the archives themselves, joined with commas",

@@ -113,7 +113,7 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
         if not mine:
             raise NotFound(
                 "no archive is here",
-                hint="look at the options archive, cluster and broker; tiered status shows what a daemon archives to",
+                hint="check the options archive, cluster and broker; tiered status shows what a daemon archives to",
                 option="archive",
                 archive=url,
                 found=shown([(keys.cluster, keys.broker) for _, keys in here]),

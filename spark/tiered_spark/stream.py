@@ -54,7 +54,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise Invalid("a stream follows the archive", hint="leave asOfCommit and asOfTimestamp out")
         if not ADMISSION and (options.max_bytes is not None or options.max_messages is not None):
             raise Invalid(
-                "Spark 4.1 lets no Python stream bound its batches",
+                "Spark 4.1 does not let a Python stream bound its batches",
                 hint="leave maxBytesPerTrigger and maxMessagesPerTrigger out, or take PySpark 4.2 or newer",
             )
         self._options, self._spark_schema = options, schema

@@ -327,7 +327,7 @@ def test_a_bad_price_table(
         (["--sample-blocks", "1e3"], 2, "--sample-blocks is wrong (found=1e3"),
         (["--stores", "s3-standart"], 2, "did you mean s3-standard?"),
         (["--stores", ","], 2, "--stores names none"),
-        (["--prices", "/nowhere/p.toml"], 5, "the file of --prices is not there (file=/nowhere/p.toml"),
+        (["--prices", "/nowhere/p.toml"], 5, "the file of --prices does not exist (file=/nowhere/p.toml"),
         (["--broker", "other"], 5, "no archive is here"),
     ],
 )

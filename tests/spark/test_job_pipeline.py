@@ -421,8 +421,12 @@ def test_a_dry_run_writes_nothing(scene: Scene) -> None:
     [
         ("[topics.a]\nformat = 'jsn'", "format", "did you mean json"),
         ("[topics.a]\nformat = 'json'", "schema", "json needs this key"),
-        ("[topics.a]\nformat = 'text'\nshema = 'x'", "shema", "there is no such key"),
-        ("[topics.a]\nformat = 'text'\nduplicates_within = 'long'", "duplicates_within", "this is no time"),
+        ("[topics.a]\nformat = 'text'\nshema = 'x'", "shema", "unknown key"),
+        (
+            "[topics.a]\nformat = 'text'\nduplicates_within = 'long'",
+            "duplicates_within",
+            "this is not a duration",
+        ),
         ("[topics.'*']\nformat = 'text'", "table", "the table's name is not usable"),
         ("[topics.'a*']\nformat = 'text'\n[topics.a]\nformat = 'text'", "table", "fill one table"),
         ("[topic.a]\nformat = 'text'", None, "tables below [topics]"),

@@ -122,7 +122,7 @@ def test_a_table_of_another_broker(made: Made, capsys: pytest.CaptureFixture[str
     flags = ["--archive", made.url, "--quick", "--table", str(made.table), "--broker", "broker-b"]
     assert main(["audit", *flags]) == 2
     said = capsys.readouterr().err
-    assert "the table was made of other brokers" in said
+    assert "the table was made from other brokers" in said
     assert "expected=*/broker-a, found=DefaultCluster/broker-b" in said
 
 

@@ -111,5 +111,5 @@ def test_much_that_is_no_archive_is_refused(many: Provider, monkeypatch: pytest.
     monkeypatch.setattr(roots, "MAX_OTHER_KEYS", 3)
     for number in range(4):
         many.put(f"0-other/{number}", [b"x"])
-    with pytest.raises(Refused, match="too much that is no archive"):
+    with pytest.raises(Refused, match="too many other keys"):
         found()

@@ -194,10 +194,10 @@ def test_what_retention_took_from_a_stream(
     if restarted:
         query.restart()
     with pytest.raises(
-        Refused, match=r"retention took away what this stream had not read.*Orders/0: 140 to 150"
+        Refused, match=r"retention removed messages that this stream had not read.*Orders/0: 140 to 150"
     ):
         query.next()
-    with pytest.raises(Refused, match="retention took away"):
+    with pytest.raises(Refused, match="retention removed"):
         query.next()
     query.options["failOnDataLoss"] = "false"
     query.restart()

@@ -42,12 +42,12 @@ def shared_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--include-system-topics", action="store_true", help="RocketMQ's own topics too")
     what.add_argument("--from", dest="start", metavar="TIME", help="store time, ISO 8601 or ms since 1970")
-    what.add_argument("--to", dest="end", metavar="TIME", help="store time, not included")
+    what.add_argument("--to", dest="end", metavar="TIME", help="store time, excluded")
     what.add_argument("--as-of-commit", metavar="N", help="the archive as it was after a commit")
     how = parser.add_argument_group("how")
     how.add_argument("--master", help=f"Spark's master (that of spark-submit, or {LOCAL})")
     how.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark; again for more"
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark; repeatable"
     )
     how.add_argument(
         "--dry-run", action="store_true", help="show what would be read and written, and do nothing"

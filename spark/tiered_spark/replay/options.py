@@ -145,7 +145,7 @@ def _rate(name: str, value: str) -> float:
 
 def _text(name: str, value: str) -> str:
     if not value.strip():
-        raise wrong(name, repr(value), "a text that is not empty")
+        raise wrong(name, repr(value), "a string that is not empty")
     return value.strip()
 
 

@@ -70,7 +70,7 @@ def claim(options: ReplayOptions) -> None:
         raise Corrupt("the target of a replay cannot be read", hint=_HINT, key=key) from error
     if topic != options.topic or not servers & set(options.name_servers):
         raise Invalid(
-            "this replay was begun towards another target", replayId=options.replay_id,
+            "this replay was begun with another target", replayId=options.replay_id,
             expected=f"{topic} at {';'.join(sorted(servers))}", found=f"{options.topic} at {';'.join(options.name_servers)}",
             hint="take a new replayId for another topic or cluster; of the name servers, one must be the same",
         )  # fmt: skip
@@ -161,7 +161,7 @@ def decode_note(data: bytes, key: str) -> tuple[dict[str, tuple[int, int]], dict
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt("a note of a replay's progress cannot be read", hint=_HINT, key=key) from error
     if any(count < 1 for *_, count in table) or sum(count for *_, count in table) != len(steps):
-        raise Corrupt("a note of a replay's progress has not the offsets its table says", hint=_HINT, key=key)
+        raise Corrupt("a note of a replay's progress lacks offsets that its table names", hint=_HINT, key=key)
     edges = np.cumsum([0] + [count for *_, count in table])
     arrays = {row[0]: np.cumsum(steps[edges[i] : edges[i + 1]]) for i, row in enumerate(table)}
     return {queue: (low, high) for queue, low, high, _ in table}, arrays

@@ -63,7 +63,7 @@ def parse_route(body: bytes, topic: str) -> Route:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(
             "a name server's answer is not a route", topic=topic, found=f"{type(error).__name__}: {error}"[:200],
-            hint="look whether the option namesrv names a RocketMQ name server",
+            hint="check that the option namesrv names a RocketMQ name server",
         ) from error  # fmt: skip
     if not targets:
         raise NotFound(
@@ -107,18 +107,18 @@ class Routes:
             if answer is None:
                 worst = worst or Unavailable(
                     "no name server answers", found=server.trouble, address=server.address,
-                    hint="look at the option namesrv, and whether executors can reach it",
+                    hint="check the option namesrv, and that executors can reach it",
                 )  # fmt: skip
             elif answer.code == TOPIC_NOT_EXIST:
                 worst = NotFound(
                     "the target topic does not exist", topic=self._topic, found=server.without_keys(answer.remark or "")[:200],
-                    hint="create it (mqadmin updateTopic), or mend the option topic",
+                    hint="create it (mqadmin updateTopic), or correct the option topic",
                 )  # fmt: skip
             else:
                 worst = Unavailable(
                     "a name server refused to tell the route", code=answer.code, topic=self._topic,
                     found=server.without_keys(answer.remark or "")[:200],
-                    hint="look at the name server's log, and at its rights",
+                    hint="see the name server's log, and check the rights there",
                 )  # fmt: skip
         assert worst is not None
         raise worst

@@ -98,7 +98,7 @@ def check_rows(schema: StructType) -> None:
     missing = [name for name in REQUIRED if name not in kinds]
     if missing:
         raise Invalid(
-            "the frame has not all columns that a message is made of", missing=", ".join(missing),
+            "the frame lacks columns that a message is made of", missing=", ".join(missing),
             hint="leave the source's option columns out, or name these too; keys and tags come with properties",
         )  # fmt: skip
     for name, allowed in {**REQUIRED, **OPTIONAL}.items():
@@ -238,7 +238,7 @@ def _properties(part: pa.RecordBatch, replay_id: str) -> pa.Array:
             "a message cannot have such a property", name=repr(names[at].as_py()), value=repr(values[at].as_py())[:200],
             row=_row_place(part, int(row[at])),
             expected="name and value not empty, without the characters 1 and 2",
-            hint="mend the column properties: map_filter, transform_values",
+            hint="correct the column properties: map_filter, transform_values",
         )  # fmt: skip
     out = pc.is_in(names, pa.array(sorted(drops), names.type))
     for prefix in DROPPED_PREFIXES:

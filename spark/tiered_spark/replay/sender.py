@@ -126,7 +126,7 @@ class Sender:
                 raise Unavailable(
                     "the broker does not take a message", row=message.place, topic=self._options.topic,
                     broker=target.address, found=found, tries=tries + 1,
-                    hint="look at the broker's log; run the query again with the same replayId, or raise the option retries",
+                    hint="see the broker's log; run the query again with the same replayId, or raise the option retries",
                 )  # fmt: skip
             self._clock.wait(PAUSES.seconds(tries + 1))
             tries += 1
@@ -185,7 +185,7 @@ class Sender:
             return None
         raise Invalid(
             "the broker refuses to store messages", row=message.place, topic=self._options.topic,
-            broker=connection.address, found=found, hint="look at the broker's log and rights, and at the option topic",
+            broker=connection.address, found=found, hint="see the broker's log, and check its rights and the option topic",
         )  # fmt: skip
 
     def _refuse(self, message: Outgoing, found: str, hint: str) -> None:

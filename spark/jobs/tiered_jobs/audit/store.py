@@ -74,7 +74,7 @@ def broker_queues(store: Path) -> Iterator[tuple[str, int, tuple[int, int]]]:
     root = store / "consumequeue"
     hint = "give the directory that holds commitlog and consumequeue; queues in RocksDB are not read"
     if not root.is_dir():
-        raise NotFound("there are no consume queues here", flag="--store", found=str(store), hint=hint)
+        raise NotFound("no consume queues are here", flag="--store", found=str(store), hint=hint)
     try:
         log = sorted(int(name) for name in os.listdir(store / "commitlog") if name.isdigit())
         for topic in sorted(root.iterdir()):
@@ -82,7 +82,7 @@ def broker_queues(store: Path) -> Iterator[tuple[str, int, tuple[int, int]]]:
                 yield topic.name, int(queue.name), _bounds(queue, log[0] if log else 0)
     except FileNotFoundError as error:
         raise NotFound(
-            "the store changed or is none", flag="--store", found=str(error.filename), hint=hint
+            "the store changed, or is not a broker's", flag="--store", found=str(error.filename), hint=hint
         ) from error
     except OSError as error:
         raise Unavailable("the store cannot be read", flag="--store", found=str(error), hint=hint) from error

@@ -99,9 +99,9 @@ def _of_its_brokers(snapshots: Sequence[Snapshot], place: str, made: dict[str, A
     ]  # fmt: skip
     if not found:
         raise Invalid(
-            "the table was made of other brokers", flag="--table", table=place, expected=f"{clusters}/{brokers}",
+            "the table was made from other brokers", flag="--table", table=place, expected=f"{clusters}/{brokers}",
             found=", ".join(f"{s.place.cluster}/{s.place.broker}" for s in snapshots),
-            hint="audit these: --cluster and --broker as the table was made with",
+            hint="give --cluster and --broker as the table was made with",
         )  # fmt: skip
     return found
 
@@ -137,7 +137,7 @@ def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequenc
     missing = sorted(set(names) - set(frame.columns))
     if missing:
         raise Invalid(
-            "the table lacks columns that tell its messages", table=place, missing=", ".join(missing),
+            "the table lacks columns that identify its messages", table=place, missing=", ".join(missing),
             hint="columns: " + ", ".join(names),
         )  # fmt: skip
     if (

@@ -41,7 +41,7 @@ EXAMPLE_COLUMNS = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The right side, and what makes messages the same."""
-    other = parser.add_argument_group("the right side (what is not given is as on the left)")
+    other = parser.add_argument_group("the right side (an option that is not given is as on the left)")
     other.add_argument("--other", metavar="URL", help="the other archive")
     other.add_argument("--other-cluster", metavar="NAMES", help="its clusters")
     other.add_argument("--other-broker", metavar="NAMES", help="its brokers")
@@ -49,8 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--other-topics", metavar="NAMES", help="its topics; one name on each side: the same topic renamed"
     )
     other.add_argument("--other-from", metavar="TIME", help="store time")
-    other.add_argument("--other-to", metavar="TIME", help="store time, not included")
-    how = parser.add_argument_group("what is the same")
+    other.add_argument("--other-to", metavar="TIME", help="store time, excluded")
+    how = parser.add_argument_group("what counts as the same")
     how.add_argument(
         "--by", choices=BY, default="unique_key", help="how a message is found again (unique_key)"
     )

@@ -87,7 +87,8 @@ def run(work: Work) -> None:
     stats = [found for found in map(stats_of, snapshots) if found.messages]
     if not stats:
         raise NotFound(
-            "the archive holds no message to measure", hint="wait for some, or name another with --archive"
+            "the archive has no message to measure",
+            hint="wait for messages, or name another archive with --archive",
         )
     loads = _loads(stats, args.bytes_per_day)
     sample = None
@@ -129,8 +130,8 @@ def _check(work: Work) -> list[Price]:
 def _loads(stats: Sequence[Stats], bytes_a_day: int | None) -> list[Load]:
     if bytes_a_day is None and any(not s.message_span for s in stats):
         raise Invalid(
-            "all messages were stored at one time: how many bytes come a day cannot be told", flag="--bytes-per-day",
-            found="nothing", hint="name it, such as --bytes-per-day 50GiB",
+            "all messages were stored at one moment, so the bytes per day are unknown", flag="--bytes-per-day",
+            found="nothing", hint="give them, such as --bytes-per-day 50GiB",
         )  # fmt: skip
     loads = [load_of(s) for s in stats]
     if bytes_a_day is None:

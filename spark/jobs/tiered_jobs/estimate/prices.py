@@ -76,7 +76,9 @@ def read_prices(path: Path | None) -> PriceTable:
             data = path.read_bytes()
         except FileNotFoundError as error:
             raise NotFound(
-                "the file of --prices is not there", file=path, hint="name one, or leave --prices out"
+                "the file of --prices does not exist",
+                file=path,
+                hint="name an existing file, or leave --prices out",
             ) from error
         except OSError as error:
             raise Invalid(
@@ -85,7 +87,7 @@ def read_prices(path: Path | None) -> PriceTable:
     try:
         table = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid("the price table is not TOML", file=name, why=error, hint="mend it there") from error
+        raise Invalid("the price table is not TOML", file=name, why=error, hint="correct it there") from error
     for key in table:
         if key not in ("currency", "store"):
             hint = did_you_mean(key, ("currency", "store"), "there are: ")

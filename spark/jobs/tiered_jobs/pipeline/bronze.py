@@ -88,7 +88,7 @@ def check(spark: SparkSession, table: Table) -> None:
     """``NotFound`` if there is no bronze to make other layers from."""
     if not Files(spark).exists(f"{table.bronze}/_source.json"):
         raise NotFound(
-            "there is no bronze to make this from", table=table.bronze,
+            "there is no bronze layer to make this from", table=table.bronze,
             hint="run the layer bronze first, or leave --layers out",
         )  # fmt: skip
 

@@ -127,7 +127,7 @@ class Claim:
         told = _told(found or b"")
         return Refused(
             message, table=self._table.root, host=told.get("host"), pid=told.get("pid"),
-            hint="run this again when the other one has ended; what it left is taken then",
+            hint="run this again when the other run has ended; it continues where that one stopped",
         )  # fmt: skip
 
 

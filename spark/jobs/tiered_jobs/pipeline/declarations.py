@@ -94,18 +94,18 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
         return Invalid(message, file=file, topics=pattern, key=key, found=found, hint=hint)
 
     if not isinstance(given, dict):
-        raise wrong("", "this is no table", given, f'write [topics."{pattern}"] and its keys below it')
+        raise wrong("", "this is not a table", given, f'write [topics."{pattern}"] and its keys below it')
     format_ = given.get("format")
     if format_ not in _KEYS:
         hint = did_you_mean(str(format_).lower(), _KEYS, "formats: ")
-        raise wrong("format", "there is no such format", format_, hint)
+        raise wrong("format", "unknown format", format_, hint)
     allowed = (*_SHARED, *_KEYS[format_])
     for key, value in given.items():
         if key not in allowed:
             hint = did_you_mean(key, allowed, f"keys of {format_}: ")
-            raise wrong(key, "there is no such key", value, hint)
+            raise wrong(key, "unknown key", value, hint)
         if not isinstance(value, str) or not value.strip():
-            raise wrong(key, "the value is no text", repr(value), f'write {key} = "…"')
+            raise wrong(key, "the value must be a string", repr(value), f'write {key} = "…"')
     for key in _KEYS[format_]:
         if key not in given:
             raise wrong(key, f"{format_} needs this key", None, f'write {key} = "…"')
@@ -117,7 +117,7 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
     if within is None:
         raise wrong(
             "duplicates_within",
-            "this is no time",
+            "this is not a duration",
             given["duplicates_within"],
             'write such as "90s", "1h" or "2d"',
         )

@@ -119,7 +119,7 @@ def _schema(spark: SparkSession, declared: Declaration) -> StructType:
     except Exception as error:
         raise declared.wrong(
             "schema",
-            "this is no list of columns",
+            "this is not a list of columns",
             hint='write such as schema = "id long not null, amount double"',
         ) from error
     if not isinstance(schema, StructType) or not schema.fields:

@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-bytes",
         metavar="SIZE",
         default="4GiB",
-        help="about so much of the archive in one batch of bronze (4GiB)",
+        help="about this much of the archive in one batch of bronze (4GiB)",
     )
 
 
@@ -97,9 +97,7 @@ def _parsed(work: Work) -> tuple[tuple[str, ...], list[Declaration], Table, int]
     names = tuple(name.strip() for name in given) if given else _default(args.declarations)
     for name in names:
         if name not in LAYERS:
-            raise Invalid(
-                "there is no such layer", flag="--layers", found=name, hint="layers: " + ", ".join(LAYERS)
-            )
+            raise Invalid("unknown layer", flag="--layers", found=name, hint="layers: " + ", ".join(LAYERS))
     if "silver" in names and args.declarations is None:
         hint = "add --declarations FILE; config/pipeline-example.toml shows one"
         raise Invalid(
@@ -108,12 +106,10 @@ def _parsed(work: Work) -> tuple[tuple[str, ...], list[Declaration], Table, int]
     if args.format in OTHERS:
         raise Refused(
             f"no release of {args.format} works with the version of Spark that this is tested with", flag="--format",
-            found=args.format, hint=f"--format {FORMAT}; spark/jobs/pipeline.md says what was tried",
+            found=args.format, hint=f"--format {FORMAT}; see spark/jobs/pipeline.md",
         )  # fmt: skip
     if args.format != FORMAT:
-        raise Invalid(
-            "there is no such format", flag="--format", found=args.format, hint=f"--format {FORMAT}"
-        )
+        raise Invalid("unknown format", flag="--format", found=args.format, hint=f"--format {FORMAT}")
     size = size_in_bytes("--batch-bytes", args.batch_bytes)
     declared = read_declarations(args.declarations) if args.declarations is not None else []
     return names, declared, Table(args.table), size

@@ -36,7 +36,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The job's own flags."""
     own = parser.add_argument_group("profile")
     own.add_argument(
-        "--quick", action="store_true", help="headers only: no block is fetched; no keys, no producers"
+        "--quick",
+        action="store_true",
+        help="headers only: no block is fetched, no keys and producers are counted",
     )
     own.add_argument(
         "--limit", type=whole("--limit", 1, 10_000), default=1000, metavar="N",
@@ -51,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     own.add_argument(
         "--bucket", type=duration("--bucket"), metavar="TIME",
-        help=f"messages over time in steps of TIME, such as 1h (so that there are at most {BUCKETS})",
+        help=f"messages over time in steps of TIME, such as 1h (default: so that there are at most {BUCKETS})",
     )  # fmt: skip
     own.add_argument(
         "--html", metavar="FILE", type=Path, help="write a report with plots, one file, nothing else needed"
@@ -135,7 +137,7 @@ def _check_file(path: Path | None) -> None:
     if path.is_dir():
         raise Invalid("--html is a directory", found=path, hint=f"--html {path / 'profile.html'}")
     if not path.parent.is_dir():
-        raise NotFound("the directory of --html is not there", found=path, hint=f"mkdir -p {path.parent}")
+        raise NotFound("the directory of --html does not exist", found=path, hint=f"mkdir -p {path.parent}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -118,4 +118,4 @@ def _where_else(kind: str) -> str:
         return "clients show the unique key as message id: try --unique-key; tiered status shows what is archived"
     if kind == "transaction":
         return "transactions are found by the unique key of their message; try --key with one of its keys"
-    return "keys are exact; look at --topics, --from and --to, and with tiered status at what is archived"
+    return "keys are exact; check --topics, --from and --to, and see tiered status for what is archived"
