@@ -145,3 +145,13 @@ def test_the_glossary_is_in_order_and_its_modules_exist() -> None:
     assert len(words) > 60
     assert words == sorted(set(words), key=str.lower)
     assert [module for _, module in rows if not (ROOT / module).is_file()] == []
+
+
+def test_where_to_find_what() -> None:
+    """Each question is answered by one path, which is there."""
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", (ROOT / "docs/WHERE.md").read_text(), re.MULTILINE)
+    paths = [re.findall(r"`([^`]+)`", answer) for question, answer in rows if question.startswith("…")]
+    assert len(paths) >= 20
+    assert [found for found in paths if len(found) != 1] == []
+    named = re.findall(r"`([\w.-]+/[\w./-]*)`", (ROOT / "docs/WHERE.md").read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
