@@ -13,7 +13,7 @@ from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
 from tiered_spark.options import Options
 from tiered_spark.runs import RunTable
-from tiered_spark.snapshot import Place, Snapshot, open_past
+from tiered_spark.snapshot import Place, Snapshot, past
 
 log = logging.getLogger("tiered.spark")
 
@@ -49,7 +49,7 @@ def _matching(
         (snapshot.place, state.queue, state.min_offset, state.max_offset)
         for snapshot in snapshots
         if broker in ("", snapshot.place.broker) and snapshot.shows(topic, options)
-        for state in snapshot.archive.state.queues(topic)
+        for state in snapshot.view.state.queues(topic)
         if queue_id in (None, state.queue.queue_id)
     ]
     if not found:
@@ -65,7 +65,7 @@ def warn_of_gaps(options: Options, found: Sequence[tuple[Snapshot, RunTable]]) -
     """One line, where queue offsets of the queues chosen can never be served. Of other topics nothing is loaded."""
     messages = 0
     for snapshot, runs in found:
-        state = snapshot.archive.state
+        state = snapshot.view.state
         some = [None] if options.topics == ("*",) else runs.queues.names()
         gaps = (gap for queue in some for gap in state.gaps(queue))
         messages += sum(gap.end - gap.start for gap in gaps if snapshot.shows(gap.queue.topic, options))
@@ -94,7 +94,7 @@ class Watch:
     def check(self, snapshot: Snapshot, options: Options, start: int) -> None:
         """Compare with the archive as it was at commit ``start``, which the stream has read up to; only if some queue begins
         later than it did when this was looked at last."""
-        now = dict(_firsts(snapshot.archive.state))
+        now = dict(_firsts(snapshot.view.state))
         moved = [key for key, first in now.items() if first > self._first.get(key, 0)]
         queues = [queue_of(key[1:]) for key in moved]
         mine = [
@@ -104,7 +104,7 @@ class Watch:
         lost: list[str] = []
         if mine:
             try:
-                then = open_past(snapshot.place, start)
+                then = past(snapshot, start)
             except NotFound:
                 then, lost = (
                     None,
@@ -125,7 +125,7 @@ def _firsts(state: ArchiveState) -> Iterator[tuple[bytes, int]]:
 
 
 def _taken(snapshot: Snapshot, then: ArchiveState | None, queue: MessageQueue) -> Iterator[str]:
-    now = snapshot.archive.state.queue(queue)
+    now = snapshot.view.state.queue(queue)
     before = None if then is None else then.queue(queue)
     if now is None or now.generation is None:
         return
@@ -133,9 +133,7 @@ def _taken(snapshot: Snapshot, then: ArchiveState | None, queue: MessageQueue) -
         read = before.max_offset
     else:  # it began after that commit
         read = next(
-            g.first_offset
-            for g in snapshot.archive.state.generations(queue)
-            if g.generation == now.generation
+            g.first_offset for g in snapshot.view.state.generations(queue) if g.generation == now.generation
         )
     if now.min_offset > read:
         yield f"{snapshot.place} {queue}: {read} to {now.min_offset}"

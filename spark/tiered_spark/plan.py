@@ -95,7 +95,7 @@ def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTabl
 
 def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
     """Live runs of queues that may hold wanted messages, with these queues alone."""
-    return read_runs(snapshot.archive.state, lambda queues: _queues(snapshot, queues, options, wanted))
+    return read_runs(snapshot.view.state, lambda queues: _queues(snapshot, queues, options, wanted))
 
 
 def check_topics(options: Options, seen: Collection[str]) -> None:

@@ -19,9 +19,7 @@ def appended_by(snapshot: Snapshot, run: RunState) -> tuple[Ints, Ints]:
     found = _kept.get(name)
     if found is None:
         item = snapshot.object(run.object)
-        column = snapshot.archive.objects.columns(item, ("commit_seq",), run.first_row, run.rows)[
-            "commit_seq"
-        ]
+        column = snapshot.view.objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"]
         commits, rows = np.unique(column, return_counts=True)
         found = _kept[name] = commits.astype(np.int64), rows.astype(np.int64)
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.reader import LogReader
+from tiered.archive.read.find import shown
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.open import ReadArchive, find_identity, open_archive, shown
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.view import View
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
@@ -19,11 +20,11 @@ from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.settings import MIB, Store
+from tiered.settings import Fetch, Store
 from tiered_spark.options import Options, matches
 from tiered_spark.roots import archives_below
 
-TABLE_CACHE_BYTES = 64 * MIB
+TABLE_CACHE_BYTES = Fetch().table_cache_bytes
 MAX_ARCHIVES = 10_000
 """Of one scan: the fold of each is kept while it is planned."""
 
@@ -43,11 +44,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One archive at one commit."""
+    """One archive at one commit. ``reader`` goes on from there; a snapshot never changes."""
 
     place: Place
-    archive: ReadArchive
-    commit: int
+    reader: ArchiveReader
+    view: View
+
+    @property
+    def commit(self) -> int:
+        """The last commit that is in it; -1 for an empty log."""
+        return -1 if self.view.head is None else self.view.head.seq
+
+    def follow(self) -> Snapshot:
+        """The same archive at the end of its log as it is now; of one opened as it was, the same."""
+        return replace(self, view=self.reader.follow())
 
     def shows(self, topic: str, options: Options) -> bool:
         """Whether a topic is one of those that the options name."""
@@ -59,7 +69,7 @@ class Snapshot:
 
     def object(self, ref: ObjectRef) -> ObjectState:
         """An object that a run names."""
-        found = self.archive.state.object(ref)
+        found = self.view.state.object(ref)
         if found is None:
             raise Corrupt("a run names an object that the fold does not know", object=ref)
         return found
@@ -158,26 +168,19 @@ def open_snapshots(options: Options) -> list[Snapshot]:
 
 
 def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> Snapshot:
-    until = options.as_of_commit
-    archive = open_archive(
-        provider, keys, PartialStore(), cache_bytes=TABLE_CACHE_BYTES, until=until, until_ms=options.as_of_ms
-    )
-    head = archive.state.head()
-    if head is None:
+    reader = ArchiveReader(provider, keys, PartialStore(), table_cache_bytes=TABLE_CACHE_BYTES)
+    view = reader.at(options.as_of_commit, time_ms=options.as_of_ms)
+    if view.head is None:
         raise NotFound(
             "the archive has no commit yet",
             archive=url,
             hint="start `tiered run`, or wait for its first message",
         )
-    return Snapshot(Place(url, keys.cluster, keys.broker, archive.identity.archive_id), archive, head.seq)
+    return Snapshot(Place(url, keys.cluster, keys.broker, view.identity.archive_id), reader, view)
 
 
-def open_past(place: Place, commit: int) -> ArchiveState:
-    """The fold of an archive as it was. ``NotFound`` if the log does not go back so far."""
-    provider, keys, store = (
-        shared_provider(place.url),
-        ArchiveKeys(place.cluster, place.broker),
-        PartialStore(),
-    )
-    LogReader(provider, keys, find_identity(provider, keys), last=commit).fold(store)
+def past(snapshot: Snapshot, commit: int) -> ArchiveState:
+    """The fold of its archive as it was. ``NotFound`` if the log does not go back so far."""
+    store = PartialStore()
+    snapshot.view.log.fold_until(store, commit)
     return ArchiveState(store.snapshot())

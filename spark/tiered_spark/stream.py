@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,16 +125,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {place: s.commit for place, s in self._opened().items()}
         ends = {}
         for place, snapshot in list(self._snapshots.items()):
-            archive = snapshot.archive.follow()
-            self._snapshots[place] = replace(snapshot, archive=archive)
-            head = archive.state.head()
-            ends[place] = BEGIN if head is None else head.seq
+            self._snapshots[place] = snapshot.follow()
+            ends[place] = self._snapshots[place].commit
         return ends
 
     def _known(self) -> Offset:
         """The ends as they were when they were last looked at; no request but for archives that are to be opened."""
-        heads = {place: s.archive.state.head() for place, s in self._opened().items()}
-        return {place: BEGIN if head is None else head.seq for place, head in heads.items()}
+        return {place: s.commit for place, s in self._opened().items()}
 
     def _limited(self, place: str, start: int, end: int) -> int:
         """The furthest commit within the limits; at least one that has messages, if there is one."""

@@ -44,7 +44,7 @@ def _time(ms: int | None) -> datetime | None:
 
 def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place = snapshot.place
-    for queue in snapshot.archive.state.queues():
+    for queue in snapshot.view.state.queues():
         if not snapshot.shows(queue.queue.topic, options):
             continue
         yield (
@@ -56,7 +56,7 @@ def _queues(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 def _gaps(snapshot: Snapshot, options: Options) -> Iterator[Row]:
     place = snapshot.place
-    for gap in snapshot.archive.state.gaps():
+    for gap in snapshot.view.state.gaps():
         if snapshot.shows(gap.queue.topic, options):
             yield (
                 place.cluster, place.broker, gap.queue.topic, gap.queue.queue_id, gap.generation, gap.start, gap.end,
@@ -65,8 +65,8 @@ def _gaps(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 
 def _commits(snapshot: Snapshot, options: Options) -> Iterator[Row]:
-    place, reader = snapshot.place, snapshot.archive.reader
-    head = snapshot.archive.state.head()
+    place, reader = snapshot.place, snapshot.view.log
+    head = snapshot.view.head
     for seq in range(0 if head is None else head.floor, snapshot.commit + 1):
         found = reader.read(seq)
         if found is not None:
@@ -78,8 +78,8 @@ def _commits(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 
 
 def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
-    place, state = snapshot.place, snapshot.archive.state
-    objects: ObjectReader = snapshot.archive.objects
+    place, state = snapshot.place, snapshot.view.state
+    objects: ObjectReader = snapshot.view.objects
     for run in state.runs_all():
         if not snapshot.shows(run.queue.topic, options):
             continue

@@ -16,7 +16,7 @@ from tests.kit.assemble import KEYS, memory, open_log
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.writer import Claim
-from tiered.archive.read.open import open_archive
+from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider, Stored
@@ -72,7 +72,7 @@ def opening(commits: int) -> list[Row]:
         for what, made in (("what is asked for", PartialStore), ("all of the fold", MemoryStore)):
             far = Far(store.inner, FAR_SECONDS)
             started = time.monotonic()
-            archive = open_archive(far, KEYS, made(), cache_bytes=MIB)
+            archive = ArchiveReader(far, KEYS, made(), table_cache_bytes=MIB).at()
             took = time.monotonic() - started
             head = archive.state.head()
             expect(-1 if head is None else head.seq, behind + 1, "is the last commit seen")

@@ -19,7 +19,7 @@ from tests.kit.ports import free_block
 from tests.kit.storefakes import ToyS3
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.reader import LogReader
-from tiered.archive.read.open import open_archive
+from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, encode_commit
@@ -426,7 +426,7 @@ def test_a_commit_that_demands_a_newer_reader(broker: Crafted, url: str) -> None
     """min_reader of an OpenEpoch: known bytes, unknown meaning."""
     provider = open_provider(url, Store(), SystemClock())
     keys = ArchiveKeys("DefaultCluster", "broker-a")
-    opened = open_archive(provider, keys, MemoryStore(), cache_bytes=1000)
+    opened = ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=1000).at()
     head = opened.state.head()
     assert head is not None
     first = LogReader(provider, keys, opened.identity).read(0)

@@ -21,8 +21,8 @@ from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, archived_queues, compare, opened
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.open import ReadArchive
 from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.codec.format.object import FOOTER_BYTES
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
@@ -96,7 +96,7 @@ def damage_found(archive: Made) -> list[tuple[str, str]]:
     return [(d.key, f"{d.what} {d.detail}") for d in report.damage]
 
 
-def places(archive: ReadArchive) -> dict[str, list[tuple[str, int, int]]]:
+def places(archive: View) -> dict[str, list[tuple[str, int, int]]]:
     """Ranges [start, end) of stored bytes by kind of section: (key, start, end)."""
     found: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     objects: ObjectReader = archive.objects
@@ -113,12 +113,12 @@ def places(archive: ReadArchive) -> dict[str, list[tuple[str, int, int]]]:
     assert head is not None
     for seq in range(head.seq + 1):
         key = archive.keys.commit(seq)
-        whole = archive.reader.provider.head(key).length
-        read = archive.reader.read(seq)
+        whole = archive.log.provider.head(key).length
+        read = archive.log.read(seq)
         assert read is not None
         found["commit edits and footer"].append((key, read.inline_length, whole))
     found["identity"].append(
-        (f"{ROOT}/archive.json", 0, archive.reader.provider.head(f"{ROOT}/archive.json").length)
+        (f"{ROOT}/archive.json", 0, archive.log.provider.head(f"{ROOT}/archive.json").length)
     )
     return found
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader, Stretch
-from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
 from tiered.metadata.memory import MemoryStore
@@ -141,11 +142,11 @@ class Verdict:
         return "; ".join([counts, *self.details[:10]])
 
 
-def opened(archive_url: str, store: Store | None = None) -> ReadArchive:
+def opened(archive_url: str, store: Store | None = None) -> View:
     """An archive as a fresh reader sees it: nothing local, everything from the store."""
     provider = open_provider(archive_url, store or Store(), SystemClock())
     keys = ArchiveKeys("DefaultCluster", "broker-a")
-    return open_archive(provider, keys, MemoryStore(), cache_bytes=64 * MIB)
+    return ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=64 * MIB).at()
 
 
 def records_of(stretches: Iterator[Stretch]) -> Iterator[tuple[int, bytes]]:
@@ -155,7 +156,7 @@ def records_of(stretches: Iterator[Stretch]) -> Iterator[tuple[int, bytes]]:
             yield offset, bytes(stretch.record(i))
 
 
-def archived_queues(archive: ReadArchive, lineage: int) -> dict[Queue, list[tuple[int, bytes]]]:
+def archived_queues(archive: View, lineage: int) -> dict[Queue, list[tuple[int, bytes]]]:
     """Everything readable of a lineage: of each queue its generations, oldest first. The current one as readers get it."""
     state, runs = archive.state, RunReader(archive.state, archive.objects)
     found: dict[Queue, list[tuple[int, bytes]]] = defaultdict(list)
@@ -173,7 +174,7 @@ def archived_queues(archive: ReadArchive, lineage: int) -> dict[Queue, list[tupl
     return {queue: records for queue, records in found.items() if records}
 
 
-def closed_records(archive: ReadArchive) -> dict[Queue, list[bytes]]:
+def closed_records(archive: View) -> dict[Queue, list[bytes]]:
     """Records of closed parts: what rewinds took from readers and nothing deleted."""
     runs = RunReader(archive.state, archive.objects)
     found: dict[Queue, list[bytes]] = defaultdict(list)
@@ -185,7 +186,7 @@ def closed_records(archive: ReadArchive) -> dict[Queue, list[bytes]]:
 
 
 def compare(
-    archive: str | ReadArchive, *oracles: Oracle, excluded: Collection[str] = (), store: Store | None = None
+    archive: str | View, *oracles: Oracle, excluded: Collection[str] = (), store: Store | None = None
 ) -> Verdict:
     """Compare an archive with the model of each lineage it holds."""
     read = opened(archive, store) if isinstance(archive, str) else archive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from tests.kit.assemble import KEYS, Assembly, AtOnce, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
+from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.fetch.base import ReaderId
 from tiered.metadata.base import MetadataStore
@@ -21,7 +21,6 @@ from tiered.model import GetMessageResult
 from tiered.settings import MIB, Fetch, Settings
 from tiered.store.follower import Follower
 from tiered.store.messages import MessageStore
-from tiered.store.opening import Parts
 
 READER = ReaderId("readers")
 
@@ -78,16 +77,17 @@ class Cold:
     ) -> MessageStore:
         """One more reader."""
         chosen = settings or Settings()
-        parts = reader_parts(
-            provider or self.provider, self.clock, self.metrics, fold=fold, pool=pool, fetch=chosen.fetch
+        workers = pool or AtOnce()
+        follower = reader_follower(
+            provider or self.provider, self.clock, self.metrics, fold=fold, pool=workers, fetch=chosen.fetch
         )
-        made = MessageStore(chosen, parts, self.clock, self.metrics)
-        parts.follower.open()
+        made = MessageStore(chosen, follower, workers, self.clock, self.metrics)
+        follower.open()
         self.stores.append(made)
         return made
 
 
-def reader_parts(
+def reader_follower(
     provider: object,
     clock: ManualClock,
     metrics: Metrics,
@@ -95,20 +95,16 @@ def reader_parts(
     fold: MetadataStore | None = None,
     pool: Executor | None = None,
     fetch: Fetch | None = None,
-) -> Parts:
+) -> Follower:
     """What ``tiered.store.opening`` makes, over a provider that is there already and, by default, without threads."""
-    workers = pool or AtOnce()
-    follower = Follower(
+    reader = ArchiveReader(
         provider,  # type: ignore[arg-type]
         KEYS,
         fold if fold is not None else MemoryStore(),
-        clock,
-        every_seconds=(fetch or Fetch()).follow_ms / 1000,
         table_cache_bytes=4 * MIB,
-        pool=workers,
-        metrics=metrics,
     )
-    return Parts(provider, follower, workers, threading.Event())  # type: ignore[arg-type]
+    every_seconds = (fetch or Fetch()).follow_ms / 1000
+    return Follower(reader, clock, every_seconds=every_seconds, pool=pool or AtOnce(), metrics=metrics)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from tests.kit.client import Outcome
 from tests.kit.daemonproc import TIERED, wait_for
 from tests.kit.oracle import Oracle, Queue, Verdict, archived_queues, compare, opened, scan_log
 from tiered.archive.read.flatfile import FlatMessageFile
-from tiered.archive.read.open import ReadArchive
 from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
 from tiered.metadata.memory import MemoryStore
 from tiered.settings import Source, Store
@@ -129,7 +129,7 @@ class Truth:
         self.oracle.look(end)
         return end
 
-    def archive(self) -> ReadArchive:
+    def archive(self) -> View:
         """The archive as a fresh reader sees it."""
         return opened(self.url, self.store)
 
@@ -149,7 +149,7 @@ class Truth:
         return verdict
 
 
-def broken_promises(lines: Iterable[Mapping[str, Any]], archive: ReadArchive) -> list[Mapping[str, Any]]:
+def broken_promises(lines: Iterable[Mapping[str, Any]], archive: View) -> list[Mapping[str, Any]]:
     """Acknowledged messages that are not in the archive where the broker said, with the body that was sent.
 
     Committed and delayed messages come to their topic at a place of the broker's choice, so they are looked for by key.
@@ -191,14 +191,14 @@ def same_content(line: Mapping[str, Any], record: golden.SlowRecord) -> bool:
 class Follower:
     """A reader of its own beside the daemon: asks the bucket, reads what is new of each queue, notes when it could."""
 
-    def __init__(self, archive: ReadArchive) -> None:
+    def __init__(self, archive: View) -> None:
         self._archive = archive
         self._store = MemoryStore()
         self._read_up_to: dict[Queue, int] = {}
 
     def look(self, topic: str) -> list[bytes]:
         """Records of ``topic`` that were not readable at the last look."""
-        self._archive.reader.fold(self._store)
+        self._archive.log.fold(self._store)
         state = ArchiveState(self._store)
         new: list[bytes] = []
         for queue in state.queues(topic):

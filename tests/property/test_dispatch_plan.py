@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from tests.kit.assemble import AtOnce, compress_all, live_rows, memory, open_log
 from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, Row, sizes
-from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.writer import Claim
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.lookup import find_physical, query_key
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.open import ReadArchive
 from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
 from tiered.backoff import Backoff
 from tiered.clock import ManualClock
@@ -113,7 +112,7 @@ class Writer:
         return raw
 
 
-def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]:
+def archive(batches: list[list[Sketch]], cut: Any) -> tuple[View, Oracle]:
     """Every batch as one extent, through preparer and committer."""
     clock = ManualClock()
     store = memory(clock)
@@ -148,8 +147,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[ReadArchive, Oracle]
     head = state.head()
     assert head is not None
     assert head.progress[1].physical_offset == writer.position
-    keys: ArchiveKeys = fresh.reader.keys
-    return ReadArchive(fresh.reader.identity, keys, state, objects, fresh.reader, fresh.store), writer.oracle
+    return View(head, state, objects, fresh.reader), writer.oracle
 
 
 def dispatch_prefix() -> bytes:
@@ -173,7 +171,7 @@ def test_what_is_planned_is_what_is_read(batches: list[list[Sketch]], cut: Any) 
     assert report.messages == sum(len(q.rows) for q in oracle.queues.values())
 
 
-def check_queue(opened: ReadArchive, name: Any, queue: OracleQueue) -> None:
+def check_queue(opened: View, name: Any, queue: OracleQueue) -> None:
     state, objects = opened.state, opened.objects
     found = state.queue(name)
     assert found is not None
@@ -220,7 +218,7 @@ def _upper(rows: list[Row], time_ms: int, end: int) -> int:
     return rows[at].queue_offset
 
 
-def check_keys(opened: ReadArchive, oracle: Oracle) -> None:
+def check_keys(opened: View, oracle: Oracle) -> None:
     state, objects = opened.state, opened.objects
     for topic in TOPICS[:2]:
         of_topic = {q: v for q, v in sorted(oracle.queues.items()) if q.topic == topic}

@@ -22,7 +22,8 @@ from tiered.archive.log.localfiles import (
     record_fence,
     record_known_archive,
 )
-from tiered.archive.read.open import list_archives, open_archive
+from tiered.archive.read.find import list_archives
+from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
@@ -145,10 +146,10 @@ def test_what_archives_lie_under_a_root() -> None:
 def test_opening_names_the_archives_that_are_there() -> None:
     store = MemoryProvider("x", ManualClock())
     with pytest.raises(NotFound, match="found=nothing"):
-        open_archive(store, KEYS, MemoryStore(), cache_bytes=1000)
+        ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1000).at()
     ensure_identity(store, ArchiveKeys("C", "broker-7"), 1, os.urandom)
     with pytest.raises(NotFound) as caught:
-        open_archive(store, KEYS, MemoryStore(), cache_bytes=1000)
+        ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1000).at()
     assert caught.value.fields["found"] == "C/broker-7"
     assert caught.value.fields["expected"] == "DefaultCluster/broker-a"
 

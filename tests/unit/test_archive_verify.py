@@ -12,8 +12,9 @@ from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, me
 from tests.kit.pipeline import PREPARED, Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
+from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, NotFound, TieredError
@@ -59,10 +60,10 @@ def daemon(
     again.close()
 
 
-def opened(daemon: Assembly, store: Counting) -> ReadArchive:
+def opened(daemon: Assembly, store: Counting) -> View:
     identity = daemon.log.reader.identity
     objects = ObjectReader(store, KEYS, identity.archive_id, cache_bytes=1 << 20)
-    return ReadArchive(identity, KEYS, daemon.state, objects, daemon.log.reader, daemon.log.store)
+    return View(daemon.state.head(), daemon.state, objects, daemon.log.reader)
 
 
 def verify(daemon: Assembly, store: Counting, *, deep: bool = True, limit: int = 1000) -> Report:
@@ -175,7 +176,7 @@ def test_the_newest_commit_lost_with_data_objects_left(daemon: Assembly, store: 
     assert head is not None
     mine = [o.path for o in daemon.state.objects() if o.ref.commit_seq == head.seq and o.path]
     store.delete(KEYS.commit(head.seq))
-    again = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    again = ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
     waited: list[float] = []
     report = Verifier(again, wait=waited.append).run(deep=False)
     assert [d.key for d in report.damage] == [KEYS.key(path) for path in mine]
@@ -195,7 +196,7 @@ def test_a_writer_at_work_is_no_damage(daemon: Assembly, store: Counting) -> Non
     assert head is not None
     kept = store.get(KEYS.commit(head.seq)).data
     store.delete(KEYS.commit(head.seq))
-    again = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    again = ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
 
     def commit(seconds: float) -> None:
         overwrite(store, KEYS.commit(head.seq), kept)
@@ -220,8 +221,8 @@ def test_the_rest_is_verified_as_it_was_before_a_damaged_commit(daemon: Assembly
     damaged = head.seq - 1
     overwrite(store, KEYS.commit(damaged), store.get(KEYS.commit(damaged)).data[:-1])
     with pytest.raises(Corrupt, match=f"--as-of {damaged - 1} "):
-        open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
-    before = open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20, until=damaged - 1)
+        ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
+    before = ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at(damaged - 1)
     assert [q.queue for q in before.state.queues()]
     report = Verifier(before).run(deep=True)
     assert [d.key for d in report.damage if "/commit/" in d.key] == [KEYS.commit(damaged)]
@@ -233,7 +234,7 @@ def test_a_commit_lost_in_the_middle_is_not_the_end(daemon: Assembly, store: Cou
     assert head is not None
     store.delete(KEYS.commit(head.seq - 1))
     with pytest.raises(Corrupt, match="missing from the log") as caught:
-        open_archive(store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+        ArchiveReader(store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
     assert caught.value.fields["key"] == KEYS.commit(head.seq - 1)
 
 
@@ -333,5 +334,5 @@ def test_an_empty_log(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock)
     objects = ObjectReader(store, KEYS, log.reader.identity.archive_id, cache_bytes=1000)
-    archive = ReadArchive(log.reader.identity, KEYS, ArchiveState(log.store), objects, log.reader, log.store)
+    archive = View(None, ArchiveState(log.store), objects, log.reader)
     assert Verifier(archive).run(deep=True) == Report()

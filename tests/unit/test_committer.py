@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
 from tiered.archive.log.writer import Claim
+from tiered.archive.state.view import dispatch_offsets
 from tiered.clock import ManualClock
 from tiered.crashpoint import CrashPoint
 from tiered.errors import Conflict, Fenced, TieredError, Unavailable
@@ -99,7 +101,7 @@ def test_dispatch_offsets_run_ahead_of_commit_offsets(daemon: Assembly, store: C
     daemon.give_up.set()
     with pytest.raises(TieredError):
         daemon.committer.step(0)
-    offsets, known = daemon.state.dispatch_offsets(["Orders", "Orders"], __import__("numpy").array([0, 1]))
+    offsets, known = dispatch_offsets(daemon.state.view, ["Orders", "Orders"], np.array([0, 1]))
     assert known.all()
     assert offsets.tolist() == [5, 5]
     assert daemon.state.queue(queue) == before

@@ -16,7 +16,7 @@ from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
 from tiered.archive.log.localfiles import empty_distrusted, record_distrust
 from tiered.archive.log.shadow import difference
-from tiered.archive.read.open import open_archive
+from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.errors import Corrupt, TieredError, Unavailable
@@ -91,7 +91,7 @@ def checkpointer(
 
 def truth(bucket: Counting, broker: Crafted) -> None:
     """A reader with nothing local gets what the broker has, no more and no less."""
-    opened = open_archive(bucket, KEYS, MemoryStore(), cache_bytes=MIB)
+    opened = ArchiveReader(bucket, KEYS, MemoryStore(), table_cache_bytes=MIB).at()
     found = {q: [raw for _, _, raw in rows] for q, rows in live_rows(opened.state, opened.objects).items()}
     assert found == {q: [r.raw for r in v.rows] for q, v in broker.oracle().queues.items()}
 

@@ -40,11 +40,16 @@ def test_bare_numbers_are_keys_and_strings_stay_as_they_are(value: object) -> No
 
 
 def test_what_looks_like_a_key_inside_a_string() -> None:
-    assert decode_json(b'{"a":"x IN {1:2}",0:"{ 3 : 4}\\"{5:6}"}') == {"a": "x IN {1:2}", "0": '{ 3 : 4}"{5:6}'}
+    assert decode_json(b'{"a":"x IN {1:2}",0:"{ 3 : 4}\\"{5:6}"}') == {
+        "a": "x IN {1:2}",
+        "0": '{ 3 : 4}"{5:6}',
+    }
     assert decode_json(memoryview(b"{ -1 : [{7:8}] }")) == {"-1": [{"7": 8}]}
 
 
-@pytest.mark.parametrize("body", [b"", b"{]", b'{"a', b'{"a":{0:1}', b"[" * 100_000, b"\xff", b'"' + b"\\a" * 50_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"{]", b'{"a', b'{"a":{0:1}', b"[" * 100_000, b"\xff", b'"' + b"\\a" * 50_000]
+)
 def test_what_is_not_even_that(body: bytes) -> None:
     with pytest.raises(Corrupt, match="not JSON"):
         decode_json(body)

@@ -12,14 +12,17 @@ from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory
 from tests.kit.pipeline import PREPARED, Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.shadow import difference
-from tiered.archive.read.open import ReadArchive, find_identity, open_archive
+from tiered.archive.read.find import find_identity
+from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.clock import ManualClock
 from tiered.codec.format.commit import decode_commit_footer
 from tiered.errors import Conflict, Corrupt
 from tiered.metadata.memory import MemoryStore
 from tiered.repair.mend import Mender
 from tiered.repair.step import Step
+from tiered.settings import MIB
 
 LOST = 7
 IDS = itertools.count(1)
@@ -67,8 +70,8 @@ class Scene:
         made.settle()
         made.close()
 
-    def fold(self) -> ReadArchive:
-        return open_archive(self.store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    def fold(self) -> View:
+        return ArchiveReader(self.store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
 
     def read(self) -> Rows:
         archive = self.fold()
@@ -94,11 +97,18 @@ class Scene:
 
     def mender(self, *, local: bool = False) -> Mender:
         identity = find_identity(self.store, KEYS)
-        return Mender(self.store, KEYS, identity, self.local if local else None, lambda n: b"r" * n)
+        return Mender(
+            self.store,
+            KEYS,
+            identity,
+            self.local if local else None,
+            lambda n: b"r" * n,
+            table_cache_bytes=MIB,
+        )
 
     def checkpoint(self, seq: int) -> None:
         at = MemoryStore()
-        self.fold().reader.fold_until(at, seq)
+        self.fold().log.fold_until(at, seq)
         write_checkpoint(self.store, KEYS, at, None, lambda: KEYS.shard(1, next(IDS).to_bytes(16, "big")))
 
 

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory
+from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, live_rows, memory
 from tests.kit.histories import History, store_changes
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
-from tests.kit.readstore import READER, reader_parts
+from tests.kit.readstore import READER, reader_follower
 from tiered.archive.fold.apply import apply
+from tiered.archive.read.find import find_identity
 from tiered.archive.read.flatfile import RunReader
-from tiered.archive.read.open import ReadArchive, find_identity, open_archive
+from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.archive.state.values import LOST, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
@@ -33,7 +35,7 @@ from tiered.repair.behind import look_behind
 from tiered.repair.infer import lose
 from tiered.repair.mend import Mender
 from tiered.repair.step import Step
-from tiered.settings import Settings
+from tiered.settings import MIB, Settings
 from tiered.store import MessageStore
 
 Row = tuple[MessageQueue, int, int, bytes]
@@ -96,8 +98,8 @@ class Scene:
         self.flushes.append(head.seq)
         return head.seq
 
-    def fold(self) -> ReadArchive:
-        return open_archive(self.store, KEYS, MemoryStore(), cache_bytes=1 << 20)
+    def fold(self) -> View:
+        return ArchiveReader(self.store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
 
     def read(self) -> dict[int, list[Row]]:
         """Every row, live or closed, by the commit that it came with."""
@@ -126,7 +128,9 @@ class Scene:
             self.store.put(key, [whole])
 
     def plan(self) -> tuple[Mender, list[Step]]:
-        mender = Mender(self.store, KEYS, find_identity(self.store, KEYS), None, lambda n: b"r" * n)
+        mender = Mender(
+            self.store, KEYS, find_identity(self.store, KEYS), None, lambda n: b"r" * n, table_cache_bytes=MIB
+        )
         return mender, mender.plan()
 
     def repair(self) -> list[Step]:
@@ -147,7 +151,7 @@ def scene(made: Scene) -> Iterator[Scene]:
     made.restore()
 
 
-def lost_offsets(archive: ReadArchive) -> set[tuple[MessageQueue, int, int]]:
+def lost_offsets(archive: View) -> set[tuple[MessageQueue, int, int]]:
     return {
         (gap.queue, gap.generation, offset)
         for gap in archive.state.gaps()
@@ -221,9 +225,9 @@ def test_readers_are_told_of_the_gap_and_go_on_behind_it(scene: Scene) -> None:
     scene.lose(seq)
     scene.repair()
     first = min(row[2] for row in scene.rows[seq] if row[0] == ORDERS)
-    parts = reader_parts(scene.store, scene.clock, Metrics())
-    store = MessageStore(Settings(), parts, scene.clock, Metrics())
-    parts.follower.open()
+    follower = reader_follower(scene.store, scene.clock, Metrics())
+    store = MessageStore(Settings(), follower, AtOnce(), scene.clock, Metrics())
+    follower.open()
     answer = store.get_message(READER, "Orders", 0, first, 32)
     after = first + sum(row[0] == ORDERS for row in scene.rows[seq])
     assert (answer.status, answer.next_begin_offset) == (GetMessageStatus.OFFSET_FOUND_NULL, after)

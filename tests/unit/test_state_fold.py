@@ -12,7 +12,7 @@ import pytest
 from tests.kit.histories import ARCHIVE_ID, open_epoch, run_batch, store_changes
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.marks import KEPT_FILES, KEPT_MARKS
-from tiered.archive.state.view import ArchiveState, dispatch_pairs
+from tiered.archive.state.view import ArchiveState, dispatch_offsets, dispatch_pairs
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.errors import Corrupt, Refused
 from tiered.metadata.memory import MemoryStore
@@ -724,6 +724,6 @@ def test_queues_are_listed_by_topic_and_paged() -> None:
 
 def test_dispatch_offsets_lie_beside_the_fold(log: Log) -> None:
     log.store.put_many(dispatch_pairs(["orders", "other"], np.array([0, 7]), np.array([35, 2**40])))
-    offsets, known = log.state.dispatch_offsets(["other", "orders", "none"], np.array([7, 0, 0]))
+    offsets, known = dispatch_offsets(log.state.view, ["other", "orders", "none"], np.array([7, 0, 0]))
     assert offsets.tolist() == [2**40, 35, 0]
     assert known.tolist() == [True, True, False]

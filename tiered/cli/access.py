@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.open import ReadArchive, open_archive
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.view import View
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.options import settings_from
 from tiered.clock import SystemClock
@@ -18,15 +19,12 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
-from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.settings import MIB, Settings
+from tiered.settings import Settings
 from tiered.text.output import Output
 
 if TYPE_CHECKING:
     from tiered.store import MessageStore
-
-TABLE_CACHE_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,7 @@ class Opened:
     """An archive opened for one verb."""
 
     loaded: Loaded
-    provider: Provider
-    archive: ReadArchive
+    view: View
     topics: TopicPolicy
 
 
@@ -60,16 +57,16 @@ def reading(
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         with _folding(out) as advance:
-            opened = open_archive(
+            reader = ArchiveReader(
                 provider,
                 keys,
                 MemoryStore() if whole else PartialStore(scope),
-                cache_bytes=TABLE_CACHE_BYTES,
+                table_cache_bytes=settings.fetch.table_cache_bytes,
                 progress=advance,
-                until=as_of,
             )
+            view = reader.at(as_of)
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
-        yield Opened(loaded, provider, opened, policy)
+        yield Opened(loaded, view, policy)
     finally:
         provider.close()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import read_identity
-from tiered.archive.read.open import ReadArchive, open_archive
-from tiered.cli.access import TABLE_CACHE_BYTES
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.view import View
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.clock import SystemClock
 from tiered.daemon.askbroker import ask_broker
@@ -177,7 +177,7 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
     """The archive, and what a daemon would find when it starts on it here."""
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     try:
-        archive = _archive(provider, keys, out)
+        archive = _archive(provider, keys, settings, out)
     except TieredError as error:
         yield _bad("archive", error)
         return
@@ -212,13 +212,15 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
         source.close()
 
 
-def _archive(provider: Provider, keys: ArchiveKeys, out: Output) -> ReadArchive | None:
+def _archive(provider: Provider, keys: ArchiveKeys, settings: Settings, out: Output) -> View | None:
     try:
         read_identity(provider, keys)
     except NotFound:
         return None
     with out.progress("reading the log", 0) as advance:
-        return open_archive(provider, keys, MemoryStore(), cache_bytes=TABLE_CACHE_BYTES, progress=advance)
+        cache_bytes = settings.fetch.table_cache_bytes
+        reader = ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=cache_bytes, progress=advance)
+        return reader.at()
 
 
 def _same_broker(outcome: Outcome, local_min: int | None) -> Row:

@@ -11,7 +11,7 @@ import typer
 
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
-from tiered.archive.state.view import ArchiveState
+from tiered.archive.state.view import dispatch_offsets
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import Opened, reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
@@ -57,7 +57,7 @@ def command(
     out = output(json)
     scope = EVERYTHING if topic is None else Scope.topic(topic)
     with reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope) as opened:
-        view = opened.archive.state
+        view = opened.view.state
         if topic is not None and next(view.queues(topic), None) is None:
             raise absent_topic(topic, (name for name, _ in groupby(view.queues(), lambda q: q.queue.topic)))
         local = _local(opened, state)
@@ -65,7 +65,7 @@ def command(
         def rows() -> Iterator[tuple[object, ...]]:
             wanted = (
                 q
-                for q in opened.archive.state.queues(topic)
+                for q in opened.view.state.queues(topic)
                 if system or topic is not None or not opened.topics.is_system(q.queue.topic)
             )
             while page := list(islice(wanted, PAGE_QUEUES)):
@@ -94,11 +94,10 @@ def _rows(opened: Opened, local: Peek | None, page: list[QueueState]) -> Iterato
     dispatched: list[int | None] = [None] * len(page)
     if local is not None:
         ids = np.array([q.queue.queue_id for q in page], dtype=np.int64)
-        view = ArchiveState(local)  # type: ignore[arg-type]  # only point lookups are made
-        offsets, known = view.dispatch_offsets([q.queue.topic for q in page], ids)
+        offsets, known = dispatch_offsets(local, [q.queue.topic for q in page], ids)
         dispatched = [int(o) if k else None for o, k in zip(offsets, known, strict=True)]
     for queue, dispatch in zip(page, dispatched, strict=True):
-        gaps = [[g.start, g.end, g.reason] for g in opened.archive.state.gaps(queue.queue)]
+        gaps = [[g.start, g.end, g.reason] for g in opened.view.state.gaps(queue.queue)]
         yield (
             queue.queue.topic,
             queue.queue.queue_id,

@@ -12,7 +12,7 @@ import typer
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.localfiles import record_distrust
-from tiered.archive.read.open import find_identity
+from tiered.archive.read.find import find_identity
 from tiered.archive.state.layout import FOLD_VERSION
 from tiered.cli.access import archive_settings
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
@@ -72,7 +72,14 @@ def command(
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         identity = find_identity(provider, keys)
         with _local(settings, directory, out, apply=apply) as local:
-            mender = Mender(provider, keys, identity, local, os.urandom)
+            mender = Mender(
+                provider,
+                keys,
+                identity,
+                local,
+                os.urandom,
+                table_cache_bytes=settings.repair_table_cache_bytes,
+            )
             with out.progress("reading the log", 0) as advance:
                 steps = mender.plan(advance)
             if apply:

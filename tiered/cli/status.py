@@ -34,13 +34,13 @@ def command(
     out = output(json)
     with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
         settings = opened.loaded.settings
-        view = opened.archive.state
+        view = opened.view.state
         head = view.head()
         told: dict[str, object] = {
-            "archive": opened.provider.url,
+            "archive": opened.view.log.provider.url,
             "cluster": settings.source.cluster,
             "broker": settings.source.broker,
-            "archive_id": opened.archive.identity.archive_id.hex(),
+            "archive_id": opened.view.identity.archive_id.hex(),
             "seq": head.seq if head else None,
             "epoch": head.epoch if head else None,
             "lineage": head.lineage if head else None,

@@ -37,7 +37,7 @@ def command(
     """Archived topics: queues, messages, bytes as stored by the broker, first and last store time, gaps."""
     out = output(json)
     with reading(out, config, archive, sets, as_of=as_of) as opened:
-        state = opened.archive.state
+        state = opened.view.state
 
         def rows() -> Iterator[tuple[object, ...]]:
             group: list[QueueState] = []

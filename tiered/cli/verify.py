@@ -36,9 +36,9 @@ def command(
 
     def verified(as_of: int | None) -> Report:
         with reading(out, config, archive, sets, as_of=as_of, whole=True) as opened:
-            total = sum(1 for _ in opened.archive.state.objects())
+            total = sum(1 for _ in opened.view.state.objects())
             with out.progress("verifying objects", total) as advance:
-                return Verifier(opened.archive, advance, wait).run(deep=deep)
+                return Verifier(opened.view, advance, wait).run(deep=deep)
 
     before = None
     try:

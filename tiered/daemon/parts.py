@@ -36,12 +36,11 @@ from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.resolve import create_root
-from tiered.settings import MIB, Settings
+from tiered.settings import Settings
 from tiered.source.local import LocalCommitLog
 
 log = logging.getLogger("tiered.daemon")
 
-TABLE_CACHE_BYTES = 32 * MIB
 SHADOW_CACHE_PART = 8
 """The second fold, used for checkpoints alone, caches this part of ``state.cache_bytes`` on top of it."""
 
@@ -126,7 +125,7 @@ def open_parts(
     )
     head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
-    objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+    objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=settings.writer_table_cache_bytes)
     return Parts(
         settings, clock, metrics, provider, source, store, shadow, commit_log, objects, give_up, weak
     )

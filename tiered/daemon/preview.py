@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tiered.archive.log.localfiles import check_fence, check_known_archive
-from tiered.archive.read.open import ReadArchive
+from tiered.archive.read.view import View
 from tiered.clock import Clock
 from tiered.codec.record.frame import Frames, Stop, verify
 from tiered.daemon.once import PresentEnd
@@ -53,14 +53,14 @@ def check_state(state: Path, provider: Provider, root: str, archive_id: bytes | 
     check_known_archive(state, known_name(provider, root), archive_id)
 
 
-def compared(source: LocalCommitLog, archive: ReadArchive | None, settings: Settings) -> Outcome:
+def compared(source: LocalCommitLog, archive: View | None, settings: Settings) -> Outcome:
     """What broker and archive share; ``Refused`` where ``tiered run`` would decline. ``None``: there is no archive yet."""
-    if archive is None or archive.state.head() is None:
+    if archive is None or archive.head is None:
         return Outcome(Relation.FRESH, PhysicalOffset(0))
     return compare_with_archive(
         source,
         archive.state,
-        archive.state.head(),
+        archive.head,
         archive.objects,
         first_local_ms=lambda: first_local_ms(source),
         accept_new_lineage=settings.archive.new_lineage,

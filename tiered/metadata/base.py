@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 
-class MetadataView(Protocol):
-    """Reading side: point lookups and ordered prefix scans. A snapshot is one of these, frozen."""
+class PointLookups(Protocol):
+    """Values by their keys."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; ``None`` where absent."""
         ...
+
+
+class MetadataView(PointLookups, Protocol):
+    """Reading side: point lookups and ordered prefix scans. A snapshot is one of these, frozen."""
 
     def iterate(
         self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False

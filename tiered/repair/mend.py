@@ -35,13 +35,11 @@ from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
 from tiered.repair.infer import infer, lose, unsure
 from tiered.repair.step import Step, lost_with
-from tiered.settings import MIB
 
 FOLLOWING = 64
 """Commits behind a damaged one that are looked at to tell what it held."""
 MOST_TRIES = 200
 """Combinations tried for neighbouring damage before each is mended by itself."""
-TABLE_CACHE_BYTES = 8 * MIB
 ZERO_ID = bytes(16)
 _OBJECTS = "its objects and the commits behind it"
 _REST = "the commits behind it"
@@ -89,12 +87,14 @@ class Mender:
         identity: ArchiveIdentity,
         local: MetadataView | None,
         random_bytes: Callable[[int], bytes],
+        *,
+        table_cache_bytes: int,
     ) -> None:
         self._provider = provider
         self._keys = keys
         self._identity = identity
         self._reader = _Planned(provider, keys, identity)
-        self._objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=TABLE_CACHE_BYTES)
+        self._objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=table_cache_bytes)
         head = None if local is None else ArchiveState(local).head()
         ours = local is not None and head is not None and head.archive_id == identity.archive_id
         self._local = (

@@ -74,6 +74,16 @@ class Settings:
         return self.state.directory or self._beside(".tiered")
 
     @property
+    def writer_table_cache_bytes(self) -> int:
+        """The archiver's part of ``fetch.table_cache_bytes``: it reads objects only to compare, and to rewind."""
+        return self.fetch.table_cache_bytes // 2
+
+    @property
+    def repair_table_cache_bytes(self) -> int:
+        """The part that ``tiered repair`` takes of ``fetch.table_cache_bytes``: it meets each object once."""
+        return self.fetch.table_cache_bytes // 8
+
+    @property
     def _store_root(self) -> str:
         return self.source.store_dir.rstrip("/")
 

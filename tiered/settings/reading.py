@@ -55,6 +55,12 @@ class Fetch(Section):
         0,
         GIB,
     )
+    table_cache_bytes: int = size(
+        64 * MIB,
+        "decoded tables of objects (blocks, runs, columns, keys) kept in memory by each reader; more, fewer requests",
+        MIB,
+        64 * GIB,
+    )
     threads: int = option(16, "ranged GETs at once, all readers together", low=1, high=256)
     read_ahead: bool = option(
         True, "fetch ahead of readers that read on; off: every miss waits for the store"

@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tiered.archive.state.values import QueueState
+from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
 from tiered.fetch.base import Fetched
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
 
-MAX_QUEUE_ID = 2**31 - 1
 NOWHERE = QueueOffset(0)
 
 
@@ -41,27 +40,12 @@ class Place:
     stop: QueueOffset
 
 
-def queue_of(state: ArchiveState, topic: str, queue_id: int) -> QueueState | None:
-    """A queue that has a current generation; ``None`` also for names and ids that no queue can have."""
-    found = _known(state, topic, queue_id)
-    return found if found is not None and found.generation is not None else None
-
-
-def _known(state: ArchiveState, topic: str, queue_id: int) -> QueueState | None:
-    """A queue that was ever archived."""
-    try:
-        topic.encode()
-    except UnicodeEncodeError:
-        return None
-    return state.queue(MessageQueue(topic, queue_id)) if 0 <= queue_id <= MAX_QUEUE_ID else None
-
-
 def decide(
     state: ArchiveState, topic: str, queue_id: int, offset: int, max_count: int
 ) -> GetMessageResult | Place:
     """The answer that needs no record, or where the records are."""
     asked = QueueOffset(offset)
-    found = _known(state, topic, queue_id)
+    found = ever_archived(state, MessageQueue(topic, queue_id))
     if found is None or found.generation is None:
         never = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
         status = never if found is None else GetMessageStatus.NO_MESSAGE_IN_QUEUE

@@ -1,26 +1,16 @@
-"""A reader's own fold of the log, frozen for whoever reads, brought up to date when somebody asks for what is not there."""
+"""When an archive's reader looks for new commits: when somebody asks for what is not there, and not too often."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
-from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.log.reader import LogReader
-from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.open import find_identity
-from tiered.archive.state.values import Head
-from tiered.archive.state.view import ArchiveState
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.view import View
 from tiered.clock import Clock
 from tiered.errors import NotFound, TieredError, Unavailable
-from tiered.metadata.base import MetadataStore
 from tiered.metrics import Metrics
-from tiered.provider.base import Provider
 from tiered.store.futures import chained
 
 log = logging.getLogger("tiered.store")
@@ -29,51 +19,30 @@ CHECK_SECONDS = 3600.0
 """A fold brought to the end of the log longer ago than this is compared with the bucket again before it is followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """The archive at one commit. Never changes; any number of threads may read it."""
-
-    identity: ArchiveIdentity
-    head: Head | None
-    state: ArchiveState
-    objects: ObjectReader
-
-
 class Follower:
     """Looks for new commits, at most one look at a time and at most every ``every_seconds``. Thread-safe.
 
-    ``store`` is this process's own; readers get frozen views of it, so that a fold under way is never seen. ``pool`` runs the
+    ``reader`` is this follower's own; those who ask get frozen views, so that a fold under way is never seen. ``pool`` runs the
     looks of those who do not wait. ``as_of``: the archive stays as it was after this commit.
     """
 
     def __init__(
         self,
-        provider: Provider,
-        keys: ArchiveKeys,
-        store: MetadataStore,
+        reader: ArchiveReader,
         clock: Clock,
         *,
         every_seconds: float,
-        table_cache_bytes: int,
         pool: Executor,
         metrics: Metrics,
-        progress: Callable[[int], None] | None = None,
         as_of: int | None = None,
     ) -> None:
-        self.provider = provider
-        self.keys = keys
-        self._store = store
+        self.reader = reader
         self._clock = clock
         self._every_seconds = every_seconds
-        self._table_cache_bytes = table_cache_bytes
         self._pool = pool
         self._metrics = metrics
-        self._progress = progress
         self._as_of = as_of
         self._lock = threading.Lock()
-        self._reader: LogReader | None = None
-        self._objects: ObjectReader | None = None
-        self._view: View | None = None
         self._look: Future[bool] | None = None
         self._error: TieredError | None = None
         self._looked: float | None = None
@@ -87,15 +56,15 @@ class Follower:
 
     def view(self) -> View:
         """What is known now, without a look. ``Unavailable`` while the archive has never been opened."""
-        return self._view or self._opened(None)
+        return self.reader.opened or self._opened(None)
 
     def ready(self) -> View:
         """What is known now. While the archive has never been opened: a look, and ``Unavailable`` if it is still away."""
-        return self._view or self._opened(None if self._closed else self.follow_async(here=True))
+        return self.reader.opened or self._opened(None if self._closed else self.follow_async(here=True))
 
     def ready_async(self) -> Future[View]:
         """``ready`` without waiting."""
-        if self._view is None and not self._closed:
+        if self.reader.opened is None and not self._closed:
             return chained(self.follow_async(), lambda _: self.ready(), lambda _: self._opened(None))
         found: Future[View] = Future()
         try:
@@ -107,14 +76,15 @@ class Follower:
     def _opened(self, look: Future[bool] | None) -> View:
         """The view after the first look, or ``Unavailable`` with what that look met."""
         error = self._error if look is None else look.exception()
-        if self._view is not None:
-            return self._view
+        view = self.reader.opened
+        if view is not None:
+            return view
         if self._closed:
             raise Unavailable("the reader is closed")
         raise Unavailable(
             "the archive cannot be opened yet",
             hint="archive.url, source.cluster and source.broker say which one; the cause says why",
-            archive=self.provider.url,
+            archive=self.reader.provider.url,
             cause=error,
         )
 
@@ -122,7 +92,7 @@ class Follower:
         """Look for new commits, or share the look under way; whether there were any. Waits, and raises what the look met.
 
         Not more often than every ``every_seconds``, counted from the end of the last look: in between that one counts, and its
-        error is raised again. ``force`` looks anyhow.
+        error is raised again. ``force`` looks regardless.
         """
         return self.follow_async(force=force, here=True).result()
 
@@ -153,7 +123,7 @@ class Follower:
     def close(self) -> None:
         """Let go of the last view, so that the metadata store can be closed."""
         with self._lock:
-            self._view = None
+            self.reader.close()
             self._closed = True
 
     def _claim(self, force: bool) -> tuple[bool, Future[bool]]:
@@ -191,7 +161,7 @@ class Follower:
         now = self._clock.monotonic()
         self._metrics.follows.labels(type(error).__name__ if error else "new" if changed else "same").inc()
         with self._lock:
-            if error is not None and self._error is None and self._view is not None:
+            if error is not None and self._error is None and self.reader.opened is not None:
                 log.warning(
                     "new commits cannot be read, what is known stays readable", extra={"error": str(error)}
                 )
@@ -206,33 +176,14 @@ class Follower:
             look.set_result(changed)
 
     def _fold(self) -> bool:
-        """Bring the store to the end of the log and publish it; whether it moved. Only one thread is ever in here."""
-        reader, objects = self._reader, self._objects
-        if reader is None or objects is None:
-            identity = find_identity(self.provider, self.keys)
-            reader = LogReader(self.provider, self.keys, identity, last=self._as_of)
-            objects = ObjectReader(
-                self.provider,
-                self.keys,
-                identity.archive_id,
-                cache_bytes=self._table_cache_bytes,
-                whole_bytes=WHOLE_BYTES if isinstance(self.provider, CommitCache) else 0,
-            )
-            self._reader, self._objects = reader, objects
-        before = self._view
+        """Bring the reader to the end of the log; whether it moved. Only one thread is ever in here."""
+        before = self.reader.opened
         fresh = self._checked is not None and self._clock.monotonic() - self._checked < CHECK_SECONDS
-        head = (reader.follow if fresh else reader.fold)(self._store, self._progress)
-        if before is not None and _position(before.head) == _position(head):
+        view = self.reader.follow() if fresh else self.reader.at(self._as_of)
+        if view is before or self._closed:
             return False
-        if self._closed:
-            return False
-        self._view = View(reader.identity, head, ArchiveState(self._store.snapshot()), objects)
-        self._metrics.read_seq.set(-1 if head is None else head.seq)
+        self._metrics.read_seq.set(-1 if view.head is None else view.head.seq)
         return True
-
-
-def _position(head: Head | None) -> bytes | None:
-    return None if head is None else head.position()
 
 
 def is_away(error: TieredError) -> bool:

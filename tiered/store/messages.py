@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby
 
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.lookup import Located, locate_physical, newest_physical, query_key
+from tiered.archive.read.view import View
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
@@ -22,9 +24,8 @@ from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
 from tiered.settings import KIB, Settings
-from tiered.store.answer import queue_of
-from tiered.store.follower import View, is_away
-from tiered.store.opening import Parts, open_parts
+from tiered.store.follower import Follower, is_away
+from tiered.store.opening import open_follower
 from tiered.store.puller import Pull, Puller
 
 MAX_TRANSFER_BYTES = 256 * KIB
@@ -41,9 +42,11 @@ class MessageStore:
     cannot be asked, or the archive was never opened) and ``Corrupt`` (with key and position: damaged bytes are never served).
     """
 
-    def __init__(self, settings: Settings, parts: Parts, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, follower: Follower, pool: Executor, clock: Clock, metrics: Metrics
+    ) -> None:
         source, fetch = settings.source, settings.fetch
-        self._follower = parts.follower
+        self._follower = follower
         self._levels = StorageLevels(fetch.storage_level, fetch.topic_storage_levels)
         self._topics = TopicPolicy(cluster=source.cluster, broker=source.broker)
         self._clock = clock
@@ -51,16 +54,16 @@ class MessageStore:
 
         def fetcher(view: View) -> Fetcher:
             return Fetcher(
-                parts.provider,
+                follower.reader.provider,
                 view.objects,
                 fetch,
                 clock,
-                pool=parts.pool,
+                pool=pool,
                 metrics=metrics,
                 expiry=self._expiry,
             )
 
-        self._puller = Puller(parts.follower, fetcher, metrics)
+        self._puller = Puller(follower, fetcher, metrics)
 
     @classmethod
     def open(
@@ -87,14 +90,18 @@ class MessageStore:
         Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
         names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.
         """
-        parts = open_parts(
-            stack, settings, clock, metrics, name=name, progress=progress, as_of=as_of, scope=scope
-        )
-        made = cls(settings, parts, clock, metrics)
+        give_up = threading.Event()
+        follower = open_follower(
+            stack, settings, clock, metrics,
+            give_up=give_up, name=name, progress=progress, as_of=as_of, scope=scope,
+        )  # fmt: skip
+        pool = ThreadPoolExecutor(settings.fetch.threads, "fetch")
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        made = cls(settings, follower, pool, clock, metrics)
         stack.callback(made.close)
-        stack.callback(parts.give_up.set)
+        stack.callback(give_up.set)
         try:
-            parts.follower.open()
+            follower.open()
         except TieredError as error:
             if not (wait_for_archive and is_away(error)):
                 raise
@@ -283,28 +290,18 @@ class MessageStore:
 
         Never waits and makes no request: ``Unavailable`` while the archive has not been opened.
         """
-        return queue_of(self.view.state, queue.topic, queue.queue_id)
+        return self.view.known(queue)
 
     def progress(self) -> Progress | None:
         """How far the lineage in force is archived, as ``view`` has it; ``None`` before its first progress. As ``known``."""
-        head = self.view.head
-        return None if head is None else head.progress.get(head.lineage)
+        return self.view.progress()
 
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None:
         """A physical offset at or below that of the message at ``offset``, of which the fold alone is asked. As ``known``.
 
         ``None``: nothing is known of the queue, or the message is not of the lineage in force.
         """
-        view, known = self.view, self.known(queue)
-        if view.head is None or known is None or known.generation is None:
-            return None
-        if offset >= known.max_offset:
-            end = PhysicalOffset(known.last_physical_end)
-            return end if known.lineage == view.head.lineage else None
-        run = next(view.state.runs(queue, known.generation, from_offset=offset), None)
-        if run is None or run.lineage != view.head.lineage:
-            return None
-        return PhysicalOffset(run.physical_start)
+        return self.view.physical_floor(queue, offset)
 
     def follow(self) -> bool:
         """Look for new commits; whether there were any. At most every ``fetch.follow_ms``: in between the last look counts.
@@ -352,9 +349,10 @@ class MessageStore:
 
     def _queue(self, topic: str, queue_id: int) -> QueueState | None:
         """A queue's state; one that is not known is looked for in new commits."""
-        found = queue_of(self._follower.ready().state, topic, queue_id)
+        queue = MessageQueue(topic, queue_id)
+        found = self._follower.ready().known(queue)
         if found is None and self.follow():
-            found = queue_of(self._follower.ready().state, topic, queue_id)
+            found = self._follower.ready().known(queue)
         return found
 
     def _file(self, topic: str, queue_id: int) -> FlatMessageFile | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
+from tiered.archive.read.view import View
 from tiered.errors import Corrupt, NotFound, TieredError, Unavailable
 from tiered.fetch.base import Fetched, ReaderId
 from tiered.fetch.fetcher import Fetcher
@@ -14,7 +15,7 @@ from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.store.answer import ELSEWHERE, Place, decide, finish
-from tiered.store.follower import Follower, View
+from tiered.store.follower import Follower
 from tiered.store.futures import chained
 
 Answer = Future[GetMessageResult] | GetMessageResult

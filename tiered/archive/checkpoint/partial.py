@@ -201,6 +201,10 @@ class PartialStore:
                 self.refuse(key)
         return None
 
+    def begin_over(self, view: MetadataView) -> None:
+        """Begin where ``view`` is, which nobody changes meanwhile; what the scope does not cover stays as it is there."""
+        self._layers = _Layers(view, {}, view.applied())
+
     def refuse(self, checkpoint: str) -> None:
         """This checkpoint counts as absent."""
         self.damaged |= {checkpoint}

@@ -25,7 +25,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import Commit
 from tiered.errors import Corrupt, NotFound, Refused
-from tiered.metadata.base import MetadataStore
+from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.provider.base import Provider
 from tiered.provider.resolve import guard
 
@@ -52,17 +52,12 @@ class ReadCommit:
 class LogReader:
     """A plain reader of one archive's log. Any number of them may run. From here on the provider answers for this archive
     alone: where its identity cannot be seen nothing counts as absent.
-
-    ``last``: the archive is read as it was after this commit, whatever came later or was damaged later.
     """
 
-    def __init__(
-        self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity, *, last: int | None = None
-    ) -> None:
+    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
         self.provider = provider
         self.keys = keys
         self.identity = identity
-        self._last = last
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
         guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
 
@@ -122,9 +117,10 @@ class LogReader:
         Returns the head, ``None`` for an empty log. ``Refused`` if the bucket ends before the cached fold, ``Corrupt`` if a
         commit does not fit the fold twice.
         """
-        if self._last is not None:
-            return self.fold_until(store, self._last, progress)
         self._check_cache(store)
+        return self._to_end(store, progress)
+
+    def _to_end(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
         while True:
             head = self.follow(store, progress)
             reached = -1 if head is None else head.seq
@@ -135,8 +131,6 @@ class LogReader:
 
     def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
         """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
-        if self._last is not None:
-            return self.fold_until(store, self._last, progress)
         if isinstance(store, PartialStore) and store.outgrown:
             store.clear()
             self._load_newest(store)
@@ -173,11 +167,30 @@ class LogReader:
             store.clear()
             head = self._load_newest(store, seq)
 
-    def check_floor(self, seq: int) -> None:
-        """``NotFound`` for a commit below the floor of the log, as the bucket may have deleted it or may at any moment. Where
-        later commits are damaged nothing says where the floor is: then what is there is read."""
+    def fold_as_of(
+        self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
+    ) -> Head:
+        """``fold_until``; ``NotFound`` also for a commit below the floor of the log, which the bucket may delete at any moment.
+
+        Where later commits are damaged nothing says where the floor is: then what is there is read.
+        """
         try:
-            head = LogReader(self.provider, self.keys, self.identity).fold(PartialStore(Scope({})))
+            head = self.fold_until(store, seq, progress)
+        except (NotFound, Corrupt):
+            self._check_floor(seq, None)
+            raise
+        self._check_floor(seq, store)
+        return head
+
+    def _check_floor(self, seq: int, folded: MetadataView | None) -> None:
+        """``NotFound`` if the floor lies above ``seq``; ``folded`` is the fold there, from which the log is read on."""
+        ahead = PartialStore(Scope({}))
+        try:
+            if folded is not None and not self.checkpoint_above(seq):
+                ahead.begin_over(folded)
+            else:
+                self._load_newest(ahead)
+            head = self._to_end(ahead)
         except (Corrupt, Refused):
             return
         if head is not None and seq < head.floor:

@@ -13,8 +13,8 @@ from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
 from tiered.archive.read.objects import BlockSlice
-from tiered.archive.read.open import ReadArchive
 from tiered.archive.read.strays import ahead_of_log, strangers
+from tiered.archive.read.view import View
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditKind
 from tiered.codec.record.columns import decode_headers, property_columns
@@ -75,7 +75,7 @@ class Verifier:
 
     def __init__(
         self,
-        archive: ReadArchive,
+        archive: View,
         step: Callable[[int], None] = lambda done: None,
         wait: Callable[[float], object] = lambda seconds: None,
     ) -> None:
@@ -107,7 +107,7 @@ class Verifier:
         """Every commit from the floor to the newest that is there, whole, and named by the one after it."""
         head = self._state.head()
         first = 0 if head is None else head.floor
-        for seq, found, damage in read_log(self._archive.reader, first, -1 if head is None else head.seq):
+        for seq, found, damage in read_log(self._archive.log, first, -1 if head is None else head.seq):
             report.commits += 1
             self._end = seq + 1
             if found is not None and (head is None or seq > head.seq):
@@ -124,7 +124,7 @@ class Verifier:
 
         A writer at work puts objects before the commit that names them, so the log is asked again for a while.
         """
-        state, keys, reader = self._state, self._archive.keys, self._archive.reader
+        state, keys, reader = self._state, self._archive.keys, self._archive.log
         found = {
             str(keys.path(stored.key)): stored.key
             for stored in strangers(reader.provider, keys, state)
@@ -151,7 +151,7 @@ class Verifier:
 
         Shards that no checkpoint names are told: a checkpoint was deleted, or its writer ended before it was done.
         """
-        provider, keys = self._archive.reader.provider, self._archive.keys
+        provider, keys = self._archive.log.provider, self._archive.keys
         named = {r.path for r in self._state.retired()}
         for stored in provider.list(keys.checkpoint_prefix):
             with _caught(report, stored.key, limit):

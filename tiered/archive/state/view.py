@@ -67,7 +67,7 @@ from tiered.archive.state.values import (
     unpack_head,
     unpack_object,
 )
-from tiered.metadata.base import MetadataView
+from tiered.metadata.base import MetadataView, PointLookups
 from tiered.model import MessageQueue, ObjectRef, Progress
 
 
@@ -235,22 +235,23 @@ class ArchiveState:
             offset, crc, crc_from = MARK_STRUCT.unpack(value)
             yield Progress(lineage, offset, crc, crc_from)
 
-    # ---- dispatch offsets (beside the fold)
 
-    def dispatch_offsets(
-        self, topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Queue offsets up to which messages were taken in, 0 where none is known; and which are known."""
-        values = self.view.get_many(prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids))))
-        known = np.fromiter((v is not None for v in values), np.bool_, len(values))
-        joined = b"".join(v if v is not None else bytes(8) for v in values)
-        return np.frombuffer(joined, dtype="<i8"), known
+def dispatch_offsets(
+    view: PointLookups, topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Queue offsets up to which messages were taken in, 0 where none is known; and which are known.
+
+    They lie beside the fold and are no part of it or of its checkpoints.
+    """
+    values = view.get_many(prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids))))
+    known = np.fromiter((v is not None for v in values), np.bool_, len(values))
+    joined = b"".join(v if v is not None else bytes(8) for v in values)
+    return np.frombuffer(joined, dtype="<i8"), known
 
 
 def dispatch_pairs(
     topics: Sequence[str], queue_ids: npt.NDArray[np.integer], offsets: npt.NDArray[np.integer]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs for ``MetadataStore.put_many`` that keep dispatch offsets. They are no part of the fold or its
-    checkpoints."""
+    """Pairs for ``MetadataStore.put_many`` that keep what ``dispatch_offsets`` tells."""
     keys = prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids)))
     return zip(keys, packed(np.asarray(offsets).astype("<i8")), strict=True)

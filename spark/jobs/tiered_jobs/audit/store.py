@@ -36,7 +36,7 @@ def store_differences(
     options = parse_options(work.options(includeSystemTopics="true"))
     archived = {
         (q.queue.topic, q.queue.queue_id): (q.min_offset, q.max_offset)
-        for q in snapshot.archive.state.queues()
+        for q in snapshot.view.state.queues()
         if q.generation is not None and q.queue.topic != OFF_QUEUE_TOPIC and options.takes(q.queue.topic)
     }
     rows: list[Row] = []

@@ -156,7 +156,7 @@ def _queues(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
     """The first readable offset of every queue, and whether it ever began anew."""
     rows = [
         (s.place.cluster, s.place.broker, q.queue.topic, q.queue.queue_id, q.min_offset, q.highest_generation > 1)
-        for s in snapshots for q in s.archive.state.queues() if q.generation is not None
+        for s in snapshots for q in s.view.state.queues() if q.generation is not None
     ]  # fmt: skip
     return work.spark.createDataFrame(
         rows, "cluster string, broker string, topic string, queue_id int, min_offset long, anew boolean"

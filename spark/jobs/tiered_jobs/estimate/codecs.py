@@ -51,7 +51,7 @@ def measure(snapshots: Sequence[Snapshot], count: int, levels: Sequence[int], cl
     made = {level: [0, 0] for level in levels}
     seconds = dict.fromkeys(levels, 0.0)
     for snapshot, ref, number in _chosen(snapshots, count):
-        item, objects = snapshot.object(ref), snapshot.archive.objects
+        item, objects = snapshot.object(ref), snapshot.view.objects
         row = objects.block_table(item)[number]
         (raw,) = objects.block_bytes(item, number, number + 1)
         there = now[NAMES.get(int(row["codec"]), "zstd")]
@@ -75,10 +75,10 @@ def measure(snapshots: Sequence[Snapshot], count: int, levels: Sequence[int], cl
 
 def _chosen(snapshots: Sequence[Snapshot], count: int) -> Iterator[tuple[Snapshot, ObjectRef, int]]:
     """Blocks that hold the bytes in the middle of ``count`` equal parts; each once."""
-    total = sum(live_bytes(run) for snapshot in snapshots for run in snapshot.archive.state.runs_all())
+    total = sum(live_bytes(run) for snapshot in snapshots for run in snapshot.view.state.runs_all())
     before, number, last = 0, 0, None
     for snapshot in snapshots:
-        for run in snapshot.archive.state.runs_all():
+        for run in snapshot.view.state.runs_all():
             size = live_bytes(run)
             while number < count and (at := total * (2 * number + 1) // (2 * count)) < before + size:
                 block = run.first_block + (at - before) * run.block_count // size

@@ -62,7 +62,7 @@ def live_bytes(run: RunState) -> int:
 
 def stats_of(snapshot: Snapshot) -> Stats:
     """Of one archive."""
-    state = snapshot.archive.state
+    state = snapshot.view.state
     raw_of: dict[ObjectRef, int] = {}
     low, high, messages = math.inf, -math.inf, 0
     for run in state.runs_all():
@@ -111,8 +111,8 @@ def scaled(load: Load, bytes_a_day: float) -> Load:
 
 def _log(snapshot: Snapshot) -> tuple[Lengths, float, int]:
     """Lengths of commits, how many each stands for, and ms from the first to the last."""
-    keys, reader = snapshot.archive.keys, snapshot.archive.reader
-    head = snapshot.archive.state.head()
+    keys, reader = snapshot.view.keys, snapshot.view.log
+    head = snapshot.view.head
     floor = 0 if head is None else head.floor
     count = snapshot.commit - floor + 1
     windows = min(WINDOWS, -(-count // LISTED))
@@ -139,7 +139,7 @@ def _commit_number(key: str) -> int | None:
 
 def _checkpoints(snapshot: Snapshot) -> list[int]:
     """Lengths of checkpoints and their shards, as many as one listing of each holds times ``WINDOWS``."""
-    keys, provider = snapshot.archive.keys, snapshot.archive.reader.provider
+    keys, provider = snapshot.view.keys, snapshot.view.log.provider
     return [
         item.length
         for prefix in (keys.checkpoint_prefix, keys.prefix(Area.SHARD))

@@ -49,7 +49,7 @@ def gather(snapshots: Iterable[Snapshot], options: Options) -> Facts:
     low: list[int] = []
     high: list[int] = []
     for snapshot in snapshots:
-        state = snapshot.archive.state
+        state = snapshot.view.state
         generations: dict[MessageQueue, int] = {}
         for queue in state.queues():
             if queue.generation is None or not snapshot.shows(queue.queue.topic, options):
@@ -89,7 +89,7 @@ def _sizes(
 def _of_object(
     snapshot: Snapshot, ref: ObjectRef, runs: Sequence[RunState], times: Range
 ) -> list[tuple[str, tuple[int, int]]]:
-    table = snapshot.archive.objects.block_table(snapshot.object(ref))
+    table = snapshot.view.objects.block_table(snapshot.object(ref))
     topics = sorted({run.queue.topic for run in runs})
     place = {topic: number for number, topic in enumerate(topics)}
     counts = [run.block_count for run in runs]

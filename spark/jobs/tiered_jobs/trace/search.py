@@ -135,10 +135,10 @@ class Search:
             except Invalid:
                 continue
             for snapshot in self._snapshots:
-                head = snapshot.archive.state.head()
+                head = snapshot.view.head
                 for lineage in range(head.highest_lineage if head is not None else 0, 0, -1):
                     item = locate_physical(
-                        snapshot.archive.state, snapshot.archive.objects, PhysicalOffset(offset), lineage
+                        snapshot.view.state, snapshot.view.objects, PhysicalOffset(offset), lineage
                     )
                     if item is None or item.message.store_host != host:
                         continue
