@@ -13,17 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvloop
+
 from tiered.archive.read.lookup import Located
 from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
 from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
-from tiered.gateway.http import HttpLimits, HttpServer
-from tiered.gateway.httpanswers import Pages
+from tiered.http.archive.pages import ArchivePages
+from tiered.http.archive.server import ArchiveServer
+from tiered.http.limits import HttpLimits
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
-from tiered.settings import Gateway
+from tiered.text.addresses import split_address
 
 
 @dataclass
@@ -189,13 +192,22 @@ def serving(
     limits: HttpLimits | None = None,
 ) -> Iterator[Scene]:
     """Run the pages over ``store`` until the block ends."""
-    loop = asyncio.new_event_loop()
+    host, port = split_address(listen, key="gateway.http_listen", listening=True)
+    loop = uvloop.new_event_loop()  # the gateway's; the health pages' tests are on asyncio's own
     thread = threading.Thread(target=loop.run_forever, name="http-scene")
     thread.start()
     metrics = Metrics()
-    settings = Gateway(http_listen=listen, http_token=token, read_timeout_ms=read_timeout_ms)
     with ThreadPoolExecutor(4, "http-pages") as pool:
-        server = HttpServer(settings, Pages(store, SystemClock()), pool, metrics, limits or HttpLimits())
+        server = ArchiveServer(
+            host,
+            port,
+            ArchivePages(store, SystemClock()),
+            pool,
+            metrics,
+            token=token,
+            read_timeout_ms=read_timeout_ms,
+            limits=limits or HttpLimits(),
+        )
         try:
             asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
             yield Scene(*server.address, metrics)

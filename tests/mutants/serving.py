@@ -60,13 +60,13 @@ MUTANTS = (
         "tests/property/test_gateway_frames.py::test_what_is_no_frame_is_known_at_once",
     ),
     Mutant(
-        "tiered/gateway/httphead.py",
-        "        if room < 0 or len(lines) > MAX_HEADERS + 1:\n",
-        "        if False:\n",
+        "tiered/http/connection.py",
+        '    if len(head) + 2 > MAX_HEAD_BYTES or head.count(b"\\n") > MAX_HEADERS + 1:\n',
+        "    if False:\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
     ),
     Mutant(
-        "tiered/gateway/httphead.py",
+        "tiered/http/app.py",
         '    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":\n',
         "    if False:\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",

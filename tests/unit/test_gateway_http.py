@@ -12,7 +12,7 @@ import pytest
 from tests.kit.httpscene import FakeStore, Scene, serving
 from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Unavailable
-from tiered.gateway.httpdocs import openapi
+from tiered.http.archive.description import openapi
 
 FIRST = 100
 

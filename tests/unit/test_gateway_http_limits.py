@@ -13,7 +13,7 @@ from tests.kit.daemonproc import wait_for
 from tests.kit.httpscene import FakeStore, Scene, serving
 from tiered.codec.record.message import Message
 from tiered.errors import Invalid, Unavailable
-from tiered.gateway.http import HttpLimits
+from tiered.http.limits import HttpLimits
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_an_old_client_gets_a_body_without_chunks(scene: Scene) -> None:
 def test_heads_that_are_not_plainly_right_end_the_connection(scene: Scene, sent: bytes, status: int) -> None:
     received = scene.raw(sent)
     assert received.startswith(b"HTTP/1.1 %d " % status)
-    assert b"Connection: close" in received
+    assert b"connection: close" in received  # names of headers are in lower case here
     error = json.loads(received.partition(b"\r\n\r\n")[2])["error"]
     assert error["fix"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.fakearchive import record
 from tiered.cli.messages import message_record
 from tiered.codec.record.message import decode_message
-from tiered.gateway.httpjson import message_fields
+from tiered.http.archive.rows import message_fields
 
 TEXT = "grüße".encode()
 BINARY = b"\xff\x00"

@@ -32,11 +32,11 @@ from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.http import HttpServer
-from tiered.gateway.httpanswers import Pages as ArchivePages
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
+from tiered.http.archive.pages import ArchivePages
+from tiered.http.archive.server import ArchiveServer
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.service import Service
@@ -163,12 +163,19 @@ class GatewayProcess:
         if changed:
             log.warning("changed settings that wait for a restart", extra={"keys": changed})
 
-    async def _http(self) -> HttpServer | None:
+    async def _http(self) -> ArchiveServer | None:
         """The read-only pages for people and tools."""
-        if not self._settings.gateway.http_listen:
+        settings = self._settings.gateway
+        if not settings.http_listen:
             return None
-        pages = ArchivePages(self._archive.store, self._clock)
-        server = HttpServer(self._settings.gateway, pages, self._pool, self._metrics)
+        server = ArchiveServer(
+            *split_address(settings.http_listen, key="gateway.http_listen", listening=True),
+            ArchivePages(self._archive.store, self._clock),
+            self._pool,
+            self._metrics,
+            token=settings.http_token,
+            read_timeout_ms=settings.read_timeout_ms,
+        )
         await server.start()
         log.info("archive pages", extra={"address": "http://{}:{}".format(*server.address)})
         return server

@@ -1,7 +1,7 @@
 """What holds for every page of a server: requests that are served at all, headers of every answer, failures, the pool.
 
-``HttpApp`` is the ASGI application around a Starlette ``Router``. Paths reach the router as they were sent, percent-encoded, so
-that a slash in a name is no border; ``routes`` decodes the parts.
+``HttpApp`` is the ASGI application around a Starlette ``Router``. Paths reach the router with the slashes in names still
+percent-encoded, so that these are no borders (``routes.sent_path``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tiered.errors import TieredError
 from tiered.http.connection import Connection, Door
 from tiered.http.refusals import HttpRefusal, bad_request
+from tiered.http.routes import sent_path
 
 _ALWAYS = (
     (b"cache-control", b"no-store"),
@@ -97,6 +98,7 @@ class HttpApp:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
+            scope["app"] = self  # a router in an application raises what it refuses
             _take_sent_path(scope)
             request = Request(scope, receive)
             _check_request(request)
@@ -153,10 +155,11 @@ def page(status: int, content_type: str, body: bytes, headers: dict[str, str] | 
 def _take_sent_path(scope: Scope) -> None:
     """Let the router see the path as it was sent; what stands behind a # was never meant for a server."""
     path, mark, _ = scope["raw_path"].partition(b"#")
-    if mark:
-        scope["query_string"] = b""
-    scope["query_string"] = scope["query_string"].partition(b"#")[0]
-    scope["path"] = path.decode("latin-1")
+    scope["query_string"] = b"" if mark else scope["query_string"].partition(b"#")[0]
+    if not path.startswith(b"/"):
+        found = ascii(path[:60].decode("latin-1"))
+        raise bad_request("the address is not a path", found=found, hint="ask for /v1/topics")
+    scope["path"] = sent_path(path)
 
 
 def _check_request(request: Request) -> None:
@@ -177,6 +180,3 @@ def _check_request(request: Request) -> None:
         raise HttpRefusal(
             413, "a request here has no body", hint="put parameters into the address", close=True
         )
-    if not request.scope["path"].startswith("/"):
-        found = ascii(request.scope["path"][:60])
-        raise bad_request("the address is not a path", found=found, hint="ask for /v1/topics")

@@ -1,6 +1,6 @@
 """What the pages say: JSON made piece by piece from the store. Synchronous; the server calls it in a pool.
 
-The first piece is made before an ``Answer`` is returned, so what goes wrong early has a status of its own. What goes wrong
+The first piece is made before the answer begins, so what goes wrong early has a status of its own. What goes wrong
 later ends the JSON properly, with a member ``error`` that a reader must look for.
 """
 
@@ -17,26 +17,19 @@ from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import sql_filter, tag_filter
-from tiered.gateway import httpdocs
-from tiered.gateway.httphead import HttpRefusal
-from tiered.gateway.httpjson import (
-    JSON,
-    Answer,
-    dumped,
-    error_fields,
+from tiered.http.archive.rows import (
     listed,
     message_fields,
     message_line,
     queue_fields,
     quoted,
     topic_fields,
-    whole,
 )
-from tiered.gateway.httproutes import Route, Values, refused
+from tiered.http.refusals import HttpRefusal, dumped, error_fields, refused
+from tiered.http.routes import Values
 from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
 from tiered.settings import MIB
 
-HTML = "text/html; charset=utf-8"
 READER = ReaderId("tiered-http")
 PAGE_MESSAGES = 256
 QUERY_BYTES = 64 * MIB
@@ -83,28 +76,25 @@ class Store(Protocol):
     def follow(self) -> bool: ...
 
 
-class Pages:
+class ArchivePages:
     """The pages over one store. For any thread."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def answer(self, route: Route, values: Values) -> Answer:
-        """The page with its first piece made. Raises only ``TieredError``s of the store and ``HttpRefusal``."""
-        match route.name:
-            case "page":
-                return whole(200, HTML, httpdocs.PAGE, (("Content-Security-Policy", httpdocs.POLICY),))
-            case "openapi":
-                return whole(200, JSON, dumped(httpdocs.openapi()))
+    def begin(self, name: str, values: Values) -> Iterator[bytes]:
+        """The pieces of a page, the first one made. Raises only ``TieredError``s of the store and ``HttpRefusal``."""
+        match name:
             case "topics":
-                return _begun(self._topics(bool(values["system"])))
+                pieces = self._topics(bool(values["system"]))
             case "queues":
-                return _begun(self._queues(str(values["topic"])))
+                pieces = self._queues(str(values["topic"]))
             case "messages":
-                return _begun(self._messages(values))
+                pieces = self._messages(values)
             case _:
-                return _begun(self._query(values))
+                pieces = self._query(values)
+        return chain((next(pieces, b""),), pieces)
 
     def _fresh(self) -> str:
         """Look for new commits; whether what follows is as new as the archive, as the beginning of an object."""
@@ -148,7 +138,7 @@ class Pages:
         topic, queue_id = str(values["topic"]), cast("int", values["queue"])
         wanted, left = _filter(values), cast("int", values["count"])
         until = self._clock.monotonic() + SEARCH_SECONDS
-        offset = self._begin(topic, queue_id, values)
+        offset = self._first_offset(topic, queue_id, values)
         result = self._page(topic, queue_id, offset, left, wanted)
         _check(result, topic, queue_id, offset)
         head = {
@@ -191,7 +181,7 @@ class Pages:
             tail["error"] = error_fields(failure)
         yield b"]," + dumped(tail)[1:]
 
-    def _begin(self, topic: str, queue_id: int, values: Values) -> int:
+    def _first_offset(self, topic: str, queue_id: int, values: Values) -> int:
         if values["offset"] is not None and values["time"] is not None:
             raise refused("time", values["time"], "offset or time, not both", "remove one of them")
         if values["offset"] is not None:
@@ -207,11 +197,6 @@ class Pages:
     ) -> GetMessageResult:
         most = min(count, PAGE_MESSAGES)
         return self._store.get_message(READER, topic, queue_id, offset, most, row_filter=wanted)
-
-
-def _begun(pieces: Iterator[bytes]) -> Answer:
-    first = next(pieces, b"")
-    return Answer(200, JSON, chain((first,), pieces))
 
 
 def _filter(values: Values) -> RowFilter | None:

@@ -1,93 +1,10 @@
-"""The description of the pages (OpenAPI 3.1, made from the routes) and the page for people."""
+"""The description of the archive's pages (OpenAPI 3.1, made from the routes)."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-
-from tiered.gateway.httproutes import ROUTES, Kind, Parameter, Route
+from tiered.http.archive.table import ROUTES
+from tiered.http.routes import Kind, PageRoute, Parameter
 from tiered.version import __version__
-
-_SCRIPT = """
-const at = id => document.getElementById(id);
-async function ask(path) {
-  const token = at("token").value;
-  const answer = await fetch(path, token ? {headers: {Authorization: "Bearer " + token}} : {});
-  const said = await answer.json();
-  if (said.error) throw new Error(said.error.message + ": " + said.error.fix);
-  return said;
-}
-function row(table, cells, act) {
-  const line = table.insertRow();
-  for (const cell of cells) line.insertCell().textContent = cell ?? "";
-  if (act) { line.onclick = act; line.className = "link"; }
-}
-function table(title, names) {
-  at("title").textContent = title;
-  const made = at("rows");
-  made.textContent = "";
-  row(made, names);
-  return made;
-}
-const time = ms => ms === null ? "" : new Date(ms).toISOString();
-const say = text => at("said").textContent = text;
-const guarded = act => (...given) => act(...given).then(() => say(""), e => say(e.message));
-const messages = guarded(async (topic, queue, offset) => {
-  const path = `/v1/topics/${encodeURIComponent(topic)}/queues/${queue}/messages?count=50`;
-  const said = await ask(path + (offset === undefined ? "" : "&offset=" + offset));
-  const made = table(`${topic}/${queue}`, ["offset", "stored", "tag", "keys", "body"]);
-  for (const m of said.messages)
-    row(made, [m.queue_offset, time(m.store_timestamp), m.tags, m.keys.join(" "), (m.body ?? m.body_base64).slice(0, 200)]);
-  if (!said.end) row(made, ["more"], () => messages(topic, queue, said.next_offset));
-});
-const queues = guarded(async topic => {
-  const said = await ask(`/v1/topics/${encodeURIComponent(topic)}/queues`);
-  const made = table(topic, ["queue", "first", "end", "messages", "oldest", "newest"]);
-  for (const q of said.queues)
-    row(made, [q.queue_id, q.min_offset, q.max_offset, q.messages, time(q.oldest), time(q.newest)],
-        () => messages(topic, q.queue_id));
-});
-const topics = guarded(async () => {
-  const said = await ask("/v1/topics");
-  const made = table("topics", ["topic", "queues", "messages", "bytes", "oldest", "newest"]);
-  for (const t of said.topics)
-    row(made, [t.topic, t.queues, t.messages, t.bytes, time(t.oldest), time(t.newest)], () => queues(t.topic));
-});
-at("read").onclick = topics;
-topics();
-"""
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; }
-table { border-collapse: collapse; width: 100%; }
-td { border-bottom: 1px solid #8884; padding: .2em .8em .2em 0; vertical-align: top; overflow-wrap: anywhere; }
-tr:first-child { font-weight: bold; }
-.link { cursor: pointer; }
-.link td:first-child { text-decoration: underline; }
-#said { color: #c22; }
-"""
-
-PAGE = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Archived messages</title><style>{_STYLE}</style></head><body>
-<h1>Archived messages</h1>
-<p>Read only. Tools use the same addresses: <a href="/openapi.json">/openapi.json</a> describes them.</p>
-<p><label>Token, if one is set: <input id="token" type="password" autocomplete="off"></label>
-<button id="read">Topics</button></p>
-<p id="said"></p><h2 id="title"></h2><table id="rows"></table>
-<script>{_SCRIPT}</script></body></html>
-""".encode()
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-POLICY = (
-    f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""The page runs its own script, talks to its own server and nothing else."""
 
 
 def openapi() -> dict[str, object]:
@@ -108,7 +25,7 @@ def openapi() -> dict[str, object]:
     }
 
 
-def _operation(route: Route) -> dict[str, object]:
+def _operation(route: PageRoute) -> dict[str, object]:
     kind = "text/html" if route.name == "page" else "application/json"
     good: dict[str, object] = {
         "description": route.summary,
