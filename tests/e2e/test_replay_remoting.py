@@ -19,11 +19,11 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import CRASHED, Daemon, wait_for
 from tests.kit.pop import Deliveries, PopClient, body_of, make_ordered, pop_in_order, produce
 from tests.kit.realdaemon import expire, log_end, tiered
+from tiered.broker.client import Dial, RemotingClient
+from tiered.broker.questions import Broker as Asking
 from tiered.clock import SystemClock
 from tiered.crashpoint import ReplayPoint
 from tiered.errors import Refused
-from tiered.replay.broker import Broker as Asking
-from tiered.replay.client import RemotingClient
 from tiered.replay.drain import BATCH
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -106,7 +106,7 @@ def test_an_old_broker_is_refused_politely(tmp_path: Path) -> None:
         NameServer(cache.ROCKETMQ_4, tmp_path / "ns") as ns,
         Broker(cache.ROCKETMQ_4, tmp_path / "b", ns) as broker,
     ):
-        client = RemotingClient(broker.address, SystemClock())
+        client = RemotingClient(broker.address, SystemClock(), Dial())
         with pytest.raises(Refused, match="older than 5"):
             Asking(client).facts().require("DefaultCluster", "broker-a")
         client.close()
@@ -114,7 +114,7 @@ def test_an_old_broker_is_refused_politely(tmp_path: Path) -> None:
 
 def _positions(broker: Broker, group: str) -> dict[int, int]:
     """Where a group stands, by the broker's word."""
-    client = RemotingClient(broker.address, SystemClock())
+    client = RemotingClient(broker.address, SystemClock(), Dial())
     try:
         offsets, facts = Asking(client).offsets(), Asking(client).facts()
     finally:

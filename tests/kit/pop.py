@@ -19,8 +19,8 @@ from tests.kit import cache
 from tests.kit.broker import Broker
 from tests.kit.client import read_lines
 from tests.kit.process import Child, ChildError, Scratch
+from tiered.broker.client import Dial, RemotingClient, Request
 from tiered.clock import SystemClock
-from tiered.replay.client import RemotingClient, Request
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class PopClient:
 
 def produce(address: str, topic: str, numbers: range, *, queues: int = 4, body_bytes: int = 500) -> None:
     """Send messages ``seq`` = each of ``numbers`` round robin to the queues, tagged A, B, C in turn."""
-    client = RemotingClient(address, SystemClock(), timeout_seconds=20)
+    client = RemotingClient(address, SystemClock(), Dial(20))
     try:
         for first in range(numbers.start, numbers.stop, 200):
             batch = range(first, min(first + 200, numbers.stop))
@@ -164,7 +164,7 @@ def make_ordered(address: str, group: str) -> None:
         "retryQueueNums": 1,
         "retryMaxTimes": 16,
     }
-    client = RemotingClient(address, SystemClock())
+    client = RemotingClient(address, SystemClock(), Dial())
     try:
         answer = client.ask(200, {}, json.dumps(body).encode())
         assert answer.code == 0, answer.remark
@@ -174,7 +174,7 @@ def make_ordered(address: str, group: str) -> None:
 
 def pop_in_order(address: str, topic: str, group: str, count: int) -> None:
     """Take and acknowledge at least ``count`` messages as the Proxy does for a group that wants order."""
-    client = RemotingClient(address, SystemClock(), timeout_seconds=20)
+    client = RemotingClient(address, SystemClock(), Dial(20))
     try:
         while count > 0:
             ext = {

@@ -10,14 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.kit.fakebroker import FakeBroker
+from tiered.broker.client import Dial, RemotingClient
+from tiered.broker.questions import Broker, BrokerFacts
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
-from tiered.replay.broker import Broker, BrokerFacts
-from tiered.replay.client import RemotingClient
+from tiered.replay.broker import check_suitable
 from tiered.replay.drain import Drain
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger
@@ -157,7 +158,7 @@ def bench(
     """A wired bench; ``settings`` of the replay section. A second one on the same path is a restart."""
     with broker or FakeBroker() as fake:
         clock, metrics = ManualClock(), Metrics()
-        clients = [RemotingClient(fake.address, clock, timeout_seconds=0.5) for _ in range(3)]
+        clients = [RemotingClient(fake.address, clock, Dial(0.5, section="replay")) for _ in range(3)]
         ledger, groups = Ledger(path, clock), Groups(patterns, clock)
         ledger.open()
         store = archive or FakeArchive()
@@ -176,4 +177,4 @@ def bench(
 
 def check(facts: BrokerFacts) -> None:
     """The broker that the fake one says it is."""
-    facts.require("DefaultCluster", "broker-a")
+    check_suitable(facts, "DefaultCluster", "broker-a")

@@ -26,6 +26,7 @@ from tests.kit.certificates import Authority
 from tests.kit.fakebroker import FakeBroker, Stored
 from tests.kit.pysparks import session
 from tests.kit.sparkscene import archive
+from tiered.broker.routes import parse_route
 from tiered.clock import Clock, ManualClock, SystemClock
 from tiered.codec.record.message import encode_properties
 from tiered.codec.remoting.frame import Command
@@ -33,7 +34,6 @@ from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered_spark import TieredReplay, register
 from tiered_spark.replay.options import parse_replay_options
 from tiered_spark.replay.progress import Progress, decode_note, encode_note
-from tiered_spark.replay.route import parse_route
 from tiered_spark.replay.source import ReplayWriter, Sent, send
 
 pytestmark = pytest.mark.spark

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tests.kit.fakebroker import FakeBroker
+from tiered.broker.client import Dial, RemotingClient
 from tiered.clock import ManualClock
 from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.signing import Credentials
 from tiered.errors import Invalid, NotFound, Unavailable
 from tiered_spark.replay.options import parse_replay_options
 from tiered_spark.replay.source import Sent, send
-from tiered_spark.replay.wire import Connection, Credentials, Dial
 
 pytestmark = pytest.mark.spark
 
@@ -118,5 +119,5 @@ def test_a_name_server_that_repeats_a_key(server: Server, code: int, ahead: int)
 
 def test_a_key_that_is_part_of_the_other_is_covered_too() -> None:
     for access, secret in (("rocket", "rocketsecret"), ("rocketaccess", "rocket")):
-        peer = Connection("h:1", ManualClock(), Dial(1.0, credentials=Credentials(access, secret)))
+        peer = RemotingClient("h:1", ManualClock(), Dial(1.0, credentials=Credentials(access, secret)))
         assert peer.without_keys(f"<{access}> <{secret}>") == "<***> <***>"

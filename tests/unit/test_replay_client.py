@@ -15,11 +15,13 @@ from contextlib import contextmanager
 import pytest
 
 from tests.kit.fakebroker import FakeBroker
+from tiered.broker.client import Dial, RemotingClient, Request
+from tiered.broker.questions import Broker, parse
 from tiered.clock import SystemClock
 from tiered.codec.remoting.frame import RESPONSE, Command, FrameReader, decode_command, encode_command
+from tiered.codec.remoting.signing import Credentials, signature
 from tiered.errors import Corrupt, Invalid, Unavailable
-from tiered.replay.broker import Broker, parse
-from tiered.replay.client import Credentials, RemotingClient, Request, signature, split_address
+from tiered.text.addresses import split_address
 
 
 @contextmanager
@@ -61,9 +63,9 @@ def answer(asked: Command, **fields: object) -> bytes:
 
 
 @contextmanager
-def client(address: str, **options: object) -> Iterator[RemotingClient]:
+def client(address: str) -> Iterator[RemotingClient]:
     """A client of short patience."""
-    made = RemotingClient(address, SystemClock(), timeout_seconds=0.4, **options)  # type: ignore[arg-type]
+    made = RemotingClient(address, SystemClock(), Dial(0.4, section="replay"))
     try:
         yield made
     finally:
@@ -153,13 +155,13 @@ def test_a_signed_request() -> None:
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:0", "host:70000"])
 def test_bad_addresses_are_named(address: str) -> None:
     with pytest.raises(Invalid, match="not an address") as caught:
-        split_address(address)
+        split_address(address, key="replay.broker_address")
     assert "replay.broker_address" in str(caught.value)
 
 
 def test_good_addresses() -> None:
-    assert split_address("broker:10911") == ("broker", 10911)
-    assert split_address("[::1]:10911") == ("::1", 10911)
+    assert split_address("broker:10911", key="k") == ("broker", 10911)
+    assert split_address("[::1]:10911", key="k") == ("::1", 10911)
 
 
 def test_some_answers_are_waited_for_longer_than_usual() -> None:
@@ -177,12 +179,12 @@ def test_some_answers_are_waited_for_longer_than_usual() -> None:
 
 
 def test_bodies_that_are_nearly_json() -> None:
-    assert parse(b'{"a":{0:1,-1:2}}') == {"a": {"0": 1, "-1": 2}}
-    assert parse(b'{"a":"x IN {1:2}"}') == {"a": "x IN {1:2}"}
-    assert parse(b"") == {}
-    assert parse(b"[1]") == {}
+    assert parse(b'{"a":{0:1,-1:2}}', Dial()) == {"a": {"0": 1, "-1": 2}}
+    assert parse(b'{"a":"x IN {1:2}"}', Dial()) == {"a": "x IN {1:2}"}
+    assert parse(b"", Dial()) == {}
+    assert parse(b"[1]", Dial()) == {}
     with pytest.raises(Corrupt):
-        parse(b"{]")
+        parse(b"{]", Dial())
 
 
 def test_what_the_broker_says_of_itself() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tests.kit.replaying import Bench, bench
+from tiered.broker.client import RemotingClient
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Refused, Unavailable
 from tiered.replay.base import GroupQueue, Wanted
-from tiered.replay.client import RemotingClient
 from tiered.replay.drain import BATCH
 
 Q0 = GroupQueue("G", "T", 0)

@@ -23,15 +23,13 @@ from tiered.cli.options import (
     settings_from,
 )
 from tiered.clock import SystemClock
-from tiered.codec.remoting.signing import Credentials
 from tiered.daemon.checks import require
 from tiered.daemon.config import Loaded
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay import inbox, roster
 from tiered.replay.base import Books
-from tiered.replay.broker import Broker
-from tiered.replay.client import RemotingClient
+from tiered.replay.broker import broker_of, check_suitable
 from tiered.replay.inbox import Asked, AskedFor
 from tiered.replay.ledger import read_books
 from tiered.replay.report import rows, summary
@@ -215,15 +213,10 @@ def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bo
 
     ``Refused`` if the group wants order. ``needed``: the ends must be known; else a broker that does not answer is no error.
     """
-    replay = settings.replay
-    keys = Credentials(replay.access_key, replay.secret_key) if replay.access_key else None
-    client = RemotingClient(
-        replay.broker_address, SystemClock(), timeout_seconds=replay.timeout_ms / 1000, credentials=keys
-    )
+    broker = broker_of(settings.replay, SystemClock())
     try:
-        broker = Broker(client)
         facts = broker.facts()
-        facts.require(settings.source.cluster, settings.source.broker)
+        check_suitable(facts, settings.source.cluster, settings.source.broker)
         if broker.is_ordered(group):
             raise Refused(
                 "this group consumes in order and never reads a retry topic", group=group,
@@ -237,7 +230,7 @@ def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bo
         error.hint = f"{error.hint}; or say with --to where to end"
         raise
     finally:
-        client.close()
+        broker.client.close()
     stands = dict(offsets.committed.get((group, topic), {}))
     if facts.kv:
         stands |= offsets.pulled.get((group, topic), {})

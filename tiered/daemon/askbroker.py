@@ -6,10 +6,8 @@ import logging
 from functools import partial
 
 from tiered.clock import Clock
-from tiered.codec.remoting.signing import Credentials
 from tiered.errors import TieredError
-from tiered.replay.broker import Broker
-from tiered.replay.client import RemotingClient
+from tiered.replay.broker import broker_of
 from tiered.settings import Replay
 from tiered.source.limit import AskBroker
 
@@ -25,15 +23,13 @@ def ask_broker(replay: Replay, clock: Clock) -> AskBroker:
 
 
 def _max_message_bytes(replay: Replay, clock: Clock) -> int | None:
-    keys = Credentials(replay.access_key, replay.secret_key) if replay.access_key else None
-    seconds = min(MOST_SECONDS, replay.timeout_ms / 1000)
-    client = RemotingClient(replay.broker_address, clock, timeout_seconds=seconds, credentials=keys)
+    broker = broker_of(replay, clock, most_seconds=MOST_SECONDS)
     try:
-        accepted = Broker(client).max_message_bytes()
+        accepted = broker.max_message_bytes()
     except TieredError as error:
         log.warning("the broker could not be asked for its maxMessageSize", extra={"error": str(error)})
         return None
     finally:
-        client.close()
+        broker.client.close()
     log.info("the broker was asked for its maxMessageSize", extra={"bytes": accepted})
     return accepted

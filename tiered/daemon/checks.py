@@ -11,8 +11,8 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
-from tiered.replay.client import split_address
 from tiered.settings import Settings
+from tiered.text.addresses import split_address
 
 UNSEEN_RESTARTS = (
     "source.commitlog_dirs is set without source.store_dir: the broker's lock and abort files are not looked at, so a restart "
@@ -149,7 +149,7 @@ def _relations(settings: Settings) -> None:
 def _replay(settings: Settings) -> None:
     replay = settings.replay
     if replay.enabled:
-        split_address(replay.broker_address)
+        split_address(replay.broker_address, key="replay.broker_address")
     if bool(replay.access_key) != bool(replay.secret_key):
         missing = "replay.secret_key" if replay.access_key else "replay.access_key"
         raise Invalid("the broker's key pair is incomplete", missing=missing, hint=where_to_set(missing))

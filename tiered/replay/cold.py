@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiered.broker.client import Request
 from tiered.errors import NotFound
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
 from tiered.replay.base import Debt, GroupQueue
-from tiered.replay.client import Request
 from tiered.replay.records import request_for
 from tiered.store import MessageStore
 

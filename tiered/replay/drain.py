@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tiered.backoff import Backoff
+from tiered.broker.client import Request
+from tiered.broker.questions import Broker, BrokerFacts
+from tiered.broker.send import STORED
 from tiered.clock import Clock
+from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.base import RETRY_PREFIX, Debt, retry_topic
-from tiered.replay.broker import Broker, BrokerFacts, Code, Said
-from tiered.replay.client import Request
 from tiered.replay.cold import Batch, read
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger, Settled
@@ -45,10 +47,7 @@ STORE_MARGIN_SECONDS = 5.0
 RESTS = Backoff(0.1, 5.0)
 """When a full window is measured again: later each time its group has not moved."""
 
-_STORED = frozenset(
-    {Said.SUCCESS, Said.FLUSH_DISK_TIMEOUT, Said.SLAVE_NOT_AVAILABLE, Said.FLUSH_SLAVE_TIMEOUT}
-)
-_BUSY = frozenset({Said.SYSTEM_BUSY, Said.SERVICE_NOT_AVAILABLE, Said.FLOW_CONTROL})
+_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL})
 
 
 @dataclass(slots=True)
@@ -163,8 +162,8 @@ class Drain:
         if key not in self._windows:
             self._windows[key] = Window(self._settings.window_messages, self._settings.window_bytes)
         try:
-            end = self._broker.offset_at(Code.GET_MAX_OFFSET, topic, 0) or 0
-            first = self._broker.offset_at(Code.GET_MIN_OFFSET, topic, 0) or 0
+            end = self._broker.offset_at(RequestCode.GET_MAX_OFFSET, topic, 0) or 0
+            first = self._broker.offset_at(RequestCode.GET_MIN_OFFSET, topic, 0) or 0
             stands = self._broker.committed(group, topic, 0) or 0
         except Unavailable as error:
             if error.fields.get("code") in (None, *_BUSY):
@@ -241,10 +240,10 @@ class Drain:
     ) -> None:
         if answer is None:
             outcome.unanswered = True
-        elif answer.code in _STORED:
+        elif answer.code in STORED:
             outcome.stored.add(offset)
             self._windows[key].stored(int(answer.ext.get("queueOffset", "0")), size)
-        elif answer.code == Said.MESSAGE_ILLEGAL:
+        elif answer.code == ResponseCode.MESSAGE_ILLEGAL:
             outcome.refused.add(offset)
             log.error(
                 "the broker refuses a message for good: it is not replayed",
@@ -292,7 +291,7 @@ class Drain:
                 "the broker takes no messages now", code=code, remark=remark,
                 hint="it is busy, or its disk is full; replay goes on when it takes messages again",
             )  # fmt: skip
-        if code == Said.GROUP_NOT_EXIST:
+        if code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             name = key[1][len(RETRY_PREFIX) :]
             log.warning(
                 "the broker wants a subscription group of the retry topic's name: making it",

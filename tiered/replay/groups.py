@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
 from tiered.clock import Clock
 from tiered.errors import Invalid, Unavailable
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import row_filter
 from tiered.replay.base import RETRY_PREFIX, GroupQueue
-from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 
 LEARN_SECONDS = 15.0
 """A group is asked about again after this long."""

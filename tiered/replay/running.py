@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from tiered.broker.client import RemotingClient
+from tiered.broker.questions import Broker, BrokerFacts
 from tiered.clock import Clock
-from tiered.codec.remoting.signing import Credentials
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
-from tiered.replay.broker import Broker, BrokerFacts
-from tiered.replay.client import RemotingClient
+from tiered.replay.broker import broker_of, check_suitable
 from tiered.replay.drain import Drain
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger
@@ -161,7 +161,7 @@ class Running:
 
     def _require(self, facts: BrokerFacts) -> None:
         source = self._settings.source
-        facts.require(source.cluster, source.broker)
+        check_suitable(facts, source.cluster, source.broker)
 
     def _check(self, facts: BrokerFacts) -> None:
         self._require(facts)
@@ -171,13 +171,9 @@ class Running:
         )
 
     def _broker(self) -> Broker:
-        replay = self._settings.replay
-        keys = Credentials(replay.access_key, replay.secret_key) if replay.access_key else None
-        client = RemotingClient(
-            replay.broker_address, self._clock, timeout_seconds=replay.timeout_ms / 1000, credentials=keys
-        )
-        self._clients.append(client)
-        return Broker(client)
+        broker = broker_of(self._settings.replay, self._clock)
+        self._clients.append(broker.client)
+        return broker
 
     def _open_ledger(self) -> None:
         with self._opening:

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Collection, Mapping
 from itertools import islice
 
+from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
 from tiered.clock import Clock
 from tiered.metrics import Metrics
 from tiered.replay.base import RETRY_PREFIX, GroupQueue, Position
-from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 from tiered.replay.groups import Groups, has_popped, is_system
 from tiered.replay.rule import Aging, judge
 

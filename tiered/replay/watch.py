@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
+from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
 from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.metrics import Metrics
 from tiered.replay import inbox
 from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
-from tiered.replay.broker import AllOffsets, Broker, BrokerFacts
 from tiered.replay.groups import Groups, positions
 from tiered.replay.ledger import Ledger
 from tiered.replay.roster import Row, roster, write

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tiered.codec.remoting.signing import Credentials
 from tiered.errors import Invalid
+from tiered.text.addresses import split_address
 from tiered_spark.optionvalues import Parsers, flag, one_of, parsed, whole, wrong
-from tiered_spark.replay.wire import Credentials
 from tiered_spark.snapshot import shared_provider
 
 QUEUES = ("same", "hash", "spread")
@@ -116,9 +117,10 @@ def _check(options: ReplayOptions) -> None:
 def _addresses(name: str, value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in re.split("[;,]", value) if part.strip())
     for address in found:
-        host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
-            raise wrong(name, value, "host:port, several joined with ;")
+        try:
+            split_address(address, key=name)
+        except Invalid:
+            raise wrong(name, value, "host:port, several joined with ;") from None
     if not found:
         raise wrong(name, repr(value), "host:port, several joined with ;")
     return found

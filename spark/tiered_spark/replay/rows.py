@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+from tiered.broker.send import KEPT_SYS_FLAGS, NEW_MESSAGE
 from tiered.codec.checksum import body_crc
-from tiered.codec.record.layout import SYS_COMPRESSED, SYS_INNER_BATCH
+from tiered.codec.record.layout import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, SYS_INNER_BATCH
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Ints
 from tiered.errors import Invalid
@@ -25,23 +26,7 @@ ORIGIN = "TIERED_ORIGIN"
 REPLAY = "TIERED_REPLAY"
 """Property: the option ``replayId``, if there is one."""
 
-DROPPED = (
-    "WAIT", "DELAY", "RETRY_TOPIC", "ORIGIN_GROUP", "ORIGIN_MESSAGE_ID", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",
-    "TRANS_OFFSET", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS",
-    "__transactionId__", "MIN_OFFSET", "MAX_OFFSET", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
-    "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH",
-    "INNER_MULTI_QUEUE_OFFSET", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK",
-    "POP_CK_OFFSET", "1ST_POP_TIME", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "__CRC32#", ORIGIN, REPLAY,
-)  # fmt: skip
-"""Properties that do not travel: the broker's own, and what would delay the message, send it elsewhere or make it part of a
-transaction. So do all that begin with one of ``DROPPED_PREFIXES``."""
-
-DROPPED_PREFIXES = ("TIMER_", "__RMQ.TRANSIENT.")
-
-KEPT_SYS_FLAGS = SYS_COMPRESSED | 0x2 | 0x700
-"""Compressed, many tags, kind of compression. What a transaction or an address made of the record does not travel."""
-
-_COMPRESSION = SYS_COMPRESSED | 0x700
+_COMPRESSION = SYS_COMPRESSED | SYS_COMPRESSION_TYPE
 _SLICE = 1024
 _INT = ("tinyint", "smallint", "int", "bigint")
 _TIME = ("timestamp", "timestamp_ntz", "bigint")
@@ -227,9 +212,11 @@ def _born(part: pa.RecordBatch, now_ms: int) -> list[int]:
 
 def _properties(part: pa.RecordBatch, replay_id: str) -> pa.Array:
     """The properties of each row as a send carries them: ``name 0x01 value 0x02`` for each."""
-    drops = set(DROPPED) | {
-        name for name, column in (("TAGS", "tags"), ("KEYS", "keys")) if column in part.schema.names
-    }
+    drops = (
+        NEW_MESSAGE.names
+        | {ORIGIN, REPLAY}
+        | {name for name, column in (("TAGS", "tags"), ("KEYS", "keys")) if column in part.schema.names}
+    )
     names, values, row = _entries(part)
     bad = _unsendable(names, values)
     if bad.any():
@@ -241,7 +228,7 @@ def _properties(part: pa.RecordBatch, replay_id: str) -> pa.Array:
             hint="correct the column properties: map_filter, transform_values",
         )  # fmt: skip
     out = pc.is_in(names, pa.array(sorted(drops), names.type))
-    for prefix in DROPPED_PREFIXES:
+    for prefix in NEW_MESSAGE.prefixes:
         out = pc.or_(out, pc.starts_with(names, prefix))
     keep = ~out.to_numpy(zero_copy_only=False)
     names, values, row = names.filter(pa.array(keep)), values.filter(pa.array(keep)), row[keep]

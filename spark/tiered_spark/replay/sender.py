@@ -11,28 +11,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.backoff import Backoff
+from tiered.broker.client import Dial, RemotingClient, Request
+from tiered.broker.routes import Route, Routes, Target
+from tiered.broker.send import STORED, Sending
 from tiered.clock import Clock
 from tiered.codec.record.layout import SYS_INNER_BATCH
+from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, NotFound, TieredError, Unavailable
 from tiered.settings import MIB
 from tiered_spark.replay.options import ReplayOptions
-from tiered_spark.replay.route import Route, Routes, Target
 from tiered_spark.replay.rows import Outgoing
-from tiered_spark.replay.wire import Connection, Dial, Request
 
 log = logging.getLogger("tiered.spark")
 
-SEND_MESSAGE = 10
-STORED = frozenset({0, 10, 11, 12})
-"""Success; stored, and not flushed in time, without a slave, or not there in time."""
-
-ILLEGAL = 13
-AGAIN = frozenset({1, 2, 14, 16, 17, 215, 501, 1500})
-"""System error, busy, service not available, no permission, no such topic, flow control, not the leader, going away: of a
-broker that is loaded, full or handing over. Asked again after a pause, by a new route."""
-
-NO_PERMISSION = 16
+AGAIN = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers of a broker that is loaded, full or handing over. Asked again after a pause, by a new route."""
 
 ROUND_BYTES = 8 * MIB
 MAX_MESSAGE_BYTES = DEFAULT_MAX_FRAME_BYTES - 256 * 1024
@@ -86,7 +91,7 @@ class Sender:
         self._most = min(options.in_flight, self._pace.at_once)
         self._routes = Routes(options.name_servers, options.topic, clock, dial)
         self._route: Route | None = None
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, RemotingClient] = {}
         self._round: list[tuple[Outgoing, Target]] = []
         self._taken: set[Target] = set()
         self._bytes = 0
@@ -147,7 +152,7 @@ class Sender:
             shares.setdefault(item[1].address, []).append(item)
         for address, share in shares.items():
             if address not in self._connections:
-                self._connections[address] = Connection(address, self._clock, self._dial)
+                self._connections[address] = RemotingClient(address, self._clock, self._dial)
             self._connections[address].begin([self._request(*item) for item in share])
         left, error = [], None
         for address, share in shares.items():
@@ -164,7 +169,7 @@ class Sender:
             raise error
         return left
 
-    def _judge(self, message: Outgoing, answer: Command | None, connection: Connection) -> str | None:
+    def _judge(self, message: Outgoing, answer: Command | None, connection: RemotingClient) -> str | None:
         """``None`` if the message is done with, else why it must be sent again."""
         if answer is None:
             return connection.trouble
@@ -176,7 +181,7 @@ class Sender:
         found = f"code {answer.code}: {remark}"
         if answer.code in AGAIN and not _for_good(answer.code, remark):
             return found
-        if answer.code == ILLEGAL:
+        if answer.code == ResponseCode.MESSAGE_ILLEGAL:
             self._refuse(
                 message, found,
                 "leave such messages out (filter on body_size), raise maxMessageSize of the broker, or read with "
@@ -224,23 +229,18 @@ class Sender:
         return self._route.at(self._turn)
 
     def _request(self, message: Outgoing, target: Target) -> Request:
-        ext = {
-            "producerGroup": self._options.group,
-            "topic": self._options.topic,
-            "defaultTopic": "TBW102",
-            "defaultTopicQueueNums": "4",
-            "queueId": str(target.queue_id),
-            "sysFlag": str(message.sys_flag),
-            "bornTimestamp": str(message.born_ms),
-            "flag": str(message.flag),
-            "properties": message.properties,
-            "reconsumeTimes": "0",
-            "unitMode": "false",
-            "batch": "false",
-        }
-        return Request(SEND_MESSAGE, ext, message.body)
+        return Sending(
+            self._options.topic,
+            target.queue_id,
+            message.body,
+            message.properties,
+            self._options.group,
+            sys_flag=message.sys_flag,
+            flag=message.flag,
+            born_ms=message.born_ms,
+        ).request()
 
 
 def _for_good(code: int, remark: str) -> bool:
     """Whether rights were refused: brokers say "forbidden" of one that takes no messages now, and use one code for both."""
-    return "AclException" in remark or (code == NO_PERMISSION and "forbidden" not in remark)
+    return "AclException" in remark or (code == ResponseCode.NO_PERMISSION and "forbidden" not in remark)

@@ -14,16 +14,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tiered.broker.client import Dial
+from tiered.broker.routes import Routes
+from tiered.broker.tls import client_context
 from tiered.clock import Clock, SystemClock
+from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES
 from tiered.codec.types import Ints
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered_spark.errors import plainly
 from tiered_spark.replay.options import ReplayOptions, parse_replay_options
 from tiered_spark.replay.progress import Progress, claim
-from tiered_spark.replay.route import Routes
 from tiered_spark.replay.rows import Outgoing, check_rows, outgoing
 from tiered_spark.replay.sender import Sender
-from tiered_spark.replay.wire import Dial, tls_context
 
 log = logging.getLogger("tiered.spark")
 
@@ -155,8 +157,13 @@ def _look_for_target(options: ReplayOptions) -> None:
 
 
 def _dial(options: ReplayOptions) -> Dial:
-    context = tls_context(options.tls_ca) if options.tls else None
-    return Dial(options.timeout_ms / 1000, context, options.credentials())
+    context = None
+    if options.tls:
+        context = client_context(
+            options.tls_ca, refusal="the certificates in tlsCa cannot be read on this executor",
+            hint="option('tlsCa', …) names a PEM file that every executor has",
+        )  # fmt: skip
+    return Dial(options.timeout_ms / 1000, context, options.credentials(), DEFAULT_MAX_FRAME_BYTES)
 
 
 def _note_what_was_done(progress: Progress) -> None:

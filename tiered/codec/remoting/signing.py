@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair of RocketMQ's ACL."""
+    """A key pair of RocketMQ's ACL. Printing it shows neither."""
 
-    access_key: str
+    access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 
 from tiered.clock import Clock
 from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.remoting.codes import RequestCode, ResponseCode, number
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Refused, Unavailable
+from tiered.codec.remoting.lenientjson import decode_json
+from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.gateway.knowledge.stored import is_not_found
 from tiered.gateway.ports import KEYS_HINT, ConnectionInfo, clipped
 from tiered.model import MessageQueue
@@ -152,7 +152,7 @@ def _of_runtime(answer: Command, name: str) -> int | None:
     if answer.code != 0:
         return None
     try:
-        text = json.loads(bytes(answer.body))["table"][name]
+        text = decode_json(answer.body)["table"][name]
         return int(text) if int(text) >= 0 else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (Corrupt, ValueError, KeyError, TypeError):
         return None

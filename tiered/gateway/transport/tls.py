@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 
+from tiered.broker.tls import client_context
 from tiered.errors import Invalid
 from tiered.settings import Gateway
 
@@ -25,23 +26,15 @@ def server_context(settings: Gateway) -> ssl.SSLContext | None:
 def upstream_context(settings: Gateway) -> ssl.SSLContext | None:
     """The context towards name servers and brokers, ``None`` without ``gateway.tls_upstream``.
 
-    Host names are not checked: brokers are known by address, and RocketMQ's certificates carry none.
+    Without ``gateway.tls_upstream_ca`` certificates are not checked.
     """
     if not settings.tls_upstream:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    if settings.tls_upstream_ca:
-        try:
-            context.load_verify_locations(settings.tls_upstream_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise Invalid(
-                "the certificates in gateway.tls_upstream_ca cannot be read",
-                file=settings.tls_upstream_ca,
-                found=error.strerror or str(error),
-            ) from None
-    else:
-        context.verify_mode = ssl.CERT_NONE
+    context = client_context(
+        settings.tls_upstream_ca,
+        refusal="the certificates in gateway.tls_upstream_ca cannot be read",
+        trust_anyone=True,
+    )
     # Only when asked for: a broker that takes certificates may refuse one it does not know.
     _load_chain(context, "tls_upstream", settings.tls_upstream_certificate, settings.tls_upstream_key)
     return context

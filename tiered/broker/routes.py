@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tiered.broker.client import Dial, RemotingClient, Request
 from tiered.clock import Clock
+from tiered.codec.remoting.codes import RequestCode, ResponseCode
+from tiered.codec.remoting.lenientjson import decode_json
 from tiered.errors import Corrupt, NotFound, TieredError, Unavailable
-from tiered_spark.replay.wire import Connection, Dial, Request
-
-GET_ROUTE = 105
-SUCCESS, TOPIC_NOT_EXIST = 0, 17
 
 _WRITE = 2  # of a topic's permissions
 _MASTER = "0"
 _MOST_QUEUES = 100_000
-_BARE_KEY = re.compile(rb"([{,]\s*)(-?\d+)(?=\s*:)")
-_ADDRESSES = re.compile(rb'"brokerAddrs"\s*:\s*\{[^{}]*\}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +46,15 @@ class Route:
 
 
 def parse_route(body: bytes, topic: str) -> Route:
-    """The route of an answer. ``NotFound`` if no queue of it can be written to, ``Corrupt`` if it is no route.
-
-    RocketMQ writes JSON that is none: bare numbers are keys of the addresses.
-    """
-    standard = _ADDRESSES.sub(lambda found: _BARE_KEY.sub(rb'\1"\2"', found[0]), body)
+    """The route of an answer. ``NotFound`` if no queue of it can be written to, ``Corrupt`` if it is no route."""
     try:
-        told = json.loads(standard)
+        told = decode_json(body)
         masters = dict(_masters(told))
         targets = list(_targets(told, masters))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (Corrupt, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(
             "a name server's answer is not a route", topic=topic, found=f"{type(error).__name__}: {error}"[:200],
-            hint="check that the option namesrv names a RocketMQ name server",
+            hint="check that the address given is that of a RocketMQ name server",
         ) from error  # fmt: skip
     if not targets:
         raise NotFound(
@@ -93,26 +84,28 @@ class Routes:
 
     def __init__(self, name_servers: Sequence[str], topic: str, clock: Clock, dial: Dial) -> None:
         self._topic = topic
-        self._servers = [Connection(address, clock, dial) for address in name_servers]
+        self._servers = [RemotingClient(address, clock, dial) for address in name_servers]
 
     def ask(self) -> Route:
         """The route as it is now. ``Unavailable`` if no name server answers, ``NotFound`` if they do not know the topic; of a
         server that answers with an error, the next is asked."""
         worst: TieredError | None = None
         for server in list(self._servers):
-            answer = server.ask(Request(GET_ROUTE, {"topic": self._topic, "acceptStandardJsonOnly": "true"}))
-            if answer is not None and answer.code == SUCCESS:
+            fields = {"topic": self._topic, "acceptStandardJsonOnly": True}
+            server.begin([Request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)])
+            [answer] = server.end()
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
                 return parse_route(bytes(answer.body), self._topic)
             self._servers.append(self._servers.pop(0))  # the next one begins from now on
             if answer is None:
                 worst = worst or Unavailable(
                     "no name server answers", found=server.trouble, address=server.address,
-                    hint="check the option namesrv, and that executors can reach it",
+                    hint="check that a name server runs at the address given, and can be reached from here",
                 )  # fmt: skip
-            elif answer.code == TOPIC_NOT_EXIST:
+            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 worst = NotFound(
                     "the target topic does not exist", topic=self._topic, found=server.without_keys(answer.remark or "")[:200],
-                    hint="create it (mqadmin updateTopic), or correct the option topic",
+                    hint="create it (mqadmin updateTopic), or name another topic",
                 )  # fmt: skip
             else:
                 worst = Unavailable(
