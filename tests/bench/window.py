@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.assemble import assemble
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, READERS, Scene, scene, window_bytes
 from tiered.clock import SystemClock
 from tiered.errors import Unavailable
 from tiered.fetch.fetcher import Fetcher
@@ -123,7 +123,7 @@ def read_on(s: Scene, fetcher: Fetcher, link: Link) -> tuple[list[Sample], list[
             return samples, events
         offset = got.next_offset
         done += sum(map(len, got.records))
-        window = fetcher.window_bytes(READERS, ORDERS) or 0
+        window = window_bytes(fetcher, READERS, ORDERS) or 0
         samples.append(Sample(done, window, link.in_flight, time.monotonic() - started))
         if due and done >= due[0][0] * total:
             _, what = due.pop(0)

@@ -137,6 +137,12 @@ class Scene:
             offset = got.next_offset
 
 
+def window_bytes(fetcher: Fetcher, who: ReaderId, queue: MessageQueue) -> int | None:
+    """A reader's read-ahead window; ``None`` for a reader that is not known."""
+    found = fetcher._readers.get((who, queue))
+    return None if found is None else found.window()[0]
+
+
 @contextmanager
 def scene(directory: Path, *, file_bytes: int = 1 << 20, **dispatch: Any) -> Iterator[Scene]:
     """An empty archive with blocks of 4 KiB; data lies in objects unless ``inline_bytes`` says otherwise."""

@@ -17,7 +17,7 @@ from tests.kit.assemble import AtOnce, compress_all, live_rows, memory, open_log
 from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, Row, sizes
 from tiered.archive.log.writer import Claim
 from tiered.archive.read.flatfile import FlatMessageFile
-from tiered.archive.read.lookup import find_physical, query_key
+from tiered.archive.read.lookup import locate_physical, query_key
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.verify import Verifier
 from tiered.archive.read.view import View
@@ -25,7 +25,6 @@ from tiered.archive.state.view import ArchiveState
 from tiered.backoff import Backoff
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
-from tiered.errors import NotFound
 from tiered.model import OFF_QUEUE_TOPIC, BoundaryType, PhysicalOffset
 from tiered.settings import MIB
 from tiered.write.committer import Committer
@@ -247,13 +246,11 @@ def check_keys(opened: View, oracle: Oracle) -> None:
             unique = list(query_key(state, objects, queue.topic, row.message.unique_key, unique=True))
             assert [(m.queue, m.record) for m in unique] == [(queue, row.raw)]
             assert not list(query_key(state, objects, queue.topic, row.message.unique_key, unique=False))
-        located = find_physical(state, objects, PhysicalOffset(row.message.physical_offset), 1)
+        located = locate_physical(state, objects, PhysicalOffset(row.message.physical_offset), 1)
+        assert located is not None
         assert (located.queue, located.queue_offset, located.record) == (queue, row.queue_offset, row.raw)
-        try:
-            find_physical(state, objects, PhysicalOffset(row.message.physical_offset + 1), 1)
-        except NotFound:
-            continue
-        raise AssertionError("a message was found where none begins")
+        behind = PhysicalOffset(row.message.physical_offset + 1)
+        assert locate_physical(state, objects, behind, 1) is None, "no message begins there"
 
 
 def test_the_oracle_sees_what_it_should() -> None:

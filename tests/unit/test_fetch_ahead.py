@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, READERS, Scene, scene, window_bytes
 from tests.kit.storefakes import Scripted
 from tiered.errors import Unavailable
 from tiered.fetch.base import ReaderId
@@ -90,8 +90,8 @@ def test_a_window_that_is_used_grows(s: Scene) -> None:
     s.send(3500, noise=True)
     fetcher = s.fetcher(budget_bytes=32 * MIB)
     s.read_through(fetcher)
-    assert (fetcher.window_bytes(READERS, ORDERS) or 0) >= 2 * START_UNITS * UNIT_BYTES
-    assert fetcher.window_bytes(ReaderId("nobody"), ORDERS) is None
+    assert (window_bytes(fetcher, READERS, ORDERS) or 0) >= 2 * START_UNITS * UNIT_BYTES
+    assert window_bytes(fetcher, ReaderId("nobody"), ORDERS) is None
 
 
 def test_read_ahead_that_nobody_reads_expires_and_halves_the_window(s: Scene) -> None:
@@ -99,11 +99,11 @@ def test_read_ahead_that_nobody_reads_expires_and_halves_the_window(s: Scene) ->
     fetcher = s.fetcher(cache_expiry_ms=10_000)
     s.read(fetcher, 0)
     s.read(fetcher, 32)
-    before = fetcher.window_bytes(READERS, ORDERS)
+    before = window_bytes(fetcher, READERS, ORDERS)
     assert before is not None
     s.clock.advance(11)
     s.read(fetcher, 0, 1, reader=ReaderId("somebody"))
-    assert fetcher.window_bytes(READERS, ORDERS) == before // 2
+    assert window_bytes(fetcher, READERS, ORDERS) == before // 2
     assert s.metrics.value("tiered_fetch_wasted_bytes_total") == fetcher.cache.wasted_bytes > 0
     assert s.read_through(fetcher, offset=64) == s.raws()[64:]
 
@@ -119,7 +119,7 @@ def test_a_store_that_pushes_back_slows_read_ahead_and_fails_nobody(s: Scene) ->
     s.provider.gate = busy
     got = s.read(fetcher, 32, 1)
     assert got.next_offset == 33, "that block was in memory"
-    assert fetcher.window_bytes(READERS, ORDERS) == UNIT_BYTES
+    assert window_bytes(fetcher, READERS, ORDERS) == UNIT_BYTES
     with pytest.raises(Unavailable):
         s.read(fetcher, 1000, 1)
     s.provider.gate = lambda *_: None
@@ -135,9 +135,9 @@ def test_a_refusal_that_a_second_try_hides_slows_read_ahead_too(s: Scene) -> Non
     s.provider.inner = Retrying(busy_once, s.clock, random.Random(1), attempts=4, base_ms=100, max_ms=1000)
     s.read(fetcher, 32, 1)
     assert len(busy_once.calls) == len(s.provider.gets) + 1 >= 2, "one of them was made twice"
-    assert fetcher.window_bytes(READERS, ORDERS) == UNIT_BYTES
+    assert window_bytes(fetcher, READERS, ORDERS) == UNIT_BYTES
     assert s.read_through(fetcher, offset=33) == s.raws()[33:]
-    assert (fetcher.window_bytes(READERS, ORDERS) or 0) > UNIT_BYTES, "it grows again"
+    assert (window_bytes(fetcher, READERS, ORDERS) or 0) > UNIT_BYTES, "it grows again"
 
 
 def test_who_jumps_starts_anew(s: Scene) -> None:
@@ -146,9 +146,9 @@ def test_who_jumps_starts_anew(s: Scene) -> None:
     offset = 0
     for _ in range(60):
         offset = s.read(fetcher, offset).next_offset
-    assert (fetcher.window_bytes(READERS, ORDERS) or 0) > START_UNITS * UNIT_BYTES
+    assert (window_bytes(fetcher, READERS, ORDERS) or 0) > START_UNITS * UNIT_BYTES
     s.read(fetcher, 0, 1)
-    assert fetcher.window_bytes(READERS, ORDERS) == START_UNITS * UNIT_BYTES
+    assert window_bytes(fetcher, READERS, ORDERS) == START_UNITS * UNIT_BYTES
 
 
 def test_foreground_never_waits_behind_read_ahead(tmp_path: Path) -> None:

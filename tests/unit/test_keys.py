@@ -19,10 +19,9 @@ from tiered.archive.keys import (
     decode_name,
     encode_name,
     parse,
-    parse_expected,
     split_key,
 )
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import Invalid
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff").bytes
 UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
@@ -87,8 +86,6 @@ def test_keys_of_a_broker() -> None:
 )
 def test_foreign_paths_are_not_parsed(path: str) -> None:
     assert parse(path) is None
-    with pytest.raises(Corrupt):
-        parse_expected(path)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from enum import Enum
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import Invalid
 
 MAX_SEGMENT_BYTES = 100
 """Longest part of a key between two slashes: file systems stop at 255, some gateways much earlier."""
@@ -130,19 +130,6 @@ def parse(path: str) -> Identity | None:
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
     return None
-
-
-def parse_expected(path: str) -> Identity:
-    """``parse`` for a path that the fold or a commit names: ``Corrupt`` where ``parse`` says ``None``."""
-    identity = parse(path)
-    if identity is None:
-        raise Corrupt(
-            "the archive names an object by a key that is never built",
-            key=path,
-            expected="commit/, data/, segment/, checkpoint/, shard/, config/, repair/, probe/ or archive.json",
-            found=repr(path[:120]),
-        )
-    return identity
 
 
 def encode_name(name: str) -> str:

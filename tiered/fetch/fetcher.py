@@ -179,12 +179,6 @@ class Fetcher:
                 found = self._readers[who, queue] = Reader(self.budget.ahead_limit_bytes // 2)
             return found
 
-    def window_bytes(self, who: ReaderId, queue: MessageQueue) -> int | None:
-        """A reader's read-ahead window; ``None`` for one that is not known."""
-        with self._lock:
-            found = self._readers.get((who, queue))
-        return None if found is None else found.window()[0]
-
     def _tidy(self, passed: list[LoadedBlock], now: float) -> None:
         freed = sum(self.cache.review(block.key) for block in passed)
         with self._lock:

@@ -19,7 +19,7 @@ from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
 from tiered.filter.base import RowFilter
-from tiered.filter.storagelevels import LocalQueue, StorageLevel, StorageLevels, archive_answers
+from tiered.filter.storagelevels import StorageLevel, StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
@@ -320,25 +320,9 @@ class MessageStore:
         """The level in force for a topic."""
         return self._levels.level(topic)
 
-    def set_storage_level(self, topic_pattern: str, level: StorageLevel | str | None) -> None:
-        """Set the level of topics from now on; ``None`` takes the pattern away, ``*`` is the default."""
-        self._levels.set(topic_pattern, level)
-
     def replace_storage_levels(self, default: str, topics: Sequence[str]) -> None:
         """Set all levels anew, as ``fetch.storage_level`` and ``fetch.topic_storage_levels`` say them. ``Invalid``: none is."""
         self._levels.replace(default, topics)
-
-    def answers(self, topic: str, queue_id: int, offset: int, local: LocalQueue) -> bool:
-        """Whether a read is the archive's to answer, given what the broker has; RocketMQ's own topics are the broker's.
-
-        What was answered before is not changed by it: ``get_message`` answers whatever the level is.
-        """
-        if self._topics.is_system(topic):
-            return False
-        level = self._levels.level(topic)
-        if level in (StorageLevel.FORCE, StorageLevel.DISABLE):
-            return level is StorageLevel.FORCE
-        return archive_answers(level, offset, self.max_offset(topic, queue_id), local)
 
     def close(self) -> None:
         """Give up what is under way; the stack given to ``open`` does the rest. Twice is harmless."""

@@ -19,7 +19,6 @@ from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.columns import key_hash
 from tiered.codec.record.message import Message, decode_message
-from tiered.errors import NotFound
 from tiered.model import MessageQueue, ObjectRef, PhysicalOffset, QueueOffset
 
 
@@ -265,17 +264,3 @@ def _in_object(
             if message.physical_offset == offset:
                 return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, message)
     return None
-
-
-def find_physical(
-    state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
-) -> Located:
-    """``locate_physical``, or ``NotFound``."""
-    found = locate_physical(state, objects, offset, lineage)
-    if found is None:
-        raise NotFound(
-            "no archived message begins at this physical offset",
-            hint="the id may be of another broker, or the record not archived yet: see tiered status",
-            physical_offset=offset,
-        )
-    return found

@@ -221,10 +221,6 @@ class ArchiveState:
             if oldest is None or mark.physical_offset < oldest.physical_offset:
                 yield mark
 
-    def file_marks(self, lineage: int) -> Iterator[Progress]:
-        """The last mark of each commitlog file, newest first, 1,024 at most."""
-        return self._marks(FILE_MARK, lineage)
-
     def mark_index(self, lineage: int) -> MarkIndex:
         """Which ordinals of marks are kept."""
         value = self.view.get_many((lineage_key(LINEAGE, lineage),))[0]
