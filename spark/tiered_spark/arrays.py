@@ -56,7 +56,7 @@ def chosen(texts: Sequence[str | None], index: npt.NDArray[Any]) -> pa.Array:
 
 
 def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Times in ms as timestamps, null for what is none, or as they are for an integer type."""
+    """Times in ms as timestamps, null for what is not a time, or as they are for an integer type."""
     if pa.types.is_timestamp(kind):
         values = values.astype(np.int64)
         wrong = None

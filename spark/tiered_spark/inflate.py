@@ -26,7 +26,7 @@ class Inflater:
     """Inflates bodies, one after the other. Not for several threads.
 
     As the Java client does, what follows the end of a zlib stream is left out; of zstd and LZ4 all frames count, and what
-    follows them and is none is an error.
+    follows them and is not a stream is an error.
     """
 
     def __init__(self) -> None:

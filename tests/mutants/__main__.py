@@ -26,7 +26,7 @@ TEST_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a mutant fared: ``caught``, ``survived``, or ``invalid`` when its test fails anyhow."""
+    """How a mutant fared: ``caught``, ``survived``, or ``invalid`` when its test fails regardless."""
 
     mutant: Mutant
     verdict: str

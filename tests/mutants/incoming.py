@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/write/preparer.py",
-        "            drafted.exception()  # whoever settles its flush hears of it\n",
+        "            drafted.exception()  # the thread that settles its flush gets the error\n",
         "            pass\n",
         f"{_WRITE_GUARDS}::test_memory_is_not_used_again_while_a_draft_looks_at_it",
     ),

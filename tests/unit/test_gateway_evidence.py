@@ -105,7 +105,7 @@ def test_light_queues_pass(desk: Desk) -> None:
 
 
 def test_many_queues_can_wait_for_proof_at_once(desk: Desk) -> None:
-    """Each asks every second; none is forgotten before the broker's begin proves it archived."""
+    """Each asks every second; none is forgotten before the start of the broker's log proves it archived."""
     queues = 6000
     for queue_id in range(queues):
         desk.archive.fill("Many", queue_id, 10, 11)

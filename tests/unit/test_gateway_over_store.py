@@ -40,7 +40,7 @@ def desk(scene: Cold) -> Iterator[Desk]:
 
 
 def drain(desk: Desk, low: int, end: int, **options: str) -> list[bytes]:
-    """Everything a consumer gets from offset 0 to the broker's begin."""
+    """Everything a consumer gets from offset 0 to where the broker's log starts."""
     got: list[bytes] = []
     offset = 0
     while offset < low:

@@ -41,7 +41,7 @@ class Wire:
         self.asked = 0
 
     async def ask(self, address: str, request: Command, seconds: float) -> Command:
-        """As brokers do it: offset 0 is the begin of the oldest file."""
+        """As brokers do it: offset 0 is the start of the oldest file."""
         self.asked += 1
         if self.refuses:
             return simple(16, "No permission")

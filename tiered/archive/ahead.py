@@ -31,7 +31,7 @@ def read_numbers(
     """``read`` of ``first``, ``first + 1``, … up to ``last`` (inclusive) or the first that is ``None``, in order.
 
     The ``None`` that ends it answers a question that was put when all before it were in hand, as if one had been read after the
-    other. An error is raised where its number is come to. ``size_of``: bytes that an answer holds in memory.
+    other. An error is raised when its number is reached. ``size_of``: bytes that an answer holds in memory.
     """
     waiting: deque[tuple[int, int, Future[T | None]]] = (
         deque()

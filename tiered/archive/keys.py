@@ -164,7 +164,7 @@ def decode_name(segment: str) -> str | None:
 
 
 def split_key(key: str) -> tuple[str, str, Identity] | None:
-    """Cluster, broker and identity of a key under the provider's root; ``None`` if it is none of ours."""
+    """Cluster, broker and identity of a key under the provider's root; ``None`` if it is not one of ours."""
     parts = key.split("/", 2)
     if len(parts) != 3:
         return None

@@ -316,8 +316,8 @@ class Daemon:
     def _claimed(self, stack: ExitStack) -> None:
         """The epoch is ours, proven: what fenced us before is past.
 
-        Replay runs beside the one writer only, two would send everything twice; it is not among the services whose end ends the
-        daemon.
+        Replay runs beside the one writer only, two would send everything twice; a failure there does not stop
+        the daemon.
         """
         forget_fence(self._state)
         self._ready()

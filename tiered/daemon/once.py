@@ -13,7 +13,7 @@ from tiered.source.local import LocalCommitLog
 log = logging.getLogger("tiered.daemon")
 
 TORN_SECONDS = 2.0
-"""How long bytes that are no record may lie at the end before they are judged: a broker writes one within milliseconds."""
+"""How long bytes that are not a record may lie at the end before they are judged: a broker writes one within milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class Fetcher:
         self.budget.release(self.cache.clear())
 
     def refresh_metrics(self) -> None:
-        """Set the gauges, for whoever shows them; reads do it about once a second."""
+        """Set the gauges, when they are to be shown; reads do it about once a second."""
         with self._lock:
             wasted = self.cache.wasted_bytes
             self._metrics.wasted_bytes.inc(wasted - self._wasted_bytes)
@@ -209,7 +209,7 @@ class _Drive:
                 waiting = next(self._steps)
         except StopIteration as done:
             self._answer.set_result(done.value)
-        except BaseException as e:  # noqa: BLE001 - whatever it is belongs to whoever reads
+        except BaseException as e:  # noqa: BLE001 - whatever it is belongs to the reader
             self._answer.set_exception(e)
         else:
             waiting.add_done_callback(self.go_on)

@@ -1,4 +1,4 @@
-"""One load for many askers: work under way by name, so that who comes second waits for the first."""
+"""One load for many askers: work under way by name, so that later askers wait for the first."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Flights:
         return self._by_name.get(name)
 
     def enter(self, names: tuple[Hashable, ...], *, foreground: bool) -> Flight[Any] | None:
-        """A new flight for the leading ``names`` that nobody brings and that are not known. ``None`` if that is none of them:
-        look again."""
+        """Claim the longest prefix of ``names`` that is neither in flight nor known, as a new flight. ``None`` if the first is:
+        look it up again."""
         with self._lock:
             free: list[Hashable] = []
             for name in names:

@@ -22,7 +22,7 @@ MAX_SAID = 200
 
 
 def clipped(text: str) -> str:
-    """``text``, or its begin and how long it is: a header field may have megabytes."""
+    """``text``, or its start and how long it is: a header field may have megabytes."""
     return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}… ({len(text)} characters)"
 
 

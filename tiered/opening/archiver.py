@@ -145,7 +145,7 @@ class Archiver:
         head = self._log.tip
         try:
             return head is not None and self._rewritten_gap(head.lineage) is not None
-        except Unavailable:  # its files cannot be looked at now: asked again soon, and reading tells of it
+        except Unavailable:  # its files cannot be looked at now: asked again soon, and reading reports it
             return False
 
     def _rewritten_gap(self, lineage: int) -> PhysicalOffset | None:

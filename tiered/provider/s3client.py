@@ -78,7 +78,7 @@ def make_client(store: Store, session: botocore.session.Session, *, unsigned_pay
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
-"""What TLS says of bytes that are none of its own."""
+"""What TLS reports about bytes that are not its own."""
 
 
 def from_transport(error: Exception, context: Context, store: Store) -> TieredError:

@@ -68,7 +68,7 @@ def derive(
 
 
 def open_edit(head: Head) -> EditBatch:
-    """The ``OpenEpoch`` that a fold's head tells of."""
+    """The ``OpenEpoch`` that a fold's head came from."""
     return batch(
         EditKind.OPEN_EPOCH,
         epoch=head.epoch,

@@ -8,5 +8,5 @@ Invariant: a message below a queue's minimum that a watched group had not been h
 anything else is done about it, and leaves it only when the broker has acknowledged it, a filter of the group refused it, or
 the archive can never have it; then it is counted and named.
 Threads: ``replay-watch`` and ``replay-drain``, a ``Service`` and a connection each; the ledger is what they share, under its
-lock. Neither is among the workers whose end ends the daemon: archiving goes on whatever happens here.
+lock. A failure of either does not stop the daemon: archiving goes on whatever happens here.
 """

@@ -57,7 +57,7 @@ UNKNOWN = GroupFacts()
 
 
 class Groups:
-    """What is known of all groups. ``patterns``: those that settings name; none: whoever is seen to pop."""
+    """What is known of all groups. ``patterns``: those that settings name; none: every group that is seen to pop."""
 
     def __init__(self, patterns: Collection[str], clock: Clock, *, order_file: Path | None = None) -> None:
         """``order_file``: where the broker keeps what ordered groups have in hand, if it can be read here."""

@@ -74,7 +74,7 @@ def waiting(directory: Path) -> tuple[list[AskedFor], list[Invalid]]:
 
 
 def read(path: Path) -> AskedFor | None:
-    """A request; ``None`` if it is gone. ``Invalid`` if the file is none."""
+    """A request; ``None`` if it is gone. ``Invalid`` if the file is not one."""
     try:
         told = json.loads(path.read_text("utf-8"))
         ranges = tuple(_asked(part) for part in told["ranges"])

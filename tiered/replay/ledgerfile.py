@@ -22,7 +22,7 @@ from tiered.errors import Corrupt
 
 MAGIC = b"TRLEDGR1"
 MAX_RECORD_BYTES = 1024 * 1024
-"""Longest payload; longer news is cut into several records by whoever makes it."""
+"""Longest payload; longer news is cut into several records by its caller."""
 
 _HEAD = struct.Struct(">II")
 _HINT = (
@@ -33,7 +33,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Sound records of a file, and where they end; ``torn``: bytes behind that are none."""
+    """Sound records of a file, and where they end; ``torn``: bytes behind that are not."""
 
     records: list[tuple[int, list[Any]]]
     end: int

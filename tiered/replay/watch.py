@@ -254,7 +254,7 @@ class Watch:
 
 
 def _stands(lane: GroupQueue, known: Mapping[GroupQueue, Position], bounds: Bounds) -> int:
-    """Where a group stands in a retry queue that the broker names no position in: where it was seen last, or at the begin if it
+    """Where a group stands in a retry queue that the broker names no position in: where it was seen last, or at the start if it
     never was, or if the queue ends below and so was made anew."""
     position, bound = known.get(lane), bounds[lane.topic].get(lane.queue_id)
     if position is None or bound is None or position.reported > bound[1]:

@@ -12,7 +12,7 @@
 
 A hole is never stepped over silently: an answer ends where it begins, and a read that begins in it is told so. RocketMQ answers
 OFFSET_FOUND_NULL with the position behind a consume queue file that is not there, and clients go on from there; so here. Where
-RocketMQ turns an error of its back end into OFFSET_FOUND_NULL, an error is raised: whoever speaks to consumers tells them to
+RocketMQ turns an error of its back end into OFFSET_FOUND_NULL, an error is raised: the gateway tells consumers to
 retry.
 """
 
@@ -30,7 +30,7 @@ NOWHERE = QueueOffset(0)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a read goes on: the queue's current generation, its bounds, and ``stop``, the next hole's begin or the end."""
+    """Where a read goes on: the queue's current generation, its bounds, and ``stop``, the next hole's start or the end."""
 
     queue: MessageQueue
     generation: int

@@ -38,7 +38,7 @@ def chained(
                 made = failed(error)
             else:
                 raise error
-        except BaseException as e:  # noqa: BLE001 - handed on to whoever waits
+        except BaseException as e:  # noqa: BLE001 - handed on to the waiting caller
             out.set_exception(e)
             return
         if isinstance(made, Future):

@@ -149,7 +149,7 @@ def _list(key: str, field: Field[Any], raw: object, where: str) -> tuple[str, ..
 
 
 def _array(text: str) -> list[object] | None:
-    """The list that ``text`` is in TOML; ``None`` if it is none."""
+    """The list that ``text`` is in TOML; ``None`` if it is not one."""
     if not text.strip().startswith("["):
         return None
     try:

@@ -63,7 +63,7 @@ class PreparedFlush:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What the committer tells whoever counts: one flush became real."""
+    """What the committer reports: one flush became real."""
 
     flush: PreparedFlush
     store_time_ms: int
@@ -149,7 +149,7 @@ class Committer:
         self._uploads.submit(self._settle_next)
 
     def wait_settled(self) -> None:
-        """Wait until everything submitted has its place in the log: whoever plans a commit past the line must."""
+        """Wait until everything submitted has its place in the log: a caller that plans a commit past the line must."""
         with self._changed:
             self._changed.wait_for(lambda: self._failed is not None or not self._unsettled)
             self._raise_failure()

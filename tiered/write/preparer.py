@@ -120,7 +120,7 @@ class _Copy:
     def free(self, length: int, keep_bytes: int) -> memoryview:
         """Room for ``length`` bytes, once no draft looks at what was there. More than ``keep_bytes`` is not kept for it."""
         for drafted in self.drafts:
-            drafted.exception()  # whoever settles its flush hears of it
+            drafted.exception()  # the thread that settles its flush gets the error
         self.drafts.clear()
         if len(self.memory) < length or len(self.memory) > max(keep_bytes, length + length // 4):
             self.memory = np.empty(length + length // 4, np.uint8).data  # untouched, it costs nothing

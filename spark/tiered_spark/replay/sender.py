@@ -194,7 +194,7 @@ class Sender:
         )  # fmt: skip
 
     def _refuse(self, message: Outgoing, found: str, hint: str) -> None:
-        """A single message that cannot be sent, whoever sends it."""
+        """A single message that no sender could send."""
         refused = Invalid(
             "a message cannot be sent", row=message.place, body_bytes=len(message.body),
             properties_bytes=len(message.properties.encode()), found=found, hint=f"{hint}; or option('onError', 'skip')",

@@ -113,7 +113,7 @@ class PartialView:
                 self._become(self._remake(self._scope, error.checkpoint, layers.applied))
 
     def _become(self, made: PartialView) -> None:
-        # Layers first: whoever sees the wider scope finds what is in it.
+        # Layers first: a reader that sees the wider scope finds what is in it.
         self._layers = made._layers
         self._scope = made._scope
 

@@ -114,7 +114,7 @@ def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
 def ensure_identity(
     provider: Provider, keys: ArchiveKeys, now_ms: int, random_bytes: Callable[[int], bytes]
 ) -> ArchiveIdentity:
-    """Read the identity, or create it; whoever creates it first wins, and a lost answer is resolved by reading it back."""
+    """Read the identity, or create it; the first to create it wins, and a lost answer is resolved by reading it back."""
     try:
         return read_identity(provider, keys)
     except NotFound:

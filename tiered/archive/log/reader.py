@@ -130,7 +130,7 @@ class LogReader:
                 self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
 
     def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
-        """``fold`` for whoever proved the end with this very store a short while ago: only later commits are asked for."""
+        """``fold`` for a caller that proved the end with this very store a moment ago: only later commits are asked for."""
         if isinstance(store, PartialStore) and store.outgrown:
             store.clear()
             self._load_newest(store)

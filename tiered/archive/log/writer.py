@@ -103,7 +103,7 @@ class CommitLog:
         self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
         self.edit_bytes = 0
-        """Edits of all commits proven by this process, decompressed: what whoever opens behind them has to fold."""
+        """Edits of all commits proven by this process, decompressed: what a process that opens behind them has to fold."""
 
     # ---- the fold, proven and planned
 

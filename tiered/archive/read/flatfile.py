@@ -118,7 +118,7 @@ class RunReader:
 
     def records(self, run: RunState, offsets: Ints, *, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """The records that own these queue offsets (ascending, inside the run), each with its first one; from the end with
-        ``reverse``. A block is fetched once, when it is come to."""
+        ``reverse``. A block is fetched once, when it is reached."""
         table = self._objects.block_table(self._objects_of(run))
         starts = table["first_queue_offset"][run.first_block : run.first_block + run.block_count]
         blocks = np.searchsorted(starts, offsets, side="right")

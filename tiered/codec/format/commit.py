@@ -152,7 +152,7 @@ def encode_stand_in(commit: Commit, inline_crc: int = 0) -> list[Buffer]:
 def decode_commit_footer(tail: Buffer, *, key: str) -> CommitFooter:
     """The footer at the end of ``tail`` (at least the commit's last ``COMMIT_FOOTER_BYTES``).
 
-    ``Corrupt`` if it is none or damaged; ``Refused`` if a newer program wrote it or it is encrypted.
+    ``Corrupt`` if it is not one or is damaged; ``Refused`` if a newer program wrote it or it is encrypted.
     """
     body, version = open_footer(tail, MAGIC, COMMIT_FOOTER_BYTES, what="a commit", key=key, position=None)
     fields = _BODY.unpack_from(body)

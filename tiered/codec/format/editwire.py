@@ -41,7 +41,7 @@ def pack_edits(edits: Sequence[EditBatch]) -> bytes:
 
 
 def unpack_edits(data: Buffer, *, key: str, position: int | None) -> list[EditBatch]:
-    """The batches. ``Corrupt`` if they are none, ``Refused`` for a kind that only a newer program knows
+    """The batches. ``Corrupt`` if they are malformed, ``Refused`` for a kind that only a newer program knows
     how to fold.
     """
     value = unpack(data, what="the edits", key=key, position=position)

@@ -217,7 +217,7 @@ def decode_footer(tail: Buffer, *, object_length: int, key: str) -> Footer:
     """The footer at the end of ``tail`` (at least the last ``FOOTER_BYTES`` of an object of
     ``object_length`` bytes).
 
-    ``Corrupt`` if it is none, is damaged or states another length; ``Refused`` if a newer program wrote
+    ``Corrupt`` if it is not one, is damaged or states another length; ``Refused`` if a newer program wrote
     the object, it is encrypted, or holds a section that a reader must know and this one does not.
     """
     at = max(0, object_length - FOOTER_BYTES)

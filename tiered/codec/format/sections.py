@@ -102,7 +102,7 @@ def wrap(content: Buffer) -> bytes:
 
 
 def unwrap(stored: Buffer, *, key: str, position: int | None) -> Buffer:
-    """The content of an envelope; its CRC must have been checked. ``Corrupt`` if it is none."""
+    """The content of an envelope; its CRC must have been checked. ``Corrupt`` if it is not one."""
     view = memoryview(stored)
     codec, raw_length = _ENVELOPE.unpack_from(view) if len(view) >= _ENVELOPE.size else (-1, 0)
     if codec not in (CODEC_NONE, CODEC_ZSTD) or bytes(view[1:4]) != b"\0\0\0":
@@ -170,7 +170,7 @@ def open_footer(
 ) -> tuple[memoryview, int]:
     """Body and format version of the footer at the end of ``tail``, checked.
 
-    ``Corrupt`` if it is none or damaged, ``Refused`` if a newer program wrote it.
+    ``Corrupt`` if it is not one or is damaged, ``Refused`` if a newer program wrote it.
     """
     view = memoryview(tail)
     if len(view) < TRAILER_BYTES:

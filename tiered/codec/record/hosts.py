@@ -20,7 +20,7 @@ def encode_message_id(store_host: str, physical_offset: int) -> str:
 
 
 def decode_message_id(message_id: str) -> tuple[str, int]:
-    """(store host as ip:port, physical offset) of an offset message id; ``Invalid`` if it is none."""
+    """(store host as ip:port, physical offset) of an offset message id; ``Invalid`` if it is not one."""
     try:
         raw = bytes.fromhex(message_id)
     except ValueError:

@@ -104,7 +104,7 @@ _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT = _PLACES["queue_offset"], _PLACES["physic
 
 Flags = TypeVar("Flags", int, Ints)
 
-# ---- places that move, counted from the record's begin: of one sysFlag, or of an array of them
+# ---- places that move, counted from the record's start: of one sysFlag, or of an array of them
 
 
 def store_time_at(sys_flag: Flags) -> Flags:
@@ -124,7 +124,7 @@ def body_at(sys_flag: Flags) -> Flags:
     )
 
 
-# ---- single fields of one record, of which perhaps only the begin is there
+# ---- single fields of one record, of which perhaps only the start is there
 
 
 def offsets_of(record: Buffer) -> tuple[int, int] | None:

@@ -184,7 +184,7 @@ class PullBounds:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> PullBounds:
-        """``Invalid`` if one is missing or no number."""
+        """``Invalid`` if one is missing or not a number."""
         return cls(
             number(fields, "nextBeginOffset"), number(fields, "minOffset"), number(fields, "maxOffset")
         )

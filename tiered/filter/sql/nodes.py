@@ -2,7 +2,7 @@
 
 Every node is made once, with its checks, and evaluated by a closure. Logic is three-valued, unknown is ``None``. As in
 RocketMQ a property that stands alone as a condition is never true (its value is a string), two missing properties are
-equal, a number beside a string makes the string a number, and a string that is none makes the whole expression fail for
+equal, a number beside a string makes the string a number, and a string that is not a number makes the whole expression fail for
 that message.
 """
 

@@ -20,7 +20,7 @@ from tiered.model import BoundaryType, MessageQueue
 class Search:
     """What the archive says of a time. ``offset``: the one that is meant; ``None``: the broker knows better.
 
-    ``open_end``: the archive's end, when what is meant may lie between it and the broker's begin.
+    ``open_end``: the archive's end, when what is meant may lie between it and where the broker's log starts.
     """
 
     offset: int | None

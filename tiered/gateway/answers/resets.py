@@ -115,7 +115,7 @@ class Resets:
         return _changed(table, found)
 
     def _table(self, code: int, reset: ResetRequest, body: Bytes) -> ObjectMap | None:
-        """Offsets of a reset to a time; ``None`` for another reset, and for what is no table, which is counted."""
+        """Offsets of a reset to a time; ``None`` for another reset, and for anything that is not a table, which is counted."""
         if reset.explicit or reset.time_ms < 0:
             return None
         try:

@@ -21,7 +21,7 @@ MAX_WAITING = 65_536
 """Queues that wait for proof at once: one that is forgotten before its proof is there waits for ever."""
 
 FLOOR_SECONDS = 4.0
-"""Age of a minimum when the log's begin is asked for: an answer to that is kept for less, so that it is never older."""
+"""Age of a minimum when the log's start is asked for: an answer to that is kept for less, so that it is never older."""
 
 
 CALM_SECONDS = 30.0
@@ -29,7 +29,7 @@ CALM_SECONDS = 30.0
 seconds, in the same job that deletes files."""
 
 FAR_BYTES = 16 << 30
-"""A broker does not come so far in the seconds for which an answer about its begin is kept: it deletes at most ten files of
+"""A broker does not come so far in the seconds for which an answer about its start is kept: it deletes at most ten files of
 1 GiB a second."""
 
 
@@ -127,7 +127,7 @@ class Coverage:
     """Whether the archive is past all that the broker has deleted of a queue, so that what it does not have now it never gets.
 
     The commitlog is archived in physical order. Once the archive's progress is past a record of the same queue at or above the
-    broker's minimum (seen in a passing answer: ``served``), or past the begin of the broker's commitlog (``floor``, asked for
+    broker's minimum (seen in a passing answer: ``served``), or past the start of the broker's commitlog (``floor``, asked for
     after the minimum was heard), everything below that minimum is archived, left out on purpose, or lost. No clocks are
     compared.
     """

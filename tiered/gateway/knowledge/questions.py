@@ -100,7 +100,7 @@ class Floors:
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(physical_offset)})
         answer = await self._asked(address, request)
         self._next_view[address] += len(answer.body) / VIEW_BYTES_PER_SECOND
-        # A broker whose first file is gone takes offset 0 for the begin of its oldest file: the record says where it lies.
+        # A broker whose first file is gone takes offset 0 for the start of its oldest file: the record says where it lies.
         return answer.code == 0 and physical_offset_of(answer.body) == physical_offset
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:

@@ -50,7 +50,7 @@ async def is_enough(cold: ColdPull, archived: Archived, coverage: Coverage) -> b
 async def in_reach(
     archive: Archive, coverage: Coverage, connection: ConnectionInfo, queue: MessageQueue, offset: int
 ) -> bool:
-    """Whether the message at ``offset`` lies so close to the begin of the broker's log that a deletion under way may reach it.
+    """Whether the message at ``offset`` lies so close to the start of the broker's log that a deletion under way may reach it.
 
     Deletion goes by bytes: what is known of the archive says where in the log the offset lies, at least. Nothing known: no.
     """

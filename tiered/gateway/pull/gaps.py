@@ -17,7 +17,7 @@ _INNER_NUM = "INNER_NUM"
 def lacks(body: Bytes, offset: int, following: int) -> bool:
     """Whether the records in ``body`` own less than all queue offsets in [``offset``, ``following``).
 
-    ``body`` holds whole stored records, in order. What is no record is the broker's own business: nothing is said of it.
+    ``body`` holds whole stored records, in order. Trailing bytes that are not a record are ignored.
     """
     expected, end = offset, 0
     for at, _, begin, end, flags in records_in(body):
@@ -28,7 +28,7 @@ def lacks(body: Bytes, offset: int, following: int) -> bool:
 
 
 def places(*bodies: Bytes) -> dict[int, int]:
-    """Physical offset by queue offset of the records in ``bodies``, up to what is no record."""
+    """Physical offset by queue offset of the records in ``bodies``, up to the first bytes that are not a record."""
     return {at: place for body in bodies for at, place, *_ in records_in(body)}
 
 

@@ -1,6 +1,6 @@
 """Broker addresses in route answers, and which port of the gateway stands for each.
 
-Answers are patched in place. RocketMQ writes them as JSON that is none (bare numbers as keys), and its clients read them in
+Answers are patched in place. RocketMQ's route JSON is invalid (bare numbers as keys), and its clients read them in
 ways that no rewriting would survive: only the text of an address between its quotes is exchanged.
 """
 

@@ -105,7 +105,7 @@ class FrameWalk:
         self._inserts += pieces
 
     def take_inserts(self) -> list[Bytes]:
-        """The frames that wait to be inserted, for whoever sends them now, ``between`` two of the stream."""
+        """The frames that wait to be inserted, for the caller to send, ``between`` two of the stream."""
         taken, self._inserts = self._inserts, []
         return taken
 

@@ -48,7 +48,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(bound, self._accept)
 
     def refuse(self) -> None:
-        """Refuse whoever comes from now on, and reset those that wait to be accepted."""
+        """Refuse new connections from now on, and reset those that wait to be accepted."""
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket)

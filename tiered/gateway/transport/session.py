@@ -357,7 +357,7 @@ class Session:
         return await self._answers.answer(held.request, held.answer, held.verdict, self.info)
 
     def _busy(self, held: Held, why: str) -> list[Bytes]:
-        """The client shall try again. What it has not asked for it does not get."""
+        """Answer SYSTEM_BUSY, so that the client retries; drop a notice, which has no reply."""
         why = why[:MAX_REMARK]
         what = "what the broker told a client was not passed on" if held.is_notice else "told to try again"
         if (unsaid := self.unsaid("notice" if held.is_notice else "busy")) is not None:

@@ -33,7 +33,7 @@ def listed(
 
 
 def message_line(queue_offset: int, record: memoryview) -> bytes:
-    """A stored record as one JSON object. ``Corrupt`` if it is none."""
+    """A stored record as one JSON object. ``Corrupt`` if it is not one."""
     fields = message_fields(queue_offset, decode_message(record))
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 

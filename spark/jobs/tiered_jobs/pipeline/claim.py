@@ -95,7 +95,7 @@ class Claim:
             raise self._refused("another run has taken this table over", found)
 
     def _read(self) -> bytes | None:
-        """``None`` if there is none; what is no JSON if it is just being written."""
+        """``None`` if there is none; something that is not JSON if it is just being written."""
         try:
             return self._files.read(self._url)
         except Py4JJavaError as error:

@@ -69,7 +69,9 @@ def count_headers(frame: DataFrame, bucket_ms: int, limit: int, top: int) -> dic
     from pyspark.sql import functions as f
 
     stored = f.unix_millis("store_timestamp")
-    born = f.coalesce(f.unix_millis("born_timestamp"), stored)  # a client may send what is no time
+    born = f.coalesce(
+        f.unix_millis("born_timestamp"), stored
+    )  # a client may send something that is not a time
     rows = frame.select(
         "topic", f.col("tags").alias("tag"), "body_size", stored.alias("stored"), (stored - born).alias("waited"),
         f.floor(stored / f.lit(bucket_ms)).alias("at"), bucket_of(f.col("body_size")).alias("size"),
