@@ -2,8 +2,8 @@
 
 A disk that goes away leaves its empty mount point behind, under the same path. So the root is made once, when an archive is
 created, and never by a write; and a process that has opened an archive names its identity as the *guard*: every write below it
-first opens the guarded directory, sees the identity in it, and then works from that open directory alone. An open directory
-stays the same file system's whatever is mounted or unmounted meanwhile, so that a put is never half on one disk and half on another.
+first opens the guarded directory, sees the identity in it, and works from that open directory alone. An open directory stays
+the same file system's whatever is mounted or unmounted meanwhile, so that a put is never half on one disk and half on another.
 """
 
 from __future__ import annotations

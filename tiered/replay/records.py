@@ -20,7 +20,7 @@ def request_for(record: bytes | memoryview, group: str, topic: str) -> Request |
 
     ``topic`` is the retry topic of ``group``. What would delay it or send it elsewhere is left out. From a retry topic it
     keeps how often it was tried. ``None`` for a batch that the broker keeps as one record: no retry topic holds such.
-    ``Corrupt`` if the record is none.
+    ``Corrupt`` if it is not a record.
     """
     message = decode_message(record)
     if message.sys_flag & SYS_INNER_BATCH:
