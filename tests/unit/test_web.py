@@ -5,15 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
+from tests.kit.daemonproc import wait_for
 from tiered.clock import SystemClock
 from tiered.errors import Invalid, Unavailable
-from tiered.http.health import LIMITS, HealthPages, HealthServer
+from tiered.http.health import LIMITS, PAGE_SECONDS, HealthPages, HealthServer
 from tiered.http.limits import HttpLimits
 from tiered.metrics import Metrics
 from tiered.service import Service
@@ -25,23 +27,29 @@ class Told:
 
     live = (True, "live")
     ready = (False, "waiting for another writer")
-    status: dict[str, object] | Exception = {"lag": 5}  # noqa: RUF012  (replaced, never changed)
+    status: dict[str, object] | Exception | Callable[[], object] = {"lag": 5}  # noqa: RUF012  (replaced, never changed)
 
 
 def pages(told: Told) -> HealthPages:
     def status() -> dict[str, object]:
         if isinstance(told.status, Exception):
             raise told.status
+        if callable(told.status):
+            told.status()
+            return {}
         return told.status
 
     return HealthPages(lambda: told.live, lambda: told.ready, Metrics().expose, status)
 
 
 @contextmanager
-def serving(told: Told | None = None, limits: HttpLimits = LIMITS) -> Iterator[tuple[str, int]]:
-    server = HealthServer(Web(port=0), pages(told or Told()), limits=limits)
+def serving(
+    told: Told | None = None, limits: HttpLimits = LIMITS, page_seconds: float = PAGE_SECONDS
+) -> Iterator[tuple[str, int]]:
+    clock = SystemClock()
+    server = HealthServer(Web(port=0), pages(told or Told()), clock, limits=limits, page_seconds=page_seconds)
     server.open()
-    service = Service("web", server.step, SystemClock())
+    service = Service("web", server.step, clock)
     service.start()
     try:
         yield server.address
@@ -128,16 +136,56 @@ def test_slow_clients_get_a_bounded_time_and_number() -> None:
         assert get(address, "/healthz")[0] == 200
 
 
+def test_a_page_that_hangs_holds_up_no_other_and_is_answered_for() -> None:
+    told, release = Told(), threading.Event()
+    told.status = release.wait
+    with serving(told, page_seconds=0.2) as address:
+        for _ in range(2):
+            code, _, body = get(address, "/status")
+            assert code == 504
+            assert b"not made in time" in body
+            assert get(address, "/healthz")[0] == 200
+        assert {thread.daemon for thread in threading.enumerate() if thread.name == "page"} == {True}
+    release.set()
+
+
+def test_pages_that_hang_take_no_more_threads_than_they_may() -> None:
+    told, release, entered = Told(), threading.Event(), []
+
+    def hang() -> None:
+        entered.append(None)
+        release.wait()
+
+    told.status = hang
+    with serving(told, limits=replace(LIMITS, at_once=2), page_seconds=0.1) as address:
+        for _ in range(4):
+            assert get(address, "/status")[0] == 504
+        assert len(entered) == 2
+        told.status = {}
+        release.set()
+        wait_for(lambda: get(address, "/status")[0] == 200, "turns given back", 10)
+
+
+def test_one_request_a_connection() -> None:
+    with serving() as address, socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        received = b""
+        while piece := connection.recv(4096):
+            received += piece
+        assert received.count(b"HTTP/1.1 200 OK") == 1
+        assert b"connection: close" in received.lower()
+
+
 def test_a_taken_port_is_a_setting_to_fix() -> None:
     with serving() as (_, port):
         with pytest.raises(Invalid) as caught:
-            HealthServer(Web(port=port), pages(Told())).open()
+            HealthServer(Web(port=port), pages(Told()), SystemClock()).open()
         assert caught.value.fields["key"] == "web.port"
         assert str(port) in str(caught.value)
     with pytest.raises(Invalid):
-        HealthServer(Web(host="203.0.113.7", port=0), pages(Told())).open()
+        HealthServer(Web(host="203.0.113.7", port=0), pages(Told()), SystemClock()).open()
 
 
 def test_off() -> None:
-    assert not HealthServer(Web(port=-1), pages(Told())).enabled
-    assert HealthServer(Web(), pages(Told())).enabled
+    assert not HealthServer(Web(port=-1), pages(Told()), SystemClock()).enabled
+    assert HealthServer(Web(), pages(Told()), SystemClock()).enabled

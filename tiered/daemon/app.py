@@ -290,7 +290,7 @@ class Daemon:
     def _web(self, stack: ExitStack) -> tuple[Service, ...]:
         """The HTTP server, bound now so that a bad port is known at once; its port is written to the state directory."""
         pages = HealthPages(live=self._live, ready=self._is_ready, metrics=self._expose, status=self._status)
-        server = HealthServer(self._settings.web, pages)
+        server = HealthServer(self._settings.web, pages, self._clock)
         if not server.enabled:
             return ()
         server.open()

@@ -207,7 +207,7 @@ class GatewayProcess:
         key = "gateway.web_listen"
         host, port = split_address(listen, key=key, listening=True)
         pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = HealthServer(Web(host, port), pages, key=key)
+        server = HealthServer(Web(host, port), pages, self._clock, key=key)
         server.open()
         stack.callback(server.close)
         if self._state is not None:

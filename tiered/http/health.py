@@ -3,7 +3,7 @@
 ``/healthz`` 200 while the process is live (nothing fatal, no worker stuck), else 503. ``/readyz`` 200 while it archives.
 ``/metrics`` Prometheus text. ``/status`` JSON. Everything else is 404. One request a connection, at most
 ``LIMITS.connections`` at once, and a few seconds for each part of it: a slow or hostile client costs little, and archiving
-nothing. Pages are made in a pool, so that one that hangs holds up no other.
+nothing. Each page is made on a thread of its own, so that one that hangs holds up no other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from tiered.clock import Clock
 from tiered.errors import Invalid, TieredError
 from tiered.http.app import HttpApp, PagePool, page
 from tiered.http.connection import Door
@@ -26,7 +29,7 @@ from tiered.http.limits import HttpLimits, NobodyCounts
 from tiered.http.refusals import JSON, TEXT, HttpRefusal, text_refusal
 from tiered.http.server import HttpServer, OwnLoop, why_not_bound
 from tiered.metrics import CONTENT_TYPE
-from tiered.service import Next
+from tiered.service import DONE, Next, Service
 from tiered.settings import Web
 
 LIMITS = HttpLimits(
@@ -41,6 +44,7 @@ LIMITS = HttpLimits(
 PAGE_SECONDS = 5.0
 """How long one page may take to be made."""
 _log = logging.getLogger("tiered.daemon.web")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,18 @@ class HealthServer:
     """
 
     def __init__(
-        self, settings: Web, pages: HealthPages, *, key: str | None = None, limits: HttpLimits = LIMITS
+        self,
+        settings: Web,
+        pages: HealthPages,
+        clock: Clock,
+        *,
+        key: str | None = None,
+        limits: HttpLimits = LIMITS,
+        page_seconds: float = PAGE_SECONDS,
     ) -> None:
         self._settings = settings
         self._key = key
-        self._threads = ThreadPoolExecutor(limits.at_once, "page")
-        pool = PagePool(self._threads, limits.at_once, PAGE_SECONDS, _late)
+        pool = PagePool(_Threads(clock), limits.at_once, page_seconds, partial(_late, page_seconds))
         door = Door(limits, text_refusal, NobodyCounts(), _log)
         routes = [Route(path, _Endpoint(make, pool)) for path, make in pages.makers().items()]
         app = HttpApp(Router(routes, redirect_slashes=False, default=_not_found), door)
@@ -120,7 +130,28 @@ class HealthServer:
     def close(self) -> None:
         """Stop listening, and wait for no page."""
         self._server.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Threads(Executor):
+    """A short-lived thread for each page: one that hangs holds up no other, nor the end of the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def submit(self, call: Callable[..., _T], /, *arguments: Any, **named: Any) -> Future[_T]:
+        """Start the call."""
+        future: Future[_T] = Future()
+        future.set_running_or_notify_cancel()  # who waits no longer cannot undo it: its turn lasts until it is done
+
+        def step() -> Next:
+            try:
+                future.set_result(call(*arguments, **named))
+            except BaseException as error:  # noqa: BLE001  (whoever waits for the page hears of it)
+                future.set_exception(error)
+            return DONE
+
+        Service("page", step, self._clock).start()
+        return future
 
 
 class _Endpoint:
@@ -153,7 +184,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     await page(404, TEXT, body)(scope, receive, send)
 
 
-def _late() -> HttpRefusal:
+def _late(seconds: float) -> HttpRefusal:
     return HttpRefusal(
-        504, "the page was not made in time", expected=f"{PAGE_SECONDS:g} s", hint="ask again later"
+        504, "the page was not made in time", expected=f"{seconds:g} s", hint="ask again later"
     )
