@@ -46,9 +46,12 @@ def test_an_archive_that_ends_with_the_process_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ha", "dledger"])
-def test_sources_of_later(kind: str) -> None:
-    with pytest.raises(Refused, match=kind):
+def test_kinds_of_sources_that_do_not_exist(kind: str) -> None:
+    """No choice that is offered only to be refused: what exists is said, and why the others do not."""
+    with pytest.raises(Invalid, match=rf"source\.kind must be commitlog \(value='{kind}'") as caught:
         check(load(flags={"source.kind": kind}))
+    assert "HA port is not built" in str(caught.value)
+    assert "DLedger commitlogs" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_every_wrong_path_has_its_own_sentence(tmp_path: Path) -> None:
         ({"store_dir": str(empty)}, NotFound, "no commitlog"),
         ({"store_dir": str(log.directory)}, NotFound, f"set source.store_dir to {log.store}"),
         ({"store_dir": str(dledger)}, Refused, "dledger-n0"),
-        ({"store_dir": str(log.store), "kind": "ha"}, Refused, "kind ha"),
-        ({"store_dir": str(log.store), "kind": "dledger"}, Refused, "kind dledger"),
+        ({"store_dir": str(log.store), "kind": "ha"}, Invalid, "source.kind must be commitlog (value='ha')"),
+        ({"store_dir": str(log.store), "kind": "dledger"}, Invalid, "value='dledger'"),
         (
             {"store_dir": str(log.store), "commitlog_dirs": f"{log.directory},{empty}/x"},
             NotFound,

@@ -75,12 +75,6 @@ def _lasting(settings: Settings) -> None:
 
 def _source(settings: Settings) -> None:
     source = settings.source
-    if source.kind != "commitlog":
-        raise Refused(
-            f"source.kind {source.kind} is not supported yet",
-            expected="commitlog",
-            hint='run beside the broker with kind = "commitlog"',
-        )
     if not start_is_valid(source.start):
         raise Invalid(
             "source.start must be earliest, latest, milliseconds since 1970 or an ISO 8601 time",

@@ -54,7 +54,8 @@ def _explain(key: str, field: Field[Any]) -> str:
             f"Unit: {unit}, {span}." if unit else f"From {span}." if high is not None else f"{span}."
         )
     if meta["choices"]:
-        facts.append("One of: " + ", ".join(json.dumps(c) for c in meta["choices"]) + ".")
+        choices = [json.dumps(c) for c in meta["choices"]]
+        facts.append(f"One of: {', '.join(choices)}." if len(choices) > 1 else f"Only {choices[0]}.")
     if meta["rocketmq"]:
         facts.append(f"RocketMQ: {meta['rocketmq']}.")
     if meta["secret"]:

@@ -33,13 +33,15 @@ def option(
     choices: tuple[str, ...] | None = None,
     secret: bool = False,
     rocketmq: str | None = None,
+    no_other: str | None = None,
 ) -> Any:
-    """A setting: default, one sentence on the trade-off, inclusive bounds, unit, RocketMQ's own key."""
-    names = ("doc", "low", "high", "unit", "choices", "secret", "rocketmq")
-    return field(
-        default=default,
-        metadata=dict(zip(names, (doc, low, high, unit, choices, secret, rocketmq), strict=True)),
-    )
+    """A setting: default, one sentence on the trade-off, inclusive bounds, unit, RocketMQ's own key.
+
+    ``no_other``: why there are no choices beside those, for who asks for one.
+    """
+    names = ("doc", "low", "high", "unit", "choices", "secret", "rocketmq", "no_other")
+    values = (doc, low, high, unit, choices, secret, rocketmq, no_other)
+    return field(default=default, metadata=dict(zip(names, values, strict=True)))
 
 
 def ms(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = None) -> Any:
@@ -77,7 +79,8 @@ def check_value(section: str, f: Field[Any], value: Any) -> None:
         raise Invalid(f"{key} must be a list of strings", value=shown(f, value), hint=hint)
     if choices and value not in choices:
         named = ", ".join(c or '""' for c in choices)
-        raise Invalid(f"{key} must be one of {named}", value=shown(f, value), hint=hint)
+        wanted = f"one of {named}" if len(choices) > 1 else named
+        raise Invalid(f"{key} must be {wanted}", value=shown(f, value), hint=meta.get("no_other") or hint)
     if isinstance(value, int) and not isinstance(value, bool):
         if low is not None and value < low:
             raise Invalid(f"{key} must be at least {low} {unit}".rstrip(), value=value, hint=hint)

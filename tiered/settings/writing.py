@@ -13,8 +13,10 @@ class Source(Section):
 
     kind: str = option(
         "commitlog",
-        "commitlog reads the broker's own files; ha and dledger are refused for now",
-        choices=("commitlog", "ha", "dledger"),
+        "what is read: the broker's own files",
+        choices=("commitlog",),
+        no_other="run beside a broker that has <store_dir>/commitlog: following a master over its HA port is not built, and "
+        "neither is reading DLedger commitlogs, which wrap each record and may cut uncommitted ones",
     )
     store_dir: str = option(
         "", "the broker's storePathRootDir; the commitlog is looked for below it", rocketmq="storePathRootDir"

@@ -14,11 +14,6 @@ from tiered.source.layout import StoreLayout, store_layout
 from tiered.source.limit import AskBroker
 from tiered.source.local import LocalCommitLog
 
-_LATER = {
-    "ha": "following a master over its HA port is not built yet",
-    "dledger": "DLedger commitlogs wrap each record in an entry and may cut uncommitted ones; reading them is not built yet",
-}
-
 
 def open_source(
     source: Source,
@@ -31,15 +26,9 @@ def open_source(
 ) -> LocalCommitLog:
     """The commitlog that the settings name, checked. An empty store is fine: it is waited for.
 
-    Errors: ``Refused`` (kind not built, DLedger store, hold inside the store), ``NotFound`` (no store there), ``Invalid``
+    Errors: ``Refused`` (DLedger store, hold inside the store), ``NotFound`` (no store there), ``Invalid``
     (not set, not a directory, not readable).
     """
-    if source.kind in _LATER:
-        raise Refused(
-            f"source.kind {source.kind} is declined: {_LATER[source.kind]}",
-            value=source.kind,
-            hint="set source.kind to commitlog and run beside a broker that has <store_dir>/commitlog",
-        )
     layout = store_layout(source, hold)
     check_layout(layout)
     check_places(layout.places, layout.broker_directories)
@@ -55,7 +44,8 @@ def check_layout(layout: StoreLayout) -> None:
         dledger = sorted(name for name in names if name.startswith("dledger-"))
         if dledger:
             raise Refused(
-                f"the broker's store is a DLedger store: {_LATER['dledger']}",
+                "the broker's store is a DLedger store: DLedger commitlogs wrap each record in an entry and may cut "
+                "uncommitted ones; reading them is not built yet",
                 path=layout.store_dir,
                 found=dledger[0],
                 hint="run beside a broker without enableDLegerCommitLog, or move the leftover directory away",
