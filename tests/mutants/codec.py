@@ -1,4 +1,4 @@
-"""Bytes from the wire, the log and the store: what is checked before it is believed or allocated."""
+"""Bytes from the wire, the log and the store: what is checked before it is believed or allocated; and talk with brokers."""
 
 from __future__ import annotations
 
@@ -123,5 +123,47 @@ MUTANTS = (
         "    if len(raw) > MAX_EDIT_BYTES:\n",
         "    if False:\n",
         "tests/unit/test_commit_codec.py -k no_reader_would_accept",
+    ),
+    Mutant(
+        "tiered/codec/record/layout.py",
+        "_V6_MORE * ((sys_flag & SYS_BORN_V6) >> 4)\n",
+        "_V6_MORE * ((sys_flag & SYS_STORE_V6) >> 5)\n",
+        "tests/unit/test_codec_layout.py::test_places_that_move",
+    ),
+    Mutant(
+        "tiered/codec/record/layout.py",
+        "    if len(record) < _BOTH_OFFSETS.size:\n        return None\n",
+        "",
+        "tests/unit/test_codec_layout.py::test_too_few_bytes_have_no_field",
+    ),
+    Mutant(
+        "tiered/codec/record/walk.py",
+        "        if not FIXED.size <= length <= size - position:\n",
+        "        if length < FIXED.size:\n",
+        "tests/unit/test_codec_layout.py::test_a_walk_ends_at_what_cannot_be_a_record",
+    ),
+    Mutant(
+        "tiered/codec/remoting/lenientjson.py",
+        """rb'"[^"\\\\]*(?:\\\\.[^"\\\\]*)*"|([{,]""",
+        """rb'~|([{,]""",
+        "tests/unit/test_remoting_json.py::test_what_looks_like_a_key_inside_a_string",
+    ),
+    Mutant(
+        "tiered/broker/client.py",
+        "        self._cut = None if isinstance(error, TimeoutError) else error\n        self.close()\n",
+        "        self._cut = None if isinstance(error, TimeoutError) else error\n",
+        "tests/unit/test_replay_client.py::test_no_answer_in_time_and_the_connection_is_given_up",
+    ),
+    Mutant(
+        "tiered/broker/client.py",
+        "            if not answer.is_response:",
+        "            if False:",
+        "tests/unit/test_replay_client.py::test_requests_of_the_broker_and_answers_to_nobody_are_passed_over",
+    ),
+    Mutant(
+        "tiered/broker/send.py",
+        "        return name in self.names or name.startswith(self.prefixes)\n",
+        "        return name in self.names\n",
+        "tests/unit/test_broker_send.py::test_another_delivery_keeps_what_was_noted_on_the_way_and_a_new_message_begins_anew",
     ),
 )
