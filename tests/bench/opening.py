@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.run import TIERED, Row, expect, generate, measure, once
-from tests.kit.assemble import KEYS, memory, open_log
+from tests.kit.assemble import KEYS, memory, open_log, put
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.writer import Claim
 from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
@@ -23,7 +24,6 @@ from tiered.provider.base import Provider, Stored
 from tiered.provider.wrap import Wrapped
 from tiered.settings import MIB
 from tiered.source.generator.store import topic_names
-from tiered.write.planner import progress_edit
 
 FAR_SECONDS = 0.025
 RESTING = threading.Event()
@@ -59,7 +59,7 @@ def opening(commits: int) -> list[Row]:
         store, chance, number = memory(ManualClock()), random.Random(1), count(1)
         log = open_log(store, ManualClock())
         log.claim(Claim(lineage=1, host="bench"), 0, before_try=lambda head: None)
-        log.put(log.plan(log.ticket(), [progress_edit(1, [(100, 1, 0)])]))
+        put(log, progress_edit(1, [(100, 1, 0)]))
         write_checkpoint(
             store,
             KEYS,
@@ -68,7 +68,7 @@ def opening(commits: int) -> list[Row]:
             lambda chance=chance: KEYS.shard(1, chance.randbytes(16)),  # type: ignore[misc]
         )
         for at in range(behind):
-            log.put(log.plan(log.ticket(), [progress_edit(1, [(200 + 100 * at, next(number), 0)])]))
+            put(log, progress_edit(1, [(200 + 100 * at, next(number), 0)]))
         for what, made in (("what is asked for", PartialStore), ("all of the fold", MemoryStore)):
             far = Far(store.inner, FAR_SECONDS)
             started = time.monotonic()

@@ -28,13 +28,13 @@ CASES: dict[P, tuple[dict[str, Any], tuple[int, ...]]] = {
     P.AFTER_HOLD: (SMALL_FLUSHES, (1, 5)),
     P.AFTER_BUFFER: (SMALL_FLUSHES, (1, 4)),
     P.AFTER_COPY: (SMALL_FLUSHES, (1, 3)),
-    P.AFTER_PLAN: (SMALL_FLUSHES, (1, 3)),
+    P.AFTER_PLAN: (SMALL_FLUSHES, (1, 2, 4)),  # from here on the first one is the first position
     P.AFTER_FIRST_OBJECT: (OBJECTS, (1, 3)),
-    P.AFTER_OBJECTS: (OBJECTS, (1, 3)),
-    P.BEFORE_COMMIT: (SMALL_FLUSHES, (1, 3)),  # the first one is the claim of the epoch
+    P.AFTER_OBJECTS: (OBJECTS, (1, 2, 4)),
+    P.BEFORE_COMMIT: (SMALL_FLUSHES, (1, 3)),  # of these the first one is the claim of the epoch
     P.AFTER_COMMIT: (SMALL_FLUSHES, (1, 3)),
     P.AFTER_METADATA: (SMALL_FLUSHES, (1, 3)),
-    P.AFTER_RELEASE: (SMALL_FLUSHES, (1, 3)),
+    P.AFTER_RELEASE: (SMALL_FLUSHES, (1, 2, 4)),
     P.BEFORE_REWIND: (SMALL_FLUSHES, (1,)),
     P.AFTER_REWIND: (SMALL_FLUSHES, (1,)),
     P.BEFORE_CHECKPOINT: (CHECKPOINTS, (1,)),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kit.assemble import KEYS
+from tests.kit.assemble import KEYS, plan
 from tests.kit.fetchscene import Scene
 from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.read.flatfile import RunReader
@@ -34,7 +34,7 @@ class Edits:
     def put(self, *edits: EditBatch) -> int:
         """One commit."""
         log = self.scene.daemon.log
-        planned = log.plan(log.ticket(), edits)
+        planned = plan(log, *edits)
         log.put(planned)
         return planned.commit.seq
 

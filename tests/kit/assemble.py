@@ -17,27 +17,31 @@ from typing import Any
 from tests.kit.storefakes import Scripted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ensure_identity
+from tiered.archive.log.line import CommitLine, Proven, Unsettled
 from tiered.archive.log.reader import LogReader
-from tiered.archive.log.writer import CommitLog
+from tiered.archive.log.resending import ResendEvents, Resending
+from tiered.archive.log.writer import CommitLog, PlannedCommit
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.backoff import Backoff
 from tiered.clock import ManualClock
-from tiered.codec.format.block import compress
+from tiered.codec.format.edits import EditBatch
 from tiered.errors import TieredError
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.opening.archiver import Archiver, Opened
+from tiered.opening.claim import Claimant
+from tiered.opening.lineage import Outcome
+from tiered.opening.open import Opened, Opening
 from tiered.provider.base import Provider, Stored
 from tiered.provider.memory import MemoryProvider
-from tiered.settings import MIB, Archive, Dispatch, Hold, Source
+from tiered.settings import MIB, Archive, Dispatch, Hold, Settings, Source
 from tiered.source.local import LocalCommitLog
-from tiered.source.start import resolve_start
-from tiered.write.committer import Committer, Proven
-from tiered.write.dispatcher import Dispatcher, Hooks
-from tiered.write.preparer import CompressionInPlace, Preparer
+from tiered.write.compression import Compression
+from tiered.write.dispatcher import Dispatcher, Pace
+from tiered.write.preparer import Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
 ARCHIVE_MS = 1_700_000_000_000
@@ -74,11 +78,6 @@ class AtOnce(Executor):
         return done
 
 
-def compress_all(raws: Sequence[memoryview]) -> list[Any]:
-    """Blocks compressed one after the other."""
-    return [compress(raw, level=1) for raw in raws]
-
-
 def memory(clock: ManualClock | None = None, *script: str | TieredError) -> Counting:
     """A fresh store in memory."""
     return Counting(MemoryProvider("", clock or ManualClock()), script)
@@ -92,7 +91,7 @@ def open_log(
     store: Any = None,
     seed: int = 1,
     give_up: threading.Event | None = None,
-    on_unknown: Callable[..., None] = lambda *_: None,
+    events: ResendEvents | None = None,
     follow: bool = True,
 ) -> CommitLog:
     """The log of ``KEYS`` in a provider; its identity is made if it is not there."""
@@ -101,16 +100,90 @@ def open_log(
     log = CommitLog(
         LogReader(provider, KEYS, identity),
         store if store is not None else MemoryStore(),
-        clock,
+        Resending(clock, Backoff(1.0), give_up or threading.Event(), events or Heard()),
         writer_id=writer,
         random_bytes=chance.randbytes,
-        backoff=Backoff(1.0),
-        give_up=give_up or threading.Event(),
-        on_unknown=on_unknown,
     )
     if follow:
         log.follow()
     return log
+
+
+def put(log: CommitLog, *edits: EditBatch) -> PlannedCommit:
+    """One commit of these edits, proven."""
+    planned = plan(log, *edits)
+    log.put(planned)
+    return planned
+
+
+def plan(log: CommitLog, *edits: EditBatch) -> PlannedCommit:
+    """The next commit, of these edits, not proven yet."""
+    with log.next_place() as place:
+        return log.plan(place, edits)
+
+
+@dataclass
+class Heard:
+    """Everything the way in tells. ``said``: of the opening, as messages with fields; ``and_then`` hears of proofs, too."""
+
+    proofs: list[Proven] = field(default_factory=list)
+    gaps: list[tuple[int, int, str]] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    resent: list[TieredError] = field(default_factory=list)
+    said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    on_say: Callable[[str], None] = lambda message: None
+    and_then: Callable[[Proven], None] = lambda event: None
+    on_resend: Callable[[TieredError], None] = lambda error: None
+
+    def proven(self, event: Proven) -> None:
+        self.proofs.append(event)
+        self.and_then(event)
+
+    def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
+        self.gaps.append((start, end, reason))
+
+    def changed(self, detail: str) -> None:
+        self.changes.append(detail)
+
+    def resending(self, error: TieredError) -> None:
+        self.resent.append(error)
+        self.on_resend(error)
+
+    def alive(self) -> None:
+        """Nobody watches."""
+
+    def compared(self, outcome: Outcome, lineage: int) -> None:
+        self._say(
+            "compared the broker with its archive",
+            {
+                "relation": outcome.relation.value, "offset": outcome.offset, "lineage": lineage, "why": outcome.reason,
+            },
+        )  # fmt: skip
+
+    def rewound(self, outcome: Outcome, seq: int) -> None:
+        self._say("rewound", {"offset": outcome.offset, "reason": outcome.reason, "commit": seq})
+
+    def standing_by(self, owner: Head | None, wait_ms: int) -> None:
+        assert owner is not None
+        self._say(
+            "another writer owns the archive: waiting until it is silent",
+            {"writer": owner.writer_id.hex(), "host": owner.host, "wait_ms": wait_ms},
+        )
+
+    def _say(self, message: str, fields: dict[str, object]) -> None:
+        self.said.append((message, fields))
+        self.on_say(message)
+
+
+class SteppingLine(CommitLine):
+    """A line without a thread: when it is full, submitting proves the oldest, unless told to leave it full."""
+
+    committing = True
+
+    def submit(self, flush: Unsettled) -> None:
+        super().submit(flush)
+        if self.committing and not self.room:
+            self.step(0)
 
 
 @dataclass
@@ -122,23 +195,34 @@ class Assembly:
     log: CommitLog
     source: LocalCommitLog
     objects: ObjectReader
-    archiver: Archiver
+    opening: Opening
     opened: Opened
     preparer: Preparer
-    committer: Committer
+    line: SteppingLine
     dispatcher: Dispatcher
     give_up: threading.Event
-    proven: list[Proven] = field(default_factory=list)
-    gaps: list[tuple[int, int, str]] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
-    committing: bool = True
-    """Whether flushes are proven as soon as the line is full; off, the line stays full."""
+    heard: Heard
+
+    @property
+    def proven(self) -> list[Proven]:
+        return self.heard.proofs
+
+    @property
+    def gaps(self) -> list[tuple[int, int, str]]:
+        return self.heard.gaps
+
+    @property
+    def changed(self) -> list[str]:
+        return self.heard.changes
+
+    @property
+    def said(self) -> list[tuple[str, dict[str, object]]]:
+        return self.heard.said
 
     def commit_all(self) -> int:
         """Prove whatever is in line; how many flushes that were."""
         count = 0
-        while self.committer.step(0):
+        while self.line.step(0):
             count += 1
         return count
 
@@ -220,88 +304,49 @@ def assemble(
     give_up = threading.Event()
     opened_source = LocalCommitLog(source_settings, Hold(max_disk_percent=99), clock)
     opened_source.hold()
-    log = open_log(provider, clock, writer=writer, store=metadata, seed=seed, give_up=give_up)
+    heard = Heard(on_say=on_say)
+    log = open_log(provider, clock, writer=writer, store=metadata, seed=seed, give_up=give_up, events=heard)
     objects = ObjectReader(provider, KEYS, log.reader.identity.archive_id, cache_bytes=4 * MIB)
-    said: list[tuple[str, dict[str, object]]] = []
-
-    def say(message: str, fields: dict[str, object]) -> None:
-        said.append((message, fields))
-        on_say(message)
-
-    def first_local_ms() -> int | None:
-        oldest = opened_source.min_offset()
-        return next((opened_source.first_time(f) for f in opened_source.files() if f.base == oldest), None)
-
-    archiver = Archiver(
-        log,
+    line = SteppingLine(
+        log, AtOnce(), depth=dispatch_settings.pipeline_flushes, release=opened_source.release, events=heard
+    )
+    opening = Opening(
+        line,
         objects,
         opened_source,
-        clock,
-        archive_settings,
-        source_settings,
-        resolve_start=lambda start: resolve_start(opened_source, start),
-        first_local_ms=first_local_ms,
-        take_over=take_over,
-        say=say,
-        stopping=stopping,
+        Claimant(log, archive_settings.takeover_wait_ms, take_over, stopping, heard),
+        heard,
+        start=source_settings.start,
+        accept_new_lineage=archive_settings.new_lineage,
     )
     try:
-        opened = archiver.open()
+        opened = opening.open()
     except BaseException:
         opened_source.close()
         raise
-    proven: list[Proven] = []
-    gaps: list[tuple[int, int, str]] = []
-    changed: list[str] = []
     policy = TopicPolicy(source_settings.exclude_topics)
     preparer = Preparer(
         opened_source,
-        log,
         dispatch_settings,
-        compression=CompressionInPlace(compress_all),
+        compression=Compression(AtOnce(), 1, 1),
         excluded=policy.is_excluded,
         lineage=opened.lineage,
-        mark=opened.mark,
     )
-    committer = Committer(
-        log,
-        AtOnce(),  # type: ignore[arg-type]
-        clock=clock,
-        depth=dispatch_settings.pipeline_flushes,
-        backoff=Backoff(1.0),
-        give_up=give_up,
-        release=opened_source.release,
-        on_proven=proven.append,
-    )
-
-    def prepared(flush: object) -> None:
-        if made.committing and not made.committer.room:
-            made.committer.step(0)
-
+    settings = Settings(source=source_settings, dispatch=dispatch_settings, archive=archive_settings)
     dispatcher = Dispatcher(
         opened_source,
-        log,
         preparer,
-        committer,
+        line,
         clock,
-        dispatch_settings,
-        source_settings,
-        position=opened.position,
+        Pace.of(settings),
+        opening,
+        heard,
+        mark=opened.mark,
         broker_mark=opened.broker,
-        reconcile=archiver.reconcile,
-        healed=archiver.gap_was_rewritten,
-        beat_seconds=archive_settings.takeover_wait_ms / 3000 if archive_settings.standby_beat else None,
-        hooks=Hooks(
-            gap=lambda start, end, reason: gaps.append((start, end, reason)),
-            changed=changed.append,
-            prepared=prepared,
-        ),
     )
-    made = Assembly(
-        clock, provider, log, opened_source, objects, archiver, opened, preparer, committer, dispatcher, give_up,
-        proven, gaps, changed, said,
+    return Assembly(
+        clock, provider, log, opened_source, objects, opening, opened, preparer, line, dispatcher, give_up, heard
     )  # fmt: skip
-    return made
 
 
 def progress_of(assembly: Assembly) -> PhysicalOffset:

@@ -151,12 +151,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/writer.py",
-        "            except Conflict:\n"
-        "                try:\n"
-        "                    return self._read_back(planned, key)\n",
-        "            except Conflict:\n"
-        "                try:\n"
-        '                    raise Fenced("another writer", key=key)\n',
+        "            except Conflict:\n                return self._read_back(planned, key)\n",
+        '            except Conflict:\n                raise Fenced("another writer", key=key)\n',
         f"{_ARCHIVE_LOG}::test_a_lost_answer_is_a_success",
     ),
     Mutant(

@@ -8,6 +8,7 @@ _SOURCE_LOCAL = "tests/unit/test_source_local.py"
 _SOURCE_LARGE = "tests/unit/test_source_large.py"
 _SOURCE_AWAY = "tests/unit/test_source_away.py"
 _SOURCE_HOLD = "tests/unit/test_source_hold.py"
+_LINE = "tests/unit/test_line.py"
 _COMMITTER = "tests/unit/test_committer.py"
 _DISPATCHER = "tests/unit/test_dispatcher.py"
 _WRITE_GUARDS = "tests/unit/test_write_guards.py"
@@ -116,28 +117,30 @@ MUTANTS = (
         f"{_SOURCE_LOCAL}::test_a_copy_of_a_file_that_became_short_is_no_zeros",
     ),
     Mutant(
-        "tiered/write/committer.py",
-        "            for upload in flush.uploads:\n                upload.result()\n",
+        "tiered/archive/log/line.py",
+        "        for upload in settled.uploads:\n            upload.result()\n",
         "",
         f"{_COMMITTER}::test_an_object_key_that_is_taken_stops_everything",
     ),
     Mutant(
-        "tiered/write/committer.py",
-        "            self._release(flush.next_offset)\n",
+        "tiered/archive/log/line.py",
+        "        if flush.next_offset is not None:\n            self._release(flush.next_offset)\n",
         "",
         f"{_COMMITTER}::test_objects_then_commit_then_cache_then_release",
     ),
     Mutant(
-        "tiered/write/committer.py",
-        "            store_time_ms = self._log.put(flush.planned, again)\n"
+        "tiered/archive/log/line.py",
+        "        store_time_ms = self.log.put(settled.commit, again)  # BEFORE_COMMIT, AFTER_COMMIT, AFTER_METADATA\n"
+        "        if flush.next_offset is not None:\n"
         "            self._release(flush.next_offset)\n",
+        "        if flush.next_offset is not None:\n"
         "            self._release(flush.next_offset)\n"
-        "            store_time_ms = self._log.put(flush.planned, again)\n",
+        "        store_time_ms = self.log.put(settled.commit, again)\n",
         f"{_COMMITTER}::test_objects_then_commit_then_cache_then_release",
     ),
     Mutant(
-        "tiered/write/committer.py",
-        "            return len(self._line) < self._depth\n\n    def pending",
+        "tiered/archive/log/line.py",
+        "            return self._count() < self._depth\n\n    def pending",
         "            return True\n\n    def pending",
         f"{_COMMITTER}::test_commits_are_proven_in_order",
     ),
@@ -166,15 +169,15 @@ MUTANTS = (
         f"{_WRITE_GUARDS}::test_a_mark_sums_from_its_own_files_first_byte",
     ),
     Mutant(
-        "tiered/write/preparer.py",
+        "tiered/write/router.py",
         '    same = present & (table["lineage"] == lineage) & (table["generation"] > 0)\n',
         '    same = present & (table["generation"] > 0)\n',
         f"{_WRITE_GUARDS}::test_queues_of_another_lineage_are_begun_anew",
     ),
     Mutant(
         "tiered/write/dispatcher.py",
-        "        if mark != self._broker or self._healed():\n",
-        "        if self._healed():\n",
+        "        if mark != self._broker or self._comparison.gap_was_rewritten():\n",
+        "        if self._comparison.gap_was_rewritten():\n",
         f"{_DISPATCHER}::test_a_restart_of_the_broker_drops_the_buffer_and_compares_again",
     ),
     Mutant(
@@ -206,5 +209,29 @@ MUTANTS = (
         "        if not torn and self._chain.whole(file, start):\n",
         "        if False:\n",
         "tests/unit/test_source_damage.py -k about_to_be_given_up",
+    ),
+    Mutant(
+        "tiered/archive/log/line.py",
+        "                flush = min(self._waiting, key=lambda waiting: waiting.priority)\n",
+        "                flush = self._waiting[0]\n",
+        f"{_LINE}::test_archiving_goes_before_whatever_else_waits",
+    ),
+    Mutant(
+        "tiered/archive/log/line.py",
+        "        if not self.idle:\n",
+        "        if False:\n",
+        f"{_LINE}::test_what_is_waited_for_begins_with_an_idle_line",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "        if place is not self._place:\n",
+        "        if False:\n",
+        f"{_LINE}::test_a_commit_is_planned_once_while_its_place_is_held",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "        with self._planning:\n",
+        "        if True:\n",
+        f"{_LINE}::test_a_place_is_one_callers_alone",
     ),
 )

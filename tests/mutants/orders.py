@@ -9,15 +9,15 @@ _LEAKS = "tests/unit/test_fetch_leaks.py"
 
 MUTANTS = (
     Mutant(
-        "tiered/opening/archiver.py",
-        "        self._source.release(outcome.offset)  # files above it",
-        "        pass  # files above it",
+        "tiered/opening/open.py",
+        "        flush = Flush((rewind, mark.progress(lineage)), outcome.offset, self._now())\n",
+        "        flush = Flush((rewind, mark.progress(lineage)), None, self._now())\n",
         f"{_GUARDS}::test_files_above_a_rewind_are_linked_again",
     ),
     Mutant(
         "tiered/write/dispatcher.py",
-        "        self._broker = self._source.broker_mark()\n        self.position, self._preparer.mark = self._reconcile()\n",
-        "        self.position, self._preparer.mark = self._reconcile()\n        self._broker = self._source.broker_mark()\n",
+        "        self._broker = self._source.broker_mark()\n        self._mark = self._comparison.reconcile()\n",
+        "        self._mark = self._comparison.reconcile()\n        self._broker = self._source.broker_mark()\n",
         f"{_GUARDS}::test_a_restart_during_the_comparison_is_compared_again",
     ),
     Mutant(

@@ -65,8 +65,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/daemon/observer.py",
-        "                self._outages.over(LOCAL_STATE)\n",
-        "                pass\n",
+        "            self.outages.over(LOCAL_STATE)\n",
+        "            pass\n",
         f"{_SAID}::test_a_local_state_that_fails_is_an_outage_until_a_flush_is_proven",
     ),
     Mutant(

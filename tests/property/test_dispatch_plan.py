@@ -6,15 +6,16 @@ appends them to lists. Rows, gaps, generations, keys and times must agree, whate
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.assemble import AtOnce, compress_all, live_rows, memory, open_log
+from tests.kit.assemble import AtOnce, Heard, live_rows, memory, open_log
 from tests.kit.pipeline import INNER_BATCH, PREPARED, ROLLBACK, Bytes, Oracle, OracleQueue, Row, sizes
+from tiered.archive.log.line import CommitLine
+from tiered.archive.log.marks import Mark
 from tiered.archive.log.writer import Claim
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.lookup import locate_physical, query_key
@@ -22,13 +23,12 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.verify import Verifier
 from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
-from tiered.backoff import Backoff
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
 from tiered.model import OFF_QUEUE_TOPIC, BoundaryType, PhysicalOffset
 from tiered.settings import MIB
-from tiered.write.committer import Committer
-from tiered.write.preparer import CompressionInPlace, Mark, Preparer
+from tiered.write.compression import Compression
+from tiered.write.preparer import Preparer
 
 TOPICS = ("a", "Ünïcode-topic", "secret")
 KEYS = ("k1", "k2", "k3")
@@ -119,21 +119,19 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[View, Oracle]:
     log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
     source, writer = Bytes(), Writer()
     preparer = Preparer(
-        source, log, cut,
-        compression=CompressionInPlace(compress_all), excluded=lambda topic: topic == "secret", lineage=1,
-        mark=Mark(PhysicalOffset(0), 0, PhysicalOffset(0)),
+        source, cut,
+        compression=Compression(AtOnce(), 1, 1), excluded=lambda topic: topic == "secret", lineage=1,
     )  # type: ignore[arg-type]  # fmt: skip
-    committer = Committer(
-        log, AtOnce(), clock=clock, depth=1000, backoff=Backoff(1.0), give_up=threading.Event(),
-        release=lambda up_to: None, on_proven=lambda proven: None,
-    )  # type: ignore[arg-type]  # fmt: skip
+    line = CommitLine(log, AtOnce(), depth=1000, release=lambda up_to: None, events=Heard())
+    mark = Mark.at(PhysicalOffset(0))
     for number, batch in enumerate(batches):
         extent = source.append([writer.write(sketch) for sketch in batch])
-        for flush in preparer.prepare(extent, lambda: True):
-            committer.submit(flush)
-        while number % 2 and committer.step(0):  # every other batch is planned on top of an unproven one
+        for draft in preparer.prepare(extent, mark, lambda: True):
+            line.submit(draft)
+            mark = draft.mark
+        while number % 2 and line.step(0):  # every other batch is planned on top of an unproven one
             pass
-    while committer.step(0):
+    while line.step(0):
         pass
     fresh = open_log(
         store, clock, seed=2

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Counting, memory, open_log
+from tests.kit.assemble import KEYS, Counting, Heard, memory, open_log, plan
+from tiered.archive.log.marks import gap_edit, progress_edit
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import ManualClock, SystemClock, time_text
@@ -21,7 +22,6 @@ from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.wrap import Wrapped
 from tiered.settings import Store
-from tiered.write.planner import gap_edit, progress_edit
 
 A, B = b"A" * 16, b"B" * 16
 
@@ -49,7 +49,7 @@ def claimed(log: CommitLog, *, lineage: int = 1) -> Head:
 
 def progress(log: CommitLog, offset: int) -> int:
     """Commit a ``Progress``; its number."""
-    planned = log.plan(log.ticket(), [progress_edit(1, [(offset, 7, 0)])])
+    planned = plan(log, progress_edit(1, [(offset, 7, 0)]))
     log.put(planned)
     return planned.commit.seq
 
@@ -59,8 +59,8 @@ def test_a_commit_enters_the_cache_when_it_is_proven_and_not_before(clock: Manua
     assert log.tip is None
     first = claimed(log)
     assert (first.seq, first.epoch, first.writer_id) == (0, 1, A)
-    one = log.plan(log.ticket(), [progress_edit(1, [(100, 1, 0)])])
-    two = log.plan(log.ticket(), [progress_edit(1, [(250, 2, 0)])])
+    one = plan(log, progress_edit(1, [(100, 1, 0)]))
+    two = plan(log, progress_edit(1, [(250, 2, 0)]))
     assert (one.commit.seq, two.commit.seq) == (1, 2)
     assert two.commit.previous_id == one.commit.commit_id
     assert log.planned().head().progress[1].physical_offset == 250  # type: ignore[union-attr]
@@ -74,9 +74,9 @@ def test_a_commit_enters_the_cache_when_it_is_proven_and_not_before(clock: Manua
 
 def test_a_lost_answer_is_a_success(clock: ManualClock) -> None:
     store, unknown = memory(clock), list[int]()
-    log = open_log(store, clock, on_unknown=lambda *_: unknown.append(1))
+    log = open_log(store, clock, events=Heard(on_resend=lambda error: unknown.append(1)))
     claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     written_at = clock.now_ms()
     store.say("lost")
     store.calls.clear()
@@ -92,7 +92,7 @@ def test_our_own_commit_behind_a_412_is_a_success(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock)
     claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.put(KEYS.commit(1), planned.parts)
     clock.advance(60)
     assert log.put(planned) == clock.now_ms() - 60_000
@@ -110,7 +110,7 @@ def test_what_is_built_upon_is_made_durable_first(
     assert durable == []
     log = open_log(store, clock)
     assert durable == [KEYS.commit(0)], "the head that an opener found"
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.put(KEYS.commit(1), planned.parts)
     log.put(planned)
     assert durable == [KEYS.commit(0), KEYS.commit(1)], "its own commit that it met"
@@ -122,7 +122,7 @@ def test_another_commit_behind_a_412_is_a_fence(clock: ManualClock) -> None:
     before = claimed(ours)
     theirs.follow()
     claimed(theirs)
-    planned = ours.plan(ours.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(ours, progress_edit(1, [(9, 1, 0)]))
     store.calls.clear()
     with pytest.raises(Fenced) as caught:
         ours.put(planned)
@@ -141,7 +141,7 @@ def test_a_412_and_then_nothing_is_a_fence(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock)
     claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.say(Conflict("exists"))
     with pytest.raises(Fenced, match="found=nothing"):
         log.put(planned)
@@ -150,9 +150,9 @@ def test_a_412_and_then_nothing_is_a_fence(clock: ManualClock) -> None:
 def test_an_unknown_outcome_is_the_same_bytes_again_until_the_key_can_be_read(clock: ManualClock) -> None:
     counting = memory(clock)
     store, unknown = Remembering(counting), list[int]()
-    log = open_log(store, clock, on_unknown=lambda *_: unknown.append(1))
+    log = open_log(store, clock, events=Heard(on_resend=lambda error: unknown.append(1)))
     claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.bodies.clear()
     # a timeout, a 503, a put that happened and whose answer was lost; then the read-back does not answer either
     counting.say("dropped", Unavailable("503"), "lost", "ok", Unavailable("no read-back"))
@@ -168,7 +168,7 @@ def test_the_pause_between_tries_is_bounded(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock)
     claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.say(*["dropped"] * 8)
     log.put(planned)
     assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 3 * 30
@@ -179,7 +179,7 @@ def test_told_to_give_up_the_outcome_stays_unknown(clock: ManualClock) -> None:
     store = memory(clock)
     log = open_log(store, clock, give_up=give_up)
     before = claimed(log)
-    planned = log.plan(log.ticket(), [progress_edit(1, [(9, 1, 0)])])
+    planned = plan(log, progress_edit(1, [(9, 1, 0)]))
     store.say("lost")
     give_up.set()
     with pytest.raises(Unavailable, match="unknown") as caught:
@@ -198,7 +198,7 @@ def test_a_commit_that_breaks_a_rule_is_refused_before_it_is_written(clock: Manu
     tip = log.tip
     store.calls.clear()
     with pytest.raises(Corrupt):
-        log.plan(log.ticket(), [progress_edit(1, [(50, 1, 0)])])
+        plan(log, progress_edit(1, [(50, 1, 0)]))
     assert log.tip == tip
     assert store.calls == []
     assert progress(log, 200) == 2, "and the place is still free"
@@ -227,7 +227,7 @@ def test_a_claim_meets_its_own_late_put(clock: ManualClock) -> None:
     store = memory(clock)
     former = open_log(store, clock)
     claimed(former)
-    late = former.plan(former.ticket(), [progress_edit(1, [(100, 1, 0)])])
+    late = plan(former, progress_edit(1, [(100, 1, 0)]))
     again = open_log(store, clock, seed=2)
     tries: list[int] = []
 
@@ -358,7 +358,7 @@ def test_a_new_cache_knows_what_the_bucket_knows(clock: ManualClock) -> None:
     log = open_log(store, clock)
     claimed(log)
     progress(log, 100)
-    gap = log.plan(log.ticket(), [gap_edit(1, 100, 150, "deleted"), progress_edit(1, [(150, 0, 150)])])
+    gap = plan(log, gap_edit(1, 100, 150, "deleted"), progress_edit(1, [(150, 0, 150)]))
     log.put(gap)
     fresh = open_log(store, clock, seed=3, store=MemoryStore())
     assert fresh.tip == log.tip

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import KEYS, Counting, memory, open_log
+from tests.kit.assemble import KEYS, Counting, memory, open_log, put
 from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, read_numbers
 from tiered.archive.checkpoint.store import checkpoint_keys, write_checkpoint
 from tiered.archive.log import reader as reader_module
 from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.reader import MERGE_COMMITS, LogReader
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.keys import HEAD
@@ -24,7 +25,6 @@ from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 from tiered.provider.wrap import Wrapped
-from tiered.write.planner import progress_edit
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def more(log: CommitLog, commits: int) -> None:
     assert head is not None
     at = head.progress[1].physical_offset if 1 in head.progress else 0
     for number in range(commits):
-        log.put(log.plan(log.ticket(), [progress_edit(1, [(at + 100 * (number + 1), number, 0)])]))
+        put(log, progress_edit(1, [(at + 100 * (number + 1), number, 0)]))
 
 
 def pairs(store: MemoryStore) -> list[tuple[bytes, bytes]]:

@@ -126,9 +126,9 @@ def test_a_put_of_the_former_run_lands_after_the_comparison(
     first.settle()
     for number in range(7):
         broker.send(body=b"in-flight-%d" % number)
-    while not first.committer.pending()[0]:
+    while not first.line.pending()[0]:
         first.clock.advance(max(first.dispatcher.step(), 0.3))
-    late = first.committer._line[0].planned
+    late = first.line._settled[0].commit
     first.close()  # killed with this put in flight
     landed: list[int] = []
 

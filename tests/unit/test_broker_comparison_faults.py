@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import Assembly, assemble, memory, progress_of
+from tests.kit.assemble import Assembly, assemble, memory, progress_of, put
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
 from tiered.codec.format.edits import EditKind, batch
@@ -99,7 +99,7 @@ def test_a_rewind_takes_a_run_that_was_trimmed_within(tmp_path: Path) -> None:
     made = assemble(log.store, store, clock)
     made.settle()
     trim = batch(EditKind.TRIM_QUEUE, topic="Orders", queue_id=0, generation=1, first_offset=5)
-    made.log.put(made.log.plan(made.log.ticket(), (trim,)))
+    put(made.log, trim)
     made.close()
     log.crash(log.sent[1][0].physical_offset)
     del log.sent[1:]

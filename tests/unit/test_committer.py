@@ -46,14 +46,14 @@ def daemon(tmp_path: Path, store: Counting, clock: ManualClock) -> Iterator[Asse
         broker.send(queue_id=number % 2, body=bytes([number]) * 3000)
     made = assemble(broker.store, store, clock, dispatch=OBJECTS)
     made.proven.clear()
-    made.committing = False
+    made.line.committing = False
     yield made
     made.close()
 
 
 def submit(daemon: Assembly, flushes: int) -> None:
     """Put flushes in line without proving them."""
-    while daemon.committer.pending()[0] < 10 * flushes:
+    while daemon.line.pending()[0] < 10 * flushes:
         daemon.dispatcher.step()
 
 
@@ -74,14 +74,12 @@ def test_objects_then_commit_then_cache_then_release(
         put_many(puts, deletes, **kw)
 
     monkeypatch.setattr(daemon.log.store, "put_many", cache)
-    monkeypatch.setattr(
-        daemon.committer, "_release", lambda up_to: events.append("release") or release(up_to)
-    )
+    monkeypatch.setattr(daemon.line, "_release", lambda up_to: events.append("release") or release(up_to))
     crashpoint.install(lambda point: events.append(point.name) if point in names else None)
     try:
         store.calls.clear()
         submit(daemon, 1)
-        daemon.committer.step(0)
+        daemon.line.step(0)
     finally:
         crashpoint.install(None)
     assert events == [
@@ -90,7 +88,7 @@ def test_objects_then_commit_then_cache_then_release(
     puts = [key for verb, key in store.calls if verb == "put"]
     assert len(puts) >= 2
     assert all("/data/" in key for key in puts[:-1])
-    assert puts[-1] == KEYS.commit(daemon.proven[0].flush.planned.commit.seq)
+    assert puts[-1] == KEYS.commit(daemon.proven[0].commit.commit.seq)
 
 
 def test_dispatch_offsets_run_ahead_of_commit_offsets(daemon: Assembly, store: Counting) -> None:
@@ -100,7 +98,7 @@ def test_dispatch_offsets_run_ahead_of_commit_offsets(daemon: Assembly, store: C
     store.say(*["dropped"] * 3)
     daemon.give_up.set()
     with pytest.raises(TieredError):
-        daemon.committer.step(0)
+        daemon.line.step(0)
     offsets, known = dispatch_offsets(daemon.state.view, ["Orders", "Orders"], np.array([0, 1]))
     assert known.all()
     assert offsets.tolist() == [5, 5]
@@ -109,29 +107,27 @@ def test_dispatch_offsets_run_ahead_of_commit_offsets(daemon: Assembly, store: C
 
 def test_commits_are_proven_in_order(daemon: Assembly) -> None:
     submit(daemon, 2)
-    assert daemon.committer.pending() == (20, sum(p.raw_bytes for p in daemon.committer._line))
-    assert not daemon.committer.room
-    assert not daemon.committer.idle
-    assert daemon.committer.wait_for_room(0) is False
-    assert daemon.committer.wait_idle(0) is False
+    assert daemon.line.pending() == (20, sum(p.flush.raw_bytes for p in daemon.line._settled))
+    assert not daemon.line.room
+    assert not daemon.line.idle
+    assert daemon.line.wait_for_room(0) is False
+    assert daemon.line.wait_idle(0) is False
     assert daemon.commit_all() == 2
-    assert daemon.committer.idle
-    assert daemon.committer.wait_idle(0)
-    seqs = [p.flush.planned.commit.seq for p in daemon.proven]
+    assert daemon.line.idle
+    assert daemon.line.wait_idle(0)
+    seqs = [p.commit.commit.seq for p in daemon.proven]
     assert seqs == [seqs[0], seqs[0] + 1]
     assert daemon.proven[0].store_time_ms == daemon.clock.now_ms()
-    assert daemon.committer.step(0) is False
+    assert daemon.line.step(0) is False
 
 
 def test_a_store_that_is_away_is_waited_for(daemon: Assembly, store: Counting) -> None:
-    heard: list[int] = []
-    daemon.committer._on_unavailable = lambda *_: heard.append(1)
     while not daemon.dispatcher.buffer.due(daemon.clock.monotonic()):
         daemon.dispatcher.step()
     # put_own itself tries a few rounds, with a read-back each
     store.say(*[Unavailable("away")] * 4)
     daemon.dispatcher.step()
-    assert heard, "somebody heard of it"
+    assert daemon.heard.resent, "somebody heard of it"
     assert daemon.clock.monotonic() > 0
     daemon.settle()
     assert sum(len(v) for v in daemon.rows().values()) == 40
@@ -145,13 +141,13 @@ def test_giving_up_ends_the_line(daemon: Assembly, store: Counting) -> None:
     daemon.dispatcher.step()
     head = daemon.state.head()
     with pytest.raises(TieredError, match="away"):
-        daemon.committer.step(0)
+        daemon.line.step(0)
     assert daemon.state.head() == head
     for ask in (
-        lambda: daemon.committer.room,
-        lambda: daemon.committer.idle,
-        lambda: daemon.committer.wait_for_room(0),
-        lambda: daemon.committer.wait_idle(0),
+        lambda: daemon.line.room,
+        lambda: daemon.line.idle,
+        lambda: daemon.line.wait_for_room(0),
+        lambda: daemon.line.wait_idle(0),
     ):
         with pytest.raises(TieredError, match="away"):
             ask()
@@ -170,7 +166,7 @@ def test_an_object_key_that_is_taken_stops_everything(daemon: Assembly, store: C
     store.get = other  # type: ignore[method-assign]
     daemon.dispatcher.step()
     with pytest.raises(Conflict):
-        daemon.committer.step(0)
+        daemon.line.step(0)
 
 
 def test_a_fence_reaches_the_dispatcher(daemon: Assembly, store: Counting, clock: ManualClock) -> None:
@@ -180,7 +176,7 @@ def test_a_fence_reaches_the_dispatcher(daemon: Assembly, store: Counting, clock
     rival = open_log(store, clock, writer=b"B" * 16, seed=9)
     rival.claim(Claim(lineage=1, host="rival"), 0, before_try=lambda head: None)
     with pytest.raises(Fenced):
-        daemon.committer.step(0)
+        daemon.line.step(0)
     with pytest.raises(Fenced):
         daemon.dispatcher.step()
     assert daemon.proven == []
@@ -190,9 +186,9 @@ def test_an_unexpected_failure_is_told_as_one(daemon: Assembly, monkeypatch: pyt
     submit(daemon, 1)
     monkeypatch.setattr(daemon.log, "put", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        daemon.committer.step(0)
+        daemon.line.step(0)
     with pytest.raises(RuntimeError, match="the committer died"):
-        _ = daemon.committer.room
+        _ = daemon.line.room
 
 
 def test_a_waiting_dispatcher_is_woken_by_the_failure(
@@ -204,14 +200,14 @@ def test_a_waiting_dispatcher_is_woken_by_the_failure(
 
     def wait() -> None:
         try:
-            daemon.committer.wait_for_room(60)
+            daemon.line.wait_for_room(60)
         except RuntimeError as error:
             caught.append(error)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     with pytest.raises(ZeroDivisionError):
-        daemon.committer.step(0)
+        daemon.line.step(0)
     waiting.join(10)
     assert not waiting.is_alive()
     assert len(caught) == 1

@@ -140,17 +140,17 @@ def test_back_pressure_is_not_reading(broker: Crafted, daemon: Make, monkeypatch
     for _ in range(50):
         broker.send()
     one = daemon(dispatch={"group_commit_count": 10, "pipeline_flushes": 2})
-    one.committing = False
+    one.line.committing = False
     reads: list[int] = []
     read = one.source.read
     monkeypatch.setattr(one.source, "read", lambda start, **k: reads.append(start) or read(start, **k))
     for _ in range(12):
         one.dispatcher.step()  # nobody commits
-    assert not one.committer.room
-    assert one.committer.pending()[0] == 20
+    assert not one.line.room
+    assert one.line.pending()[0] == 20
     assert len(reads) == 3, "two flushes in line and references to the third, so the fourth is not read"
     position = one.dispatcher.position
-    one.committer.step(0)
+    one.line.step(0)
     for _ in range(2):
         one.dispatcher.step()  # the third is flushed, the fourth is read
     assert one.dispatcher.position > position
@@ -375,7 +375,8 @@ def test_a_flush_with_too_many_queues_becomes_several_commits(broker: Crafted, d
     parts = [p.flush for p in one.proven]
     assert len(parts) >= 3
     assert [p.next_offset for p in parts] == sorted({p.next_offset for p in parts})
-    assert all(len(p.plan.queues[0]) <= 655 for p in parts if p.plan is not None)
+    taken = [p.dispatch_offsets for p in parts if p.dispatch_offsets is not None]
+    assert all(len(offsets.topics) <= 655 for offsets in taken)
 
 
 def test_draining(broker: Crafted, daemon: Make) -> None:
@@ -442,7 +443,7 @@ def test_a_comparison_that_fails_is_made_again_before_anything_is_read(
         broker.send(body=b"rewritten-%02d" % number)
     broker.mark_started(clock.now_ms())
     clock.advance(2)
-    reconcile, failed = one.archiver.reconcile, list[int]()
+    reconcile, failed = one.opening.reconcile, list[int]()
 
     def fails_twice() -> Any:
         if len(failed) < 2:
@@ -450,7 +451,7 @@ def test_a_comparison_that_fails_is_made_again_before_anything_is_read(
             raise Unavailable("away")
         return reconcile()
 
-    monkeypatch.setattr(one.dispatcher, "_reconcile", fails_twice)
+    monkeypatch.setattr(one.opening, "reconcile", fails_twice)
     for _ in range(2):
         with pytest.raises(Unavailable):
             one.step()

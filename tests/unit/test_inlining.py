@@ -75,9 +75,9 @@ def test_messages_that_are_nothing_but_keys_become_an_object(tmp_path: Path) -> 
     assert one.rows() == {
         q: [(r.generation, r.queue_offset, r.raw) for r in v.rows] for q, v in broker.oracle().queues.items()
     }
-    assert proven.flush.planned.commit.inline_length == 0
+    assert proven.commit.commit.inline_length == 0
     assert len(list(one.state.objects())) > 1, "cut as any other object"
     broker.send(body=b"x" * MIB)
     one.settle()
-    assert one.proven[-1].flush.planned.commit.inline_length > 0
+    assert one.proven[-1].commit.commit.inline_length > 0
     one.close()

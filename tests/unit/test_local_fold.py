@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
+from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory, plan, put
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
 from tiered.archive.log.localfiles import empty_distrusted, record_distrust
@@ -117,28 +117,30 @@ def test_a_rewind_that_the_full_disk_refused_enters_the_fold_before_anything_els
 def test_a_fold_that_could_not_be_written_is_not_built_upon(daemon: Assembly, broker: Crafted) -> None:
     broker.send()
     full_for(daemon, 1)
-    planned = daemon.log.plan(daemon.log.ticket(), [])
+    planned = plan(daemon.log)
     daemon.give_up.set()
     with pytest.raises(Unavailable, match="no space"):
         daemon.log.put(planned)
     daemon.give_up.clear()
-    for attempt in (lambda: daemon.log.plan(daemon.log.ticket(), []), lambda: daemon.log.put(planned)):
+    for attempt in (lambda: plan(daemon.log), lambda: daemon.log.put(planned)):
         with pytest.raises(TieredError, match="did not enter the local fold") as caught:
             attempt()
         assert not isinstance(caught.value, Unavailable), "a service would try again and go on"
     daemon.log.follow()
     assert daemon.log.proven().head() == planned.changes.head
-    daemon.log.put(daemon.log.plan(daemon.log.ticket(), []))
+    put(
+        daemon.log,
+    )
 
 
 def test_a_commit_does_not_enter_a_fold_that_lacks_the_one_before_it(daemon: Assembly) -> None:
-    one = daemon.log.plan(daemon.log.ticket(), [])
-    two = daemon.log.plan(daemon.log.ticket(), [])
+    one = plan(daemon.log)
+    two = plan(daemon.log)
     daemon.log._put_until_known(one)
     with pytest.raises(Corrupt, match="missed a commit"):
         daemon.log.put(two)
     with pytest.raises(TieredError, match="did not enter"):
-        daemon.log.plan(daemon.log.ticket(), [])
+        plan(daemon.log)
 
 
 def step_patiently(daemon: Assembly) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, assemble
+from tests.kit.assemble import KEYS, Assembly, Heard, assemble
 from tests.kit.awaydisk import AwayDisk, away_disk
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
@@ -222,7 +222,9 @@ def on_trouble(log: CommitLog, act: Callable[[], object]) -> list[str]:
         told.append(str(error))
         act()
 
-    log._on_unknown = hear
+    events = log.resending.events
+    assert isinstance(events, Heard)
+    events.on_resend = hear
     return told
 
 
@@ -248,7 +250,7 @@ def test_an_older_copy_with_the_same_identity_gets_the_objects_too(daemon: Assem
 
 def test_a_copy_that_lacks_the_commit_before_is_not_built_upon(daemon: Assembly, disk: AwayDisk) -> None:
     copy = disk.copied()
-    last = daemon.proven[-1].flush.planned.commit.seq
+    last = daemon.proven[-1].commit.commit.seq
     (copy / "archive" / KEYS.commit(last)).unlink()
     told = on_trouble(daemon.log, disk.restore)
     at(CrashPoint.AFTER_OBJECTS, lambda: disk.replace(copy))

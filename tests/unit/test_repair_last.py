@@ -246,7 +246,7 @@ def test_a_daemon_goes_on_and_is_not_confused_by_what_the_broker_still_has(
     assert daemon.opened.outcome.relation is Relation.SAME, (
         "what the archive lost is no tail that the broker lost"
     )
-    assert not daemon.archiver.gap_was_rewritten()
+    assert not daemon.opening.gap_was_rewritten()
     broker.send("Orders", 0, b"one more")
     daemon.settle()
     assert live_rows(daemon.state, daemon.objects)[ORDERS][-1][2] == broker.sent[-1][1]

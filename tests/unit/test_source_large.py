@@ -163,7 +163,7 @@ def test_a_large_record_goes_through_and_its_memory_is_given_back(
     for number in range(10):
         broker.send(body=b"%d" % number)
         one.settle(seconds=3)
-    kept = [len(copy.memory) for copy in one.preparer._copies] + [len(m) for m in one.preparer._spare]
+    kept = [len(copy.memory) for copy in one.preparer._copies] + [len(m) for m in one.preparer._spare.pieces]
     assert max(kept) < 1 * MIB
     assert len(one.source._reading._window._buffer) < 1 * MIB
     one.close()

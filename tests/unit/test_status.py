@@ -14,12 +14,13 @@ from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
-from tiered.daemon.observer import Observer
-from tiered.daemon.status import Reporter, set_gauges
+from tiered.daemon.observer import Observer, let_go
+from tiered.daemon.status import Names, Reporter, Totals, Workers, set_gauges
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
+from tiered.opening.lineage import Outcome, Relation
 from tiered.settings import KIB, MIB, Archive
 
 
@@ -48,11 +49,11 @@ def daemon(broker: Crafted, store: Counting, clock: ManualClock) -> Iterator[Ass
 
 
 def reporter(daemon: Assembly) -> Reporter:
-    made = Reporter(
-        daemon.log, daemon.source, daemon.clock, cluster="c", broker="b", archive_url=daemon.provider.url
-    )
-    made.start = daemon.opened.position
-    made.dispatcher, made.committer = daemon.dispatcher, daemon.committer
+    totals = Totals()
+    daemon.heard.and_then = totals.count
+    names = Names("c", "b", daemon.provider.url)
+    made = Reporter(daemon.log, daemon.source, daemon.clock, names, totals)
+    made.set_workers(Workers(daemon.dispatcher, daemon.line))
     return made
 
 
@@ -60,7 +61,6 @@ def test_lag_is_the_local_end_minus_what_is_proven(
     daemon: Assembly, broker: Crafted, clock: ManualClock
 ) -> None:
     says = reporter(daemon)
-    daemon.committer._on_proven = says.proven
     lag = says.lag()
     assert lag.bytes == broker.position
     assert lag.messages == 1, "nothing read yet: estimated at 1 KiB each"
@@ -80,14 +80,14 @@ def test_lag_is_the_local_end_minus_what_is_proven(
 def test_a_stuck_committer_shows_as_lag(daemon: Assembly, broker: Crafted, store: Counting) -> None:
     """No worker's own idea of its progress takes part."""
     says = reporter(daemon)
-    while not daemon.committer.pending()[0]:
+    while not daemon.line.pending()[0]:
         daemon.clock.advance(max(daemon.dispatcher.step(), 0.1))
     assert daemon.dispatcher.position == daemon.dispatcher.position
     assert says.lag().bytes == broker.position
     status = says.status()
     assert status["dispatch_offset"] == daemon.dispatcher.position
     assert status["proven_offset"] == 0
-    assert status["in_flight_bytes"] == daemon.committer.pending()[1] > 0
+    assert status["in_flight_bytes"] == daemon.line.pending()[1] > 0
 
 
 def test_store_times_of_ipv6_records(tmp_path: Path, store: Counting, clock: ManualClock) -> None:
@@ -100,7 +100,6 @@ def test_store_times_of_ipv6_records(tmp_path: Path, store: Counting, clock: Man
 
 def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
     says = reporter(daemon)
-    daemon.committer._on_proven = says.proven
     daemon.settle()
     head = daemon.state.head()
     assert head is not None
@@ -121,7 +120,7 @@ def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
 
 
 def test_a_reporter_of_a_daemon_that_is_still_opening(daemon: Assembly) -> None:
-    says = Reporter(daemon.log, daemon.source, daemon.clock, cluster="c", broker="b", archive_url="memory://")
+    says = Reporter(daemon.log, daemon.source, daemon.clock, Names("c", "b", "memory://"), Totals())
     status = says.status()
     assert status["dispatch_offset"] is None
     assert status["buffer"] == {"bytes": 0, "messages": 0}
@@ -144,23 +143,23 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
     metrics = Metrics()
     logger = logging.getLogger("tiered.test.observer")
     logger.setLevel(logging.DEBUG)
-    observer = Observer(metrics, logger)
-    says = reporter(daemon)
+    observer = Observer(metrics, logger, daemon.clock, Totals())
+    here = PhysicalOffset(5)
     with caplog.at_level(logging.DEBUG, "tiered.test.observer"):
-        observer.say("compared", {"relation": "same"})
-        observer.say("rewound", {"offset": 5})
-        observer.say("nothing lost", {"relation": "same", "why": "nothing could be compared"})
-        observer.say("tail lost", {"relation": "rewind", "why": "the broker lost its tail"})
-        observer.let_go(ByteRange(0, 10))
-        observer.resend(Unavailable("away"))
+        observer.compared(Outcome(Relation.SAME, here), 1)
+        observer.rewound(Outcome(Relation.REWIND, here), 7)
+        observer.compared(Outcome(Relation.SAME, here, reason="nothing could be compared"), 1)
+        observer.compared(Outcome(Relation.REWIND, here, reason="the broker lost its tail"), 1)
+        let_go(ByteRange(0, 10))
+        observer.resending(Unavailable("away"))
         observer.gap(PhysicalOffset(5), PhysicalOffset(25), "deleted")
         observer.changed("rewritten")
-        daemon.committer._on_proven = observer.proven_by(says, daemon.clock)
+        daemon.heard.and_then = observer.proven
         daemon.settle()
     lines = [(r.levelname, r.getMessage()) for r in caplog.records]
-    assert ("INFO", "compared") in lines
     assert ("WARNING", "the broker lost its tail: rewound") in lines
-    assert [level for level, text in lines if text in ("nothing lost", "tail lost")] == ["INFO", "WARNING"]
+    compared = [level for level, text in lines if text == "compared the broker with its archive"]
+    assert compared == ["INFO", "INFO", "WARNING"]
     assert any(level == "ERROR" and "over its budget" in text for level, text in lines)
     assert any(level == "ERROR" and "recorded as a gap" in text for level, text in lines)
     assert ("DEBUG", "commit proven") in lines
@@ -178,7 +177,7 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
     assert value("gap_bytes_total") == 20
     assert value("messages_total") == 10
     assert value("commits_total") == 1
-    assert says.totals.messages == 10
+    assert observer.totals.counted.messages == 10
 
 
 # ---- checkpoints

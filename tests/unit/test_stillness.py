@@ -16,7 +16,7 @@ from tiered.clock import ManualClock, SystemClock
 from tiered.daemon.looking import Looker
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import LOCAL_STATE, PROBE, Outages, Watched
-from tiered.daemon.status import Reporter, first_look
+from tiered.daemon.status import Names, Reporter, Totals, first_look
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import Watch
 from tiered.errors import Conflict, Invalid, NotFound, Refused, Unavailable
@@ -42,11 +42,10 @@ class Scene:
         self.stillness = Stillness(self.clock, LIMIT)
         self.outages = Outages(self.clock, 10.0)
         self.watch = Watch(self.clock, self.metrics, self.stillness, self.outages, lambda: "the reason")
+        names = Names("c", "b", "memory://")
         self.reporter = Reporter(
-            self.parts.log, self.parts.source, self.clock, cluster="c", broker="b", archive_url="memory://",
-            stillness=self.stillness,
-        )  # fmt: skip
-        self.reporter.start = self.parts.opened.position
+            self.parts.log, self.parts.source, self.clock, names, Totals(), self.stillness
+        )
 
     def pass_time(self, seconds: int, *, looking: bool = True) -> None:
         for _ in range(seconds):
@@ -80,7 +79,7 @@ def stops_reading(scene: Scene, broker: Crafted) -> None:
 
 def stops_committing(scene: Scene, broker: Crafted) -> None:
     """A store that hangs: the flush is in the line, the committer's step does not come back."""
-    while not scene.parts.committer.pending()[0]:
+    while not scene.parts.line.pending()[0]:
         scene.clock.advance(max(scene.parts.dispatcher.step(), 0.1))
 
 
@@ -231,7 +230,7 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics, outages = Metrics(), Outages(clock, 10.0)
-    observer = Observer(metrics, logging.getLogger("tiered.daemon"), outages=outages)
+    observer = Observer(metrics, logging.getLogger("tiered.daemon"), clock, Totals(), outages=outages)
     watch = Watch(clock, metrics, Stillness(clock, 1e9), outages, lambda: "")
     inner = Scripted(MemoryProvider("", clock), [Invalid("the store denies access", key="k")] * 12)
     store = Watched(inner, outages, clock, threading.Event())
@@ -239,7 +238,7 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
         for second in range(12):
             with pytest.raises(Invalid) as caught:
                 store.put("c/b/commit/00000000000000/00000000000000000007", [b"x"])
-            observer.resend(caught.value)
+            observer.resending(caught.value)
             watch.step()
             assert metrics.value("tiered_unavailable") == (second >= 10)
             assert (watch.problem() is None) == (second < 10)
@@ -294,9 +293,13 @@ def test_keys_that_are_new_at_every_try_share_a_name_and_a_conflict_ends_a_write
 
 
 def test_a_local_state_that_fails_is_an_outage_until_a_flush_is_proven(scene: Scene, broker: Crafted) -> None:
-    observer = Observer(scene.metrics, logging.getLogger("tiered.daemon"), outages=scene.outages)
-    scene.parts.committer._on_proven = observer.proven_by(scene.reporter, scene.clock)
-    observer.resend(Unavailable("the metadata store does not answer", path="/state", found="No space left"))
+    observer = Observer(
+        scene.metrics, logging.getLogger("tiered.daemon"), scene.clock, Totals(), outages=scene.outages
+    )
+    scene.parts.heard.and_then = observer.proven
+    observer.resending(
+        Unavailable("the metadata store does not answer", path="/state", found="No space left")
+    )
     scene.clock.advance(10)
     worst = scene.outages.worst()
     assert worst is not None

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kit.assemble import Assembly, Counting, assemble, memory, open_log, progress_of
+from tests.kit.assemble import Assembly, Counting, assemble, memory, open_log, progress_of, put
 from tests.kit.histories import History
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint import store as checkpoint
 from tiered.archive.checkpoint.store import load_checkpoint, write_checkpoint
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
@@ -26,8 +27,8 @@ from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider
-from tiered.write.planner import progress_edit
-from tiered.write.preparer import _Copy, queue_ends
+from tiered.write.preparer import _Copy
+from tiered.write.router import queue_ends
 
 ORDERS = MessageQueue("Orders", 0)
 Make = Callable[..., Assembly]
@@ -167,7 +168,7 @@ def written(log: CommitLog, clock: ManualClock, *offsets: int) -> CommitLog:
     head = log.claim(Claim(lineage=1, host="h"), clock.now_ms(), before_try=lambda head: None)
     for offset in offsets:
         at = PhysicalOffset(offset)
-        log.put(log.plan(log.ticket(), [progress_edit(head.lineage, [(at, 0, at)])]))
+        put(log, progress_edit(head.lineage, [(at, 0, at)]))
     return log
 
 

@@ -26,13 +26,13 @@ from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_
 from tiered.daemon.lock import StateLock
 from tiered.daemon.looking import Looker
 from tiered.daemon.notify import Notifier
-from tiered.daemon.observer import Observer
+from tiered.daemon.observer import Observer, let_go
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.daemon.signals import Signals
-from tiered.daemon.status import View, first_look, set_gauges
+from tiered.daemon.status import Totals, View, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import Watch
 from tiered.daemon.writepath import Archiving
@@ -41,8 +41,7 @@ from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.replay.running import Running as Replay
 from tiered.service import DONE, Next, Service, pause
-from tiered.source.base import Wait
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import CommitLogSource, Wait
 from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
@@ -107,14 +106,17 @@ class Daemon:
         ensure_directory(self._state, "state.directory")
         stack.enter_context(StateLock(self._state))
         check_fence(self._state, take_over=self._choices.take_over)
-        observer = Observer(self._metrics, log, alive=self._touch, outages=self._outages)
         source = open_source(
-            self._settings.source, self._settings.hold, self._clock, on_let_go=observer.let_go,
+            self._settings.source, self._settings.hold, self._clock, on_let_go=let_go,
             ask_broker=ask_broker(self._settings.replay, self._clock),
         )  # fmt: skip
         stack.callback(source.close)
         source.hold()
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
+        observer = Observer(
+            self._metrics, log, self._clock, Totals(),
+            touch=self._touch, problem=self._tell, outages=self._outages, end=end,
+        )  # fmt: skip
         early = [
             *self._watched(stack, source), self._hold(stack, source), *self._web(stack), *self._gateway(stack)
         ]  # fmt: skip
@@ -134,9 +136,7 @@ class Daemon:
         )
         if parts is None:
             return self._stopped_early()
-        archiving = Archiving(
-            parts, self._choices, self._stop, observer, end, stillness=self._stillness, problem=self._tell
-        )
+        archiving = Archiving(parts, self._choices, self._stop, observer, end, self._stillness)
         self._archiving = archiving
         try:
             return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
@@ -222,7 +222,7 @@ class Daemon:
                 if self._clock.wait(wait, self._stop):
                     return None
 
-    def _watched(self, stack: ExitStack, source: LocalCommitLog) -> tuple[Service, ...]:
+    def _watched(self, stack: ExitStack, source: CommitLogSource) -> tuple[Service, ...]:
         """What looks, and what says when nothing moves: from now on, whatever opening waits for."""
 
         def look() -> View:
@@ -254,7 +254,7 @@ class Daemon:
         )
         return next((said for said in known if said), "the reason is unknown; see the log")
 
-    def _hold(self, stack: ExitStack, source: LocalCommitLog) -> Service:
+    def _hold(self, stack: ExitStack, source: CommitLogSource) -> Service:
         """Links the broker's new files and keeps the budget, whatever else waits: for the store, another writer, room."""
         pause_seconds = self._settings.source.restart_check_ms / 1000
 

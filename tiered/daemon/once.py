@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Protocol
 
 from tiered.clock import Clock
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import PhysicalOffset
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import Ends, Files, Life, Tail
 
 log = logging.getLogger("tiered.daemon")
 
@@ -26,6 +27,10 @@ class Lost:
     reason: str
 
 
+class EndingLog(Tail, Files, Ends, Life, Protocol):
+    """What the end of a log is judged by."""
+
+
 class PresentEnd:
     """Decides when everything that was there at the start is archived, and whether all of it could be.
 
@@ -40,7 +45,7 @@ class PresentEnd:
     ``gap``, ``done`` and ``reached`` are called by the dispatcher's thread, ``verdict`` when that has ended.
     """
 
-    def __init__(self, source: LocalCommitLog, clock: Clock, target: PhysicalOffset) -> None:
+    def __init__(self, source: EndingLog, clock: Clock, target: PhysicalOffset) -> None:
         self._source = source
         self._clock = clock
         self._target = target

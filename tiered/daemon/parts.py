@@ -21,12 +21,12 @@ from tiered.archive.log.localfiles import (
     record_known_archive,
 )
 from tiered.archive.log.reader import LogReader
+from tiered.archive.log.resending import ResendEvents, Resending
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.layout import FOLD_VERSION
 from tiered.backoff import Backoff
 from tiered.clock import Clock
-from tiered.daemon.observer import Observer
 from tiered.daemon.outages import PROBE, Outages, Watched
 from tiered.daemon.probed import probe_once
 from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
@@ -37,7 +37,7 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.resolve import create_root
 from tiered.settings import Settings
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import CommitLogSource
 
 log = logging.getLogger("tiered.daemon")
 
@@ -62,7 +62,7 @@ class Parts:
     clock: Clock
     metrics: Metrics
     provider: Provider
-    source: LocalCommitLog
+    source: CommitLogSource
     store: MetadataStore
     shadow: MetadataStore
     log: CommitLog
@@ -74,9 +74,9 @@ class Parts:
 def open_parts(
     stack: ExitStack,
     settings: Settings,
-    source: LocalCommitLog,
+    source: CommitLogSource,
     clock: Clock,
-    observer: Observer,
+    events: ResendEvents,
     metrics: Metrics,
     state: Path,
     give_up: threading.Event,
@@ -116,12 +116,9 @@ def open_parts(
     commit_log = CommitLog(
         LogReader(provider, keys, identity),
         store,
-        clock,
+        Resending(clock, Backoff(settings.archive.resend_wait_ms / 1000), give_up, events),
         writer_id=load_writer_id(state, os.urandom),
         random_bytes=os.urandom,
-        backoff=Backoff(settings.archive.resend_wait_ms / 1000),
-        give_up=give_up,
-        on_unknown=observer.resend,
     )
     head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})

@@ -15,12 +15,11 @@ from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import known_name
 from tiered.errors import Corrupt, TieredError
 from tiered.model import PhysicalOffset
-from tiered.opening.comparison import compare_with_archive, first_local_ms
+from tiered.opening.compare import compare_with_archive
 from tiered.opening.lineage import Outcome, Relation
 from tiered.provider.base import Provider
 from tiered.settings import MIB, Settings
-from tiered.source.base import Chunk, ReadStatus
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import Chunk, CommitLogSource, ReadStatus
 from tiered.source.start import resolve_start
 
 READ_BYTES = 8 * MIB
@@ -53,7 +52,7 @@ def check_state(state: Path, provider: Provider, root: str, archive_id: bytes | 
     check_known_archive(state, known_name(provider, root), archive_id)
 
 
-def compared(source: LocalCommitLog, archive: View | None, settings: Settings) -> Outcome:
+def compared(source: CommitLogSource, archive: View | None, settings: Settings) -> Outcome:
     """What broker and archive share; ``Refused`` where ``tiered run`` would decline. ``None``: there is no archive yet."""
     if archive is None or archive.head is None:
         return Outcome(Relation.FRESH, PhysicalOffset(0))
@@ -62,7 +61,6 @@ def compared(source: LocalCommitLog, archive: View | None, settings: Settings) -
         archive.state,
         archive.head,
         archive.objects,
-        first_local_ms=lambda: first_local_ms(source),
         accept_new_lineage=settings.archive.new_lineage,
     )
 
@@ -74,7 +72,7 @@ def impatient(settings: Settings) -> Settings:
 
 
 def look(
-    source: LocalCommitLog,
+    source: CommitLogSource,
     outcome: Outcome,
     settings: Settings,
     clock: Clock,
@@ -98,7 +96,7 @@ def look(
 
 
 def _walk(
-    source: LocalCommitLog,
+    source: CommitLogSource,
     clock: Clock,
     seen: Looked,
     end: PresentEnd,
@@ -132,7 +130,7 @@ def _walk(
             clock.wait(0.1)
 
 
-def _read_of(source: LocalCommitLog, chunk: Chunk) -> tuple[PhysicalOffset, bool]:
+def _read_of(source: CommitLogSource, chunk: Chunk) -> tuple[PhysicalOffset, bool]:
     """Where to read next, and whether a record that failed its checks lies there: it must be asked for alone."""
     if chunk.status is not ReadStatus.RECORDS or not len(chunk.starts):
         return chunk.next_offset, False

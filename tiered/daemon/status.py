@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
+from tiered.archive.log.line import CommitLine, Proven
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
@@ -19,8 +21,7 @@ from tiered.daemon.stillness import Stillness
 from tiered.errors import NotFound, TieredError
 from tiered.metrics import Metrics
 from tiered.model import PhysicalOffset
-from tiered.source.base import CommitLogSource
-from tiered.write.committer import Committer, Proven
+from tiered.source.base import Copies, Hold, Tail
 from tiered.write.dispatcher import Dispatcher
 
 RECOUNT_SECONDS = 1.0
@@ -71,7 +72,11 @@ class View:
         }
 
 
-def first_look(source: CommitLogSource, stillness: Stillness) -> View:
+class ReportedLog(Tail, Copies, Hold, Protocol):
+    """What the lag is measured by."""
+
+
+def first_look(source: ReportedLog, stillness: Stillness) -> View:
     """What can be said before the archive is open: nothing is known to be proven, and no number may look like "no lag"."""
     end = source.max_offset()
     stillness.saw(end, None)
@@ -94,14 +99,49 @@ def set_gauges(metrics: Metrics, view: View) -> None:
     metrics.hold_bytes.set(view.held_bytes)
 
 
-@dataclass(slots=True)
-class Totals:
-    """Counted since the process started."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was archived since the process started."""
 
     messages: int = 0
     bytes: int = 0
     commits: int = 0
     last_commit_ms: int | None = None
+
+
+class Totals:
+    """Counts what is proven. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self.counted = Counted()
+
+    def count(self, event: Proven) -> None:
+        """One proven flush; called by one thread."""
+        before, flush = self.counted, event.flush
+        self.counted = Counted(
+            before.messages + flush.messages,
+            before.bytes + flush.raw_bytes,
+            before.commits + 1,
+            event.store_time_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the archive is called. ``weak_store``: what its store does not promise."""
+
+    cluster: str
+    broker: str
+    archive: str
+    weak_store: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Those who read and commit, once the archive is open."""
+
+    dispatcher: Dispatcher
+    line: CommitLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,34 +159,25 @@ class Reporter:
     def __init__(
         self,
         log: CommitLog,
-        source: CommitLogSource,
+        source: ReportedLog,
         clock: Clock,
-        *,
-        cluster: str,
-        broker: str,
-        archive_url: str,
+        names: Names,
+        totals: Totals,
         stillness: Stillness | None = None,
     ) -> None:
         self._log = log
         self._source = source
         self._clock = clock
         self._stillness = stillness or Stillness(clock, math.inf)
-        self._names = {"cluster": cluster, "broker": broker, "archive": archive_url}
+        self._names = names
+        self._totals = totals
+        self._workers: Workers | None = None
         self._lock = threading.Lock()
-        self.totals = Totals()
-        self.dispatcher: Dispatcher | None = None
-        self.committer: Committer | None = None
-        self.start: PhysicalOffset | None = None
-        self.weak: list[str] = []
         self._archived: Archived | None = None
 
-    def proven(self, event: Proven) -> None:
-        """Count one proven flush."""
-        with self._lock:
-            self.totals.messages += event.flush.messages
-            self.totals.bytes += event.flush.raw_bytes
-            self.totals.commits += 1
-            self.totals.last_commit_ms = event.store_time_ms
+    def set_workers(self, workers: Workers) -> None:
+        """The archive is open: from now on the workers are looked at, too."""
+        self._workers = workers
 
     def archived_messages(self) -> int:
         """Messages readable in the archive, summed over all queues when the head has moved, at most once a second."""
@@ -164,20 +195,22 @@ class Reporter:
         return messages
 
     def position(self) -> PhysicalOffset | None:
-        """Physical offset below which everything is proven."""
+        """Physical offset below which everything is proven; ``None`` before the first position of a lineage is."""
         head = self._log.proven().head()
         if head is None or head.lineage not in head.progress:
-            return self.start
+            return None
         return PhysicalOffset(head.progress[head.lineage].physical_offset)
 
     def look(self) -> View:
         """One look at everything; what it needs is read from files and from the local fold."""
         buffered, in_flight, dispatch_offset = (0, 0), (0, 0), None
-        if self.dispatcher is not None:
-            buffered = self.dispatcher.buffer.count, self.dispatcher.buffer.bytes
-            dispatch_offset = self.dispatcher.position
-        if self.committer is not None:
-            in_flight = self.committer.pending()
+        if self._workers is not None:
+            dispatcher = self._workers.dispatcher
+            buffered, dispatch_offset = (
+                (dispatcher.buffer.count, dispatcher.buffer.bytes),
+                dispatcher.position,
+            )
+            in_flight = self._workers.line.pending()
         proven = self.position()
         end = self._source.max_offset()
         below = proven if proven is not None else self._source.min_offset() or PhysicalOffset(0)
@@ -209,8 +242,8 @@ class Reporter:
         return Lag(behind, known + unread, max(age, self._stillness.seconds()))
 
     def _mean_record_bytes(self) -> float:
-        with self._lock:
-            return self.totals.bytes / self.totals.messages if self.totals.messages else 1024.0
+        counted = self._totals.counted
+        return counted.bytes / counted.messages if counted.messages else 1024.0
 
     def _age_seconds(self, position: PhysicalOffset) -> float | None:
         """Age of the record at ``position``, by its own store time; ``None`` when it cannot be read (now, or ever)."""
@@ -227,17 +260,11 @@ class Reporter:
         view = view or self.look()
         messages = self.archived_messages() if count else self._archived.messages if self._archived else None
         head = view.head
-        with self._lock:
-            totals = self.totals
-            counted = {
-                "messages": totals.messages,
-                "bytes": totals.bytes,
-                "commits": totals.commits,
-                "last_commit_ms": totals.last_commit_ms,
-            }
         return {
-            **self._names,
-            "weak_store": self.weak,
+            "cluster": self._names.cluster,
+            "broker": self._names.broker,
+            "archive": self._names.archive,
+            "weak_store": list(self._names.weak_store),
             "archive_id": head.archive_id.hex() if head else None,
             "seq": head.seq if head else None,
             "epoch": head.epoch if head else None,
@@ -248,7 +275,7 @@ class Reporter:
             "dispatch_offset": view.dispatch_offset,
             "messages": messages,
             "lag": view.lag_document(),
-            "since_start": counted,
+            "since_start": asdict(self._totals.counted),
             "buffer": {"bytes": view.buffered[1], "messages": view.buffered[0]},
             "in_flight_bytes": view.in_flight[1],
             "hold_bytes": view.held_bytes,

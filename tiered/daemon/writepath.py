@@ -10,25 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
 from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
-from tiered.daemon.status import Reporter, View
+from tiered.daemon.status import Names, Reporter, View, Workers
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.sweeping import Sweeper
 from tiered.errors import Unavailable
 from tiered.filter.topicpolicy import TopicPolicy, restore_loss
 from tiered.model import PhysicalOffset
-from tiered.opening.archiver import Archiver, Opened
-from tiered.opening.comparison import first_local_ms
+from tiered.opening.claim import Claimant
+from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, State, Supervisor, pause
-from tiered.source.start import resolve_start
-from tiered.write.committer import Committer
-from tiered.write.dispatcher import Dispatcher, Hooks
-from tiered.write.preparer import PooledCompression, Preparer
+from tiered.write.compression import Compression
+from tiered.write.dispatcher import Dispatcher, Pace
+from tiered.write.preparer import Preparer
 
 log = logging.getLogger("tiered.daemon")
 
@@ -49,12 +49,9 @@ class Archiving:
         stop: threading.Event,
         observer: Observer,
         end: PresentEnd | None = None,
-        *,
         stillness: Stillness | None = None,
-        problem: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end. ``problem`` hears what opening waits for."""
-        self._problem = problem
+        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end."""
         self._end = end
         self._parts = parts
         self._choices = choices
@@ -65,11 +62,10 @@ class Archiving:
         self._services: list[Service] = []
         self._early: tuple[Service, ...] = ()
         source = parts.settings.source
-        self._reporter = Reporter(
-            parts.log, parts.source, parts.clock,
-            cluster=source.cluster, broker=source.broker, archive_url=parts.provider.url, stillness=stillness,
-        )  # fmt: skip
-        self._reporter.weak = list(parts.weak)
+        self._start: PhysicalOffset | None = None
+        self._dispatcher: Dispatcher | None = None
+        names = Names(source.cluster, source.broker, parts.provider.url, parts.weak)
+        self._reporter = Reporter(parts.log, parts.source, parts.clock, names, observer.totals, stillness)
 
     def run(
         self,
@@ -83,9 +79,11 @@ class Archiving:
         ``early``: services that run since before the archive was opened and have no end of their own.
         """
         parts = self._parts
-        committer, dispatcher = self._compose(stack, self._open())
+        line = self._make_line(stack)
+        opening = self._make_opening(line)
+        dispatcher = self._compose(stack, line, opening, self._open(opening))
         self._early = tuple(early)
-        self._services = [*early, *self._make_services(committer, dispatcher)]
+        self._services = [*early, *self._make_services(line, dispatcher)]
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(
@@ -110,7 +108,7 @@ class Archiving:
 
     def _sum_up(self, *, complete: bool) -> None:
         """The last words of ``--once``: how much it archived."""
-        totals = self._reporter.totals
+        totals = self._observer.totals.counted
         log.info(
             "archived everything up to the broker's end" if complete else "archived what could be archived",
             extra={"messages": totals.messages, "bytes": totals.bytes, "commits": totals.commits},
@@ -135,7 +133,7 @@ class Archiving:
     def look(self) -> View:
         """One look at what pages show. It reads files: not for callers that may not hang."""
         view = self._reporter.look()
-        start, target = self._reporter.start, self._end.target if self._end is not None else None
+        start, target = self._start, self._end.target if self._end is not None else None
         if start is not None and view.proven is not None and target is not None and target > start:
             self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
         return view
@@ -153,49 +151,61 @@ class Archiving:
                 known.append(f"one step of {service.name} has been under way for {busy:.0f} s")
             elif service.state is State.BACKING_OFF:
                 known.append(f"{service.name} waits: {service.last_unavailable}")
-        dispatcher = self._reporter.dispatcher
-        if dispatcher is not None and dispatcher.waiting_for:
-            known.append(f"the source gives no records: {dispatcher.waiting_for}")
+        if self._dispatcher is not None and self._dispatcher.waiting_for:
+            known.append(f"the source gives no records: {self._dispatcher.waiting_for}")
         return "; ".join(known) or None
 
-    def _open(self) -> Opened:
+    def _make_line(self, stack: ExitStack) -> CommitLine:
+        parts, dispatch = self._parts, self._parts.settings.dispatch
+        uploads = ThreadPoolExecutor(dispatch.upload_threads, thread_name_prefix="upload")
+        stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
+        return CommitLine(
+            parts.log,
+            uploads,
+            depth=dispatch.pipeline_flushes,
+            release=parts.source.release,
+            events=self._observer,
+        )
+
+    def _make_opening(self, line: CommitLine) -> Opening:
+        parts, archive = self._parts, self._parts.settings.archive
+        claimant = Claimant(
+            parts.log, archive.takeover_wait_ms, self._choices.take_over, self._stop.is_set, self._observer
+        )
+        return Opening(
+            line,
+            parts.objects,
+            parts.source,
+            claimant,
+            self._observer,
+            start=parts.settings.source.start,
+            accept_new_lineage=archive.new_lineage,
+        )
+
+    def _open(self, opening: Opening) -> Opened:
         parts = self._parts
         loss = restore_loss(parts.settings.source.exclude_topics)
         if loss:
             log.warning(loss)
-        self._archiver = Archiver(
-            parts.log,
-            parts.objects,
-            parts.source,
-            parts.clock,
-            parts.settings.archive,
-            parts.settings.source,
-            resolve_start=lambda start: resolve_start(parts.source, start),
-            first_local_ms=lambda: first_local_ms(parts.source),
-            take_over=self._choices.take_over,
-            say=self._observer.say,
-            waiting=self._problem,
-            stopping=self._stop.is_set,
-        )
-        opened = self._open_patiently()
+        opened = self._open_patiently(opening)
         head = parts.log.tip
         assert head is not None
         parts.metrics.epoch.set(head.epoch)
         parts.metrics.epochs.inc()
-        self._reporter.start = opened.position
+        self._start = opened.position
         return opened
 
-    def _open_patiently(self) -> Opened:
+    def _open_patiently(self, opening: Opening) -> Opened:
         """Open; a store that does not answer meanwhile is waited for (a standby may stand here for days)."""
         pauses = Backoff(1.0).pauses()
         while True:
             wait = next(pauses)
             try:
-                return self._archiver.open()
+                return opening.open()
             except Unavailable as error:
                 if self._choices.once or self._stop.is_set() or self._parts.give_up.is_set():
                     raise
-                self._problem(f"opening the archive failed: {error}")
+                self._observer.problem(f"opening the archive failed: {error}")
                 log.warning(
                     "opening the archive failed; trying again", extra={"error": str(error), "wait": wait}
                 )
@@ -209,11 +219,9 @@ class Archiving:
         except Unavailable as error:
             log.warning("the store does not answer", extra={"error": str(error)})
 
-    def _compose(self, stack: ExitStack, opened: Opened) -> tuple[Committer, Dispatcher]:
+    def _compose(self, stack: ExitStack, line: CommitLine, opening: Opening, opened: Opened) -> Dispatcher:
         parts, settings = self._parts, self._parts.settings
         blocks = ThreadPoolExecutor(settings.dispatch.threads, thread_name_prefix="compress")
-        uploads = ThreadPoolExecutor(settings.dispatch.upload_threads, thread_name_prefix="upload")
-        stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
         stack.callback(blocks.shutdown, wait=False, cancel_futures=True)
         policy = TopicPolicy(
             settings.source.exclude_topics, cluster=settings.source.cluster, broker=settings.source.broker
@@ -221,58 +229,36 @@ class Archiving:
         level = settings.dispatch.compression_level if settings.dispatch.compression == "zstd" else 0
         preparer = Preparer(
             parts.source,
-            parts.log,
             settings.dispatch,
-            compression=PooledCompression(blocks, settings.dispatch.threads, level),
+            compression=Compression(blocks, settings.dispatch.threads, level),
             excluded=policy.is_excluded,
             lineage=opened.lineage,
-            mark=opened.mark,
         )
-        committer = Committer(
-            parts.log,
-            uploads,
-            clock=parts.clock,
-            depth=settings.dispatch.pipeline_flushes,
-            backoff=Backoff(settings.archive.resend_wait_ms / 1000),
-            give_up=parts.give_up,
-            release=parts.source.release,
-            on_proven=self._observer.proven_by(self._reporter, parts.clock),
-            on_unavailable=self._observer.resend,
-        )
-        dispatcher = Dispatcher(
+        self._dispatcher = Dispatcher(
             parts.source,
-            parts.log,
             preparer,
-            committer,
+            line,
             parts.clock,
-            settings.dispatch,
-            settings.source,
-            position=opened.position,
+            Pace.of(settings),
+            opening,
+            self._observer,
+            mark=opened.mark,
             broker_mark=opened.broker,
-            reconcile=self._archiver.reconcile,
-            healed=self._archiver.gap_was_rewritten,
-            beat_seconds=settings.archive.takeover_wait_ms / 3000 if settings.archive.standby_beat else None,
-            hooks=Hooks(gap=self._gap, changed=self._observer.changed, alive=self.touch),
         )
-        self._reporter.dispatcher, self._reporter.committer = dispatcher, committer
-        return committer, dispatcher
+        self._reporter.set_workers(Workers(self._dispatcher, line))
+        return self._dispatcher
 
     def _at_end(self, dispatcher: Dispatcher) -> bool:
         """Whether everything is read that ``--once`` asks for."""
         waiting_for = dispatcher.waiting_for if dispatcher.caught_up else None
         return self._end is not None and self._end.done(dispatcher.position, waiting_for)
 
-    def _gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
-        self._observer.gap(start, end, reason)
-        if self._end is not None:
-            self._end.gap(start, end, reason)
-
-    def _make_services(self, committer: Committer, dispatcher: Dispatcher) -> list[Service]:
+    def _make_services(self, line: CommitLine, dispatcher: Dispatcher) -> list[Service]:
         parts = self._parts
         checkpointer = Checkpointer(
             parts.log, parts.settings.archive, parts.clock, os.urandom,
             shadow=parts.shadow,
-            written=lambda manifest: self._observer.say("checkpoint written", {"seq": manifest.seq}),
+            written=lambda manifest: log.info("checkpoint written", extra={"seq": manifest.seq}),
             told=self._observer.damaged,
             distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
@@ -280,7 +266,7 @@ class Archiving:
         sweeper = Sweeper(parts.provider, parts.log.reader.keys.root, lambda: self._finished)
 
         def commit() -> Next:
-            if committer.step(IDLE_STEP_SECONDS):
+            if line.step(IDLE_STEP_SECONDS):
                 checkpointer.count()
             elif self._finished:
                 checkpointer.step()
@@ -294,7 +280,7 @@ class Archiving:
             if self._at_end(dispatcher):
                 dispatcher.drain(ONCE_DRAIN_SECONDS)
                 # Asked again: the flush may have met a broker that had cut its log, and gone back.
-                if committer.idle and not dispatcher.buffer and self._at_end(dispatcher):
+                if line.idle and not dispatcher.buffer and self._at_end(dispatcher):
                     self._finished = True
                     return DONE
             return AGAIN if wait == 0 else pause(wait)

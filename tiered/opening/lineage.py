@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
+from typing import Protocol
 
 from tiered.codec.checksum import crc32c
 from tiered.codec.record.frame import Stop, lacks_its_end, scan, verify
 from tiered.codec.record.layout import FIXED, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from tiered.errors import NotFound, Refused
 from tiered.model import PhysicalOffset, Progress
-from tiered.source.base import CommitLogSource
+from tiered.source.base import Copies, Tail
 
 WINDOW_BYTES = 8 * 1024 * 1024
+
+
+class ComparedLog(Tail, Copies, Protocol):
+    """The broker's own bytes, and where they begin and end."""
 
 
 class Verdict(Enum):
@@ -56,7 +61,7 @@ class ArchivedRecord:
     data: memoryview
 
 
-def check_mark(source: CommitLogSource, mark: Progress) -> Verdict:
+def check_mark(source: ComparedLog, mark: Progress) -> Verdict:
     """Compare one mark with the broker's own bytes."""
     start, end = PhysicalOffset(mark.crc_from), PhysicalOffset(mark.physical_offset)
     if end <= start:
@@ -68,7 +73,7 @@ def check_mark(source: CommitLogSource, mark: Progress) -> Verdict:
     return Verdict.MATCH if value == mark.mark_crc else Verdict.MISMATCH
 
 
-def _mark_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
+def _mark_crc(source: ComparedLog, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
     """CRC32C of [start, end) as marks define it: of a blank record only its 8 header bytes. ``None``: cannot be a match."""
     ends_file = source.file_start(end) != source.file_start(PhysicalOffset(end - 1))
     if ends_file:
@@ -81,7 +86,7 @@ def _mark_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffse
     return value
 
 
-def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
+def _whole_file_crc(source: ComparedLog, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
     """The mark at a file's end: hop to the blank record, then sum what lies before it and its header."""
     value, position, size = 0, start, WINDOW_BYTES
     while position < end:
@@ -99,7 +104,7 @@ def _whole_file_crc(source: CommitLogSource, start: PhysicalOffset, end: Physica
     return value
 
 
-def rewritten(source: CommitLogSource, gaps: Iterable[PhysicalOffset]) -> PhysicalOffset | None:
+def rewritten(source: ComparedLog, gaps: Iterable[PhysicalOffset]) -> PhysicalOffset | None:
     """The first of these starts of recorded gaps where the broker has a whole record now.
 
     A broker that meets damage when it starts cuts its log there and writes on over it: what the archive has from behind the
@@ -129,7 +134,7 @@ def _size_of_record_at(head: bytearray, start: PhysicalOffset) -> int | None:
     return size if size >= MIN_RECORD_BYTES and magic in (MAGIC_V1, MAGIC_V2) and place == start else None
 
 
-def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:
+def newest_match(source: ComparedLog, marks: Iterable[Progress]) -> tuple[Progress | None, bool]:
     """Walk marks back from the end: the newest that matches, and whether any mark was refuted on the way.
 
     Marks that sum from the same byte are judged in one pass over the bytes: behind the first that differs none can match.
@@ -148,7 +153,7 @@ def newest_match(source: CommitLogSource, marks: Iterable[Progress]) -> tuple[Pr
     return None, refuted
 
 
-def _match_in_file(source: CommitLogSource, marks: list[Progress]) -> tuple[Progress | None, bool]:
+def _match_in_file(source: ComparedLog, marks: list[Progress]) -> tuple[Progress | None, bool]:
     """The newest match among marks of one file (newest first, none at its end), in one pass; whether one was refuted."""
     best: Progress | None = None
     value = 0
@@ -171,7 +176,7 @@ def _match_in_file(source: CommitLogSource, marks: list[Progress]) -> tuple[Prog
 
 
 def last_identical(
-    source: CommitLogSource, matched: PhysicalOffset, archived: Iterator[ArchivedRecord]
+    source: ComparedLog, matched: PhysicalOffset, archived: Iterator[ArchivedRecord]
 ) -> tuple[PhysicalOffset, bool]:
     """End of the last archived record, from ``matched`` on, whose bytes the broker still has; and whether it has all.
 
@@ -192,7 +197,7 @@ def last_identical(
 
 
 def compare(
-    source: CommitLogSource,
+    source: ComparedLog,
     progress: Progress | None,
     marks: Iterable[Progress],
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
@@ -241,7 +246,7 @@ def compare(
 
 
 def _by_first_record(
-    source: CommitLogSource,
+    source: ComparedLog,
     progress: Progress,
     local_min: PhysicalOffset,
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
@@ -263,7 +268,7 @@ def _by_first_record(
 
 
 def _shared(
-    source: CommitLogSource,
+    source: ComparedLog,
     progress: Progress,
     matched: Progress,
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],

@@ -1,4 +1,4 @@
-"""What the archive holds behind a physical offset, and the ``Rewind`` that closes it."""
+"""What the archive holds behind a physical offset, the ``Rewind`` that closes it, and the running mark there."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiered.archive.log.marks import Mark
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.checksum import crc32c
 from tiered.codec.format.edits import EditBatch, EditKind, batch
 from tiered.codec.record.layout import physical_offsets
 from tiered.model import PhysicalOffset
-from tiered.opening.lineage import ArchivedRecord
-from tiered.write.preparer import Mark
+from tiered.opening.lineage import ArchivedRecord, ComparedLog, Outcome
+
+CRC_WINDOW_BYTES = 8 * 1024 * 1024
 
 
 def runs_behind(state: ArchiveState, lineage: int, offset: int) -> list[RunState]:
@@ -90,3 +93,21 @@ def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) 
         before = [r.end for r in state.runs(run.queue, run.generation) if r.start < run.start]
         return _Cut(max(before, default=run.first_queue_offset), run.first_flat_offset)
     return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)
+
+
+def mark_at(source: ComparedLog, outcome: Outcome) -> Mark:
+    """The running mark at the point of a rewind, over the broker's own bytes."""
+    offset, matched = outcome.offset, outcome.matched
+    if matched is not None and offset == matched.physical_offset:
+        return Mark.of(matched)
+    start = source.file_start(offset)
+    if start is None or start == offset:
+        return Mark.at(offset)
+    if matched is not None and start <= matched.crc_from < offset:
+        start = PhysicalOffset(matched.crc_from)
+    crc, position = 0, start
+    while position < offset:
+        stop = PhysicalOffset(min(offset, position + CRC_WINDOW_BYTES))
+        crc = crc32c(source.copy_local(position, stop), crc)
+        position = stop
+    return Mark(offset, crc, start)

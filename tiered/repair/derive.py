@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from tiered.archive.log.marks import Mark, gap_edit, progress_edit
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.keys import MARK, lineage_key
 from tiered.archive.state.layout import MARK_STRUCT
@@ -16,8 +17,6 @@ from tiered.model import PhysicalOffset
 from tiered.opening.rewind import rewind_edit
 from tiered.repair.runs import append_edits, objects_edit, runs_of_fold
 from tiered.version import FORMAT_VERSION
-from tiered.write.planner import gap_edit, progress_edit
-from tiered.write.preparer import Mark
 
 Marks = list[tuple[int, int, int]]
 MOST_MARKS = 4

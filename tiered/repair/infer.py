@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tiered.archive.log.marks import Mark, gap_edit, progress_edit
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray
 from tiered.archive.state.values import LOST
@@ -14,8 +15,6 @@ from tiered.opening.rewind import rewind_edit
 from tiered.repair.behind import Behind, look_behind
 from tiered.repair.derive import opened_silently
 from tiered.repair.runs import Appended, append_edits, lossy_edits, runs_of_stray, strays_edit
-from tiered.write.planner import gap_edit, progress_edit
-from tiered.write.preparer import Mark
 
 
 def infer(
@@ -37,7 +36,7 @@ def infer(
     reach = look_behind(following, head.lineage).reach
     if reach is not None and reach < proven:
         offset = PhysicalOffset(reach)
-        rewound = rewind_edit(base, objects, head.lineage, offset, Mark(offset, 0, offset))
+        rewound = rewind_edit(base, objects, head.lineage, offset, Mark.at(offset))
         yield [rewound, progress_edit(head.lineage, [(offset, 0, offset)])]
     ours = _between(strays, proven, reach)
     end = max((s.physical_end for s in ours), default=proven)

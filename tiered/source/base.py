@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiered.errors import TieredError
+from tiered.errors import NotFound, TieredError
 from tiered.model import PhysicalOffset
+from tiered.source.files import LogFile
 
 
 class ReadStatus(Enum):
@@ -89,27 +90,12 @@ class BrokerMark:
     returns: int = 0
 
 
-class CommitLogSource(Protocol):
-    """A commitlog. Errors: ``NotFound`` (no broker store there), ``Corrupt``, ``Unavailable`` (I/O)."""
+class Tail(Protocol):
+    """A commitlog read on at its end. Errors, as of all ports here: ``NotFound`` (no broker store there), ``Corrupt``,
+    ``Unavailable`` (I/O)."""
 
     def read(self, start: PhysicalOffset, *, max_bytes: int, max_records: int) -> Chunk:
         """Confirmed records from ``start`` on, within one file; at least one record if one is confirmed, however large."""
-        ...
-
-    def copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
-        """A private copy of [start, end), from the held link when there is one (one file). ``NotFound`` if bytes are gone."""
-        ...
-
-    def copy_into(self, start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
-        """The same into memory of the caller's, ``end - start`` bytes. After an error its content is undefined."""
-        ...
-
-    def copy_local(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
-        """The same from the broker's own directory, never from a held link: for comparing a broker with its archive."""
-        ...
-
-    def file_start(self, offset: PhysicalOffset) -> PhysicalOffset | None:
-        """First byte of the commitlog file that holds ``offset`` (held or local); ``None`` if no file does."""
         ...
 
     def min_offset(self) -> PhysicalOffset | None:
@@ -128,6 +114,63 @@ class CommitLogSource(Protocol):
         """What the last ``read`` waits for; ``None`` if it handed out something, or is at the log's end."""
         ...
 
+
+class Copies(Protocol):
+    """The bytes of a commitlog, copied."""
+
+    def copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+        """A private copy of [start, end), from the held link when there is one (one file). ``NotFound`` if bytes are gone."""
+        ...
+
+    def copy_into(self, start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
+        """The same into memory of the caller's, ``end - start`` bytes. After an error its content is undefined."""
+        ...
+
+    def copy_local(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+        """The same from the broker's own directory, never from a held link: for comparing a broker with its archive."""
+        ...
+
+    def file_start(self, offset: PhysicalOffset) -> PhysicalOffset | None:
+        """First byte of the commitlog file that holds ``offset`` (held or local); ``None`` if no file does."""
+        ...
+
+
+class Files(Protocol):
+    """The files of a commitlog and the times in them."""
+
+    def files(self) -> tuple[LogFile, ...]:
+        """Every file that can be read, held or the broker's own, oldest first."""
+        ...
+
+    def first_time(self, file: LogFile) -> int | None:
+        """Store time in ms of a file's first record; ``None`` if there is none yet."""
+        ...
+
+    def find_time(self, file: LogFile, time_ms: int) -> PhysicalOffset | None:
+        """The first record of one file stored at or after ``time_ms``."""
+        ...
+
+
+class Ends(Protocol):
+    """What to make of the place where a commitlog seems to end."""
+
+    def readable_behind(self, start: PhysicalOffset) -> bool:
+        """Whether what cannot be read at ``start`` is going to be given up, once patience is over, for what lies behind it."""
+        ...
+
+    def missing_at(self, position: PhysicalOffset) -> int:
+        """How many bytes the file that holds ``position`` lacks at its end: all files of a broker have one length."""
+        ...
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that ``Tail.read`` waits at one place before it goes on, or has no more to give."""
+        ...
+
+
+class Hold(Protocol):
+    """The hard links that keep the broker's files until they are archived."""
+
     def hold(self) -> None:
         """Link every file not linked yet, enforce the disk budget."""
         ...
@@ -144,10 +187,23 @@ class CommitLogSource(Protocol):
         """Bytes that only the hold keeps alive (the broker already deleted the file)."""
         ...
 
+
+class Life(Protocol):
+    """The broker that writes the commitlog."""
+
     def broker_mark(self) -> BrokerMark:
         """Changes when the broker restarts."""
+        ...
+
+    @property
+    def away(self) -> NotFound | None:
+        """What is missing while a directory of the broker is away: the hold is read meanwhile, and nothing is compared."""
         ...
 
     def counts_inner(self, topic: str, queue_id: int) -> bool:
         """Whether the broker gives an inner batch of this queue as many queue offsets as it holds messages, or one."""
         ...
+
+
+class CommitLogSource(Tail, Copies, Files, Ends, Hold, Life, Protocol):
+    """A commitlog with all its ports: what a driver is. A component asks for the ports that it uses."""

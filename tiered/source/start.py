@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tiered.clock import time_ms
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import Files, Tail
 
 
-def resolve_start(source: LocalCommitLog, start: str) -> PhysicalOffset:
+class DatedFiles(Tail, Files, Protocol):
+    """What a start is looked up in."""
+
+
+def resolve_start(source: DatedFiles, start: str) -> PhysicalOffset:
     """The physical offset that ``source.start`` means: ``earliest``, ``latest``, a store time in ms, or in ISO 8601 (UTC unless
     it names a zone). A time is the first record stored at or after it; files are searched by their first record's time, since
     store times rise but for clock steps. ``Invalid`` for anything else.
@@ -35,7 +41,7 @@ def parse_time_ms(text: str) -> int:
     return found
 
 
-def _first_since(source: LocalCommitLog, time_ms: int) -> PhysicalOffset:
+def _first_since(source: DatedFiles, time_ms: int) -> PhysicalOffset:
     files = source.files()
     low, high = 0, len(files)  # files[:low] begin before the time, files[high:] do not
     while low < high:

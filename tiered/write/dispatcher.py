@@ -2,74 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from tiered.archive.log.writer import CommitLog
+from tiered.archive.log.line import CommitLine, Flush, Unsettled
+from tiered.archive.log.marks import Mark, gap_edit
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import NotFound, Unavailable
 from tiered.model import PhysicalOffset
-from tiered.settings import Dispatch, Source
-from tiered.source.base import BrokerMark, Chunk, CommitLogSource, ReadStatus
+from tiered.settings import Settings
+from tiered.source.base import BrokerMark, Chunk, Hold, Life, ReadStatus, Tail
 from tiered.write.buffer import UploadBuffer
-from tiered.write.committer import Committer, PreparedFlush
-from tiered.write.planner import gap_edit, progress_edit
-from tiered.write.preparer import Changed, Mark, Preparer
+from tiered.write.events import Events
+from tiered.write.preparer import Changed, Preparer
 
 READ_BYTES = 8 * 1024 * 1024
 """Most bytes asked of the source at once: keeps a step short while a backlog is caught up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
-    """Who hears what happens: counters and logs live above this floor."""
+class Pace:
+    """When to look at the source and at the broker, when a flush is due, and when an idle writer shows that it lives."""
 
-    gap: Callable[[PhysicalOffset, PhysicalOffset, str], None] = lambda start, end, reason: None
-    prepared: Callable[[PreparedFlush], None] = lambda flush: None
-    changed: Callable[[str], None] = lambda detail: None
-    alive: Callable[[], None] = lambda: None
-    """Called while a step waits for the store: it is waiting, not wedged."""
+    poll_seconds: float
+    restart_check_seconds: float
+    flush_bytes: int
+    flush_count: int
+    flush_seconds: float
+    beat_seconds: float | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pace:
+        """As the settings say. A beat comes three times within the silence after which a standby takes over."""
+        source, dispatch, archive = settings.source, settings.dispatch, settings.archive
+        return cls(
+            poll_seconds=source.poll_interval_ms / 1000,
+            restart_check_seconds=source.restart_check_ms / 1000,
+            flush_bytes=dispatch.group_commit_bytes,
+            flush_count=dispatch.group_commit_count,
+            flush_seconds=dispatch.group_commit_interval_ms / 1000,
+            beat_seconds=archive.takeover_wait_ms / 3000 if archive.standby_beat else None,
+        )
+
+
+class HeldTail(Tail, Hold, Life, Protocol):
+    """A commitlog that is read on while its files are held."""
+
+
+class Comparison(Protocol):
+    """The broker beside its archive, compared while the writer runs."""
+
+    def reconcile(self) -> Mark:
+        """Compare again after a restart of the broker, rewind if it lost its tail: where to go on. Nothing may be in flight."""
+        ...
+
+    def gap_was_rewritten(self) -> bool:
+        """Whether the broker has written over bytes that were recorded as a gap."""
+        ...
 
 
 class Dispatcher:
-    """Reads the source into the upload buffer and hands planned flushes to the committer. ``step`` is one unit of work."""
+    """Reads the source into the upload buffer and puts drafts in the line of commits. ``step`` is one unit of work."""
 
     def __init__(
         self,
-        source: CommitLogSource,
-        log: CommitLog,
+        source: HeldTail,
         preparer: Preparer,
-        committer: Committer,
+        line: CommitLine,
         clock: Clock,
-        settings: Dispatch,
-        source_settings: Source,
+        pace: Pace,
+        comparison: Comparison,
+        events: Events,
         *,
-        position: PhysicalOffset,
+        mark: Mark,
         broker_mark: BrokerMark,
-        reconcile: Callable[[], tuple[PhysicalOffset, Mark]],
-        healed: Callable[[], bool] = lambda: False,
-        beat_seconds: float | None = None,
-        hooks: Hooks | None = None,
     ) -> None:
+        """``mark``: where to begin. ``broker_mark``: of the broker that was compared."""
         self._source = source
-        self._log = log
         self._preparer = preparer
-        self._committer = committer
+        self._line = line
         self._clock = clock
-        self._poll_seconds = source_settings.poll_interval_ms / 1000
-        self._restart_seconds = source_settings.restart_check_ms / 1000
-        self._reconcile = reconcile
-        self._healed = healed
-        self._beat_seconds = beat_seconds
+        self._pace = pace
+        self._comparison = comparison
+        self._events = events
         self._last_submit = clock.monotonic()
-        self._hooks = hooks or Hooks()
         self.buffer = UploadBuffer(
-            max_bytes=settings.group_commit_bytes,
-            max_count=settings.group_commit_count,
-            max_age_seconds=settings.group_commit_interval_ms / 1000,
+            max_bytes=pace.flush_bytes, max_count=pace.flush_count, max_age_seconds=pace.flush_seconds
         )
-        self.position = position
+        self.position = mark.offset
+        self._mark = mark  # at the end of what was submitted
         self._broker = broker_mark
         self._next_broker_look = 0.0
         self._must_reconcile = False
@@ -83,9 +105,9 @@ class Dispatcher:
         if self._must_reconcile:
             self._drop_and_reconcile()
         self._watch_broker(now)
-        room = self._committer.room
+        room = self._line.room
         if self.buffer.due(now):
-            if room or self._committer.wait_for_room(self._poll_seconds):
+            if room or self._line.wait_for_room(self._pace.poll_seconds):
                 self._flush()
             return 0.0
         self._beat()
@@ -103,7 +125,7 @@ class Dispatcher:
             self._physical_gap(chunk)
             return 0.0
         due_in = self.buffer.due_in(self._clock.monotonic())
-        return self._poll_seconds if due_in is None else min(self._poll_seconds, due_in)
+        return self._pace.poll_seconds if due_in is None else min(self._pace.poll_seconds, due_in)
 
     def _read(self) -> Chunk:
         """Read on. A record that failed validation is approached alone: only then the source can say that it is damaged."""
@@ -127,11 +149,11 @@ class Dispatcher:
         """Flush what is buffered and wait until everything is proven; false if that takes longer."""
         deadline = self._clock.monotonic() + timeout_seconds
         while self.buffer:
-            if self._committer.wait_for_room(0.1):
+            if self._line.wait_for_room(0.1):
                 self._flush()
             elif self._clock.monotonic() >= deadline:
                 return False
-        while not self._committer.wait_idle(0.1):
+        while not self._line.wait_idle(0.1):
             if self._clock.monotonic() >= deadline:
                 return False
         return True
@@ -140,17 +162,17 @@ class Dispatcher:
         extent = self.buffer.take()
         done = extent.start
         try:
-            for flush in self._preparer.prepare(extent, self._same_broker):
+            for draft in self._preparer.prepare(extent, self._mark, self._same_broker):
                 self._await_room()
-                self._submit(flush)
-                done = flush.next_offset
+                self._submit(draft, draft.mark)
+                done = draft.next_offset
         except (NotFound, Unavailable) as e:
             self.position = done  # nothing is lost: what was not planned is read again
             raise Unavailable(
                 "the source could not give bytes that it had shown; reading them again", cause=e.message
             ) from e
         except Changed as e:
-            self._hooks.changed(str(e))
+            self._events.changed(str(e))
             self._suspect = e.suspect
             self._drop_and_reconcile()
 
@@ -162,47 +184,36 @@ class Dispatcher:
         self._await_room()
         if self.position != chunk.start or not self._same_broker():
             return  # what was read may be of another life of the broker: the next step compares
-        lineage = self._preparer.lineage
-        edits = [
-            gap_edit(lineage, chunk.start, chunk.next_offset, chunk.reason),
-            progress_edit(lineage, [(chunk.next_offset, 0, chunk.next_offset)]),
-        ]
-        self._committer.wait_settled()
-        planned = self._log.plan(self._log.ticket(), edits)
-        self._preparer.mark = Mark(chunk.next_offset, 0, chunk.next_offset)
-        self._submit(
-            PreparedFlush(planned, (), chunk.next_offset, self._clock.monotonic(), messages=0, raw_bytes=0)
-        )
-        self._hooks.gap(chunk.start, chunk.next_offset, chunk.reason)
+        lineage, mark = self._preparer.lineage, Mark.at(chunk.next_offset)
+        gap = gap_edit(lineage, chunk.start, chunk.next_offset, chunk.reason)
+        self._submit(Flush((gap, mark.progress(lineage)), mark.offset, self._clock.monotonic()), mark)
+        self._events.gap(chunk.start, chunk.next_offset, chunk.reason)
         self.position = chunk.next_offset
 
     def _await_room(self) -> None:
-        while not self._committer.wait_for_room(1.0):
-            self._hooks.alive()
+        while not self._line.wait_for_room(1.0):
+            self._events.alive()
 
-    def _submit(self, flush: PreparedFlush) -> None:
-        self._committer.submit(flush)
+    def _submit(self, flush: Unsettled, mark: Mark) -> None:
+        self._line.submit(flush)
+        self._mark = mark
         self._last_submit = self._clock.monotonic()
-        self._hooks.prepared(flush)
 
     def _beat(self) -> None:
         """With a standby watching, show that this writer lives: the same Progress again when nothing was committed for long."""
         now = self._clock.monotonic()
-        if self._beat_seconds is None or now - self._last_submit < self._beat_seconds:
+        if self._pace.beat_seconds is None or now - self._last_submit < self._pace.beat_seconds:
             return
-        mark = self._preparer.mark
-        edit = progress_edit(self._preparer.lineage, [(mark.offset, mark.crc, mark.crc_from)])
-        self._committer.wait_settled()
-        planned = self._log.plan(self._log.ticket(), [edit])
-        self._submit(PreparedFlush(planned, (), mark.offset, now, messages=0, raw_bytes=0))
+        progress = self._mark.progress(self._preparer.lineage)
+        self._submit(Flush((progress,), self._mark.offset, now), self._mark)
 
     def _watch_broker(self, now: float) -> None:
         """Compare broker and archive again whenever the broker was restarted: it may have lost its tail."""
         if now < self._next_broker_look:
             return
-        self._next_broker_look = now + self._restart_seconds
+        self._next_broker_look = now + self._pace.restart_check_seconds
         mark = self._source.broker_mark()
-        if mark != self._broker or self._healed():
+        if mark != self._broker or self._comparison.gap_was_rewritten():
             self._drop_and_reconcile()
 
     def _same_broker(self) -> bool:
@@ -216,8 +227,9 @@ class Dispatcher:
         """
         self._must_reconcile = True
         self.buffer.clear()
-        while not self._committer.wait_idle(1.0):
-            self._hooks.alive()
+        while not self._line.wait_idle(1.0):
+            self._events.alive()
         self._broker = self._source.broker_mark()
-        self.position, self._preparer.mark = self._reconcile()
+        self._mark = self._comparison.reconcile()
+        self.position = self._mark.offset
         self._must_reconcile = False

@@ -1,62 +1,45 @@
-"""One flush, planned: a draft becomes objects, edits and the bytes of one commit.
+"""One flush, planned: gathered records become objects and edits.
 
 Nothing here talks to the store. The plan for commit n + 1 is made against the fold *as it will be* after commit n; what does
-not depend on the fold was done before (``drafter``).
+not depend on the fold was done before (``gathered``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.keys import Area, ObjectKey, build
+from tiered.archive.log.line import Archived, DataObject, DispatchOffsets
+from tiered.archive.log.writer import Place
 from tiered.codec.format.block import StoredBlocks
-from tiered.codec.format.edits import EditBatch, EditKind, batch
+from tiered.codec.format.edits import EditBatch, EditKind
 from tiered.codec.format.object import BLOCK_DTYPE, RUN_DTYPE, EncodedObject, encode_object
-from tiered.codec.types import Buffer, Ints
+from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
-from tiered.write.drafter import Draft, PlanSettings
+from tiered.write.gathered import Gathered
 from tiered.write.router import Offsets, QueueEnds, Routed, Segments, renumbered, split
-
-Compressed = tuple[Buffer, int, int]
-CompressMany = Callable[[Sequence[memoryview]], Sequence[Compressed]]
-"""Stored bytes, codec and CRC32C of each raw block, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedObject:
-    """An object of a flush: ``path`` (under the broker's root) is empty for data that travels inside the commit."""
-
-    path: str
-    object_id: bytes
-    encoded: EncodedObject
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Objects to upload and the edits that name them (without ``Progress``)."""
 
-    objects: tuple[PlannedObject, ...]
+    objects: tuple[DataObject, ...]
     edits: tuple[EditBatch, ...]
-    rows: int
-    raw_bytes: int
-    queues: tuple[tuple[str, ...], Ints, Ints]
-    """Topic, queue id and end of the queue offsets taken, per queue: the dispatch offsets."""
-
-    store_times: Ints
-    """Store time of every record in ms, for latency."""
-
-    gaps: int
-    generations: int
+    dispatch_offsets: DispatchOffsets
+    archived: Archived
 
 
 @dataclass(slots=True)
-class _Flush:
-    """A draft and what the fold adds to it."""
+class _Tables:
+    """A gathered flush and what the fold adds to it."""
 
-    draft: Draft
+    gathered: Gathered
     offsets: Offsets
     segments: Segments
     blocks: npt.NDArray[np.void]
@@ -64,40 +47,39 @@ class _Flush:
     stored: StoredBlocks
 
 
-def plan(
-    made: Draft,
-    stored: StoredBlocks,
-    ends: QueueEnds,
-    settings: PlanSettings,
-    *,
-    commit_id: bytes,
-    new_object: Callable[[], tuple[str, bytes]],
-) -> Plan:
-    """Plan one flush. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
+def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> Plan:
+    """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
     routed, pieces = made.routed, made.cut
     offsets = renumbered(made.offsets, routed, ends)
     segments = split(routed, offsets, ends)
-    flush = _Flush(
+    flush = _Tables(
         made, offsets, segments, _blocks(pieces, made.rows, offsets, stored),
         _runs(pieces, segments, ends, routed, made.rows, offsets), stored,
     )  # fmt: skip
     objects = []
     for number in range(len(pieces.object_block) - 1):
-        path, object_id = ("", commit_id) if made.inline else new_object()
-        objects.append(PlannedObject(path, object_id, _object(flush, number, settings.archive_id, object_id)))
+        path, object_id = ("", place.commit_id) if made.inline else _new_object(place.epoch)
+        objects.append(DataObject(path, object_id, _object(flush, number, place.archive_id, object_id)))
     last = routed.group_start[1:] - 1
     taken = offsets.queue_offset[last] + offsets.owned[last]
-    edits = (_object_edit(objects), *_run_edits(flush, settings.lineage))
+    edits = (_object_edit(objects), *_run_edits(flush, lineage))
     return Plan(
         objects=tuple(objects),
         edits=edits,
-        rows=len(made.rows),
-        raw_bytes=made.raw_bytes,
-        queues=(routed.topics, routed.queue_ids, taken),
-        store_times=made.rows["store_timestamp"].astype(np.int64),
-        gaps=int((segments.gap_start != segments.first_offset).sum()),
-        generations=int(segments.is_new.sum()),
+        dispatch_offsets=DispatchOffsets(routed.topics, routed.queue_ids, taken),
+        archived=Archived(
+            record_bytes=made.raw_bytes,
+            store_times=made.rows["store_timestamp"].astype(np.int64),
+            gaps=int((segments.gap_start != segments.first_offset).sum()),
+            generations=int(segments.is_new.sum()),
+        ),
     )
+
+
+def _new_object(epoch: int) -> tuple[str, bytes]:
+    """Path under the broker's root and id of a data object that is about to be made."""
+    name = uuid.uuid4().bytes
+    return build(ObjectKey(Area.DATA, epoch, name)), name
 
 
 def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -> Ints:
@@ -156,9 +138,9 @@ def _runs(
     return runs
 
 
-def _object(flush: _Flush, number: int, archive_id: bytes, object_id: bytes) -> EncodedObject:
+def _object(flush: _Tables, number: int, archive_id: bytes, object_id: bytes) -> EncodedObject:
     """Encode object ``number``: its part of every table, renumbered from zero."""
-    made, pieces = flush.draft, flush.draft.cut
+    made, pieces = flush.gathered, flush.gathered.cut
     b0, b1 = pieces.object_block[number : number + 2].tolist()
     r0, r1 = np.searchsorted(pieces.run_object, (number, number + 1)).tolist()
     p0, p1 = int(pieces.block_start[b0]), int(pieces.block_start[b1])
@@ -198,7 +180,7 @@ def _renumber(tag: npt.NDArray[np.generic]) -> Ints:
     return inverse
 
 
-def _object_edit(objects: Sequence[PlannedObject]) -> EditBatch:
+def _object_edit(objects: Sequence[DataObject]) -> EditBatch:
     return EditBatch(
         EditKind.ADD_OBJECT,
         {
@@ -211,9 +193,9 @@ def _object_edit(objects: Sequence[PlannedObject]) -> EditBatch:
     )
 
 
-def _run_edits(flush: _Flush, lineage: int) -> list[EditBatch]:
+def _run_edits(flush: _Tables, lineage: int) -> list[EditBatch]:
     """New generations, gaps and runs, in waves: within a wave each queue occurs once, so the fold takes it as arrays."""
-    pieces, segments, routed = flush.draft.cut, flush.segments, flush.draft.routed
+    pieces, segments, routed = flush.gathered.cut, flush.segments, flush.gathered.routed
     edits: list[EditBatch] = []
     begins = pieces.run_start[:-1] == segments.start[pieces.run_segment]
     for wave in range(int(pieces.run_wave.max()) + 1):
@@ -244,25 +226,25 @@ def _queue_columns(routed: Routed, group: Ints) -> dict[str, object]:
     return {"topic": [routed.topics[g] for g in group.tolist()], "queue_id": routed.queue_ids[group]}
 
 
-def _new_generations(flush: _Flush, segments: Ints, lineage: int) -> EditBatch:
+def _new_generations(flush: _Tables, segments: Ints, lineage: int) -> EditBatch:
     lead = flush.segments.start[segments]
     return EditBatch(
         EditKind.NEW_GENERATION,
         {
-            **_queue_columns(flush.draft.routed, flush.segments.group[segments]),
+            **_queue_columns(flush.gathered.routed, flush.segments.group[segments]),
             "generation": flush.segments.generation[segments],
             "lineage": np.full(len(segments), lineage, dtype=np.int64),
             "first_queue_offset": flush.segments.first_offset[segments],
-            "physical_offset": flush.draft.rows["physical_offset"][lead].astype(np.int64),
+            "physical_offset": flush.gathered.rows["physical_offset"][lead].astype(np.int64),
         },
     )
 
 
-def _append_runs(flush: _Flush, runs: Ints) -> EditBatch:
-    pieces, table = flush.draft.cut, flush.runs[runs]
+def _append_runs(flush: _Tables, runs: Ints) -> EditBatch:
+    pieces, table = flush.gathered.cut, flush.runs[runs]
     block0 = pieces.object_block[pieces.run_object[runs]]
     columns: dict[str, object] = _queue_columns(
-        flush.draft.routed, flush.segments.group[pieces.run_segment[runs]]
+        flush.gathered.routed, flush.segments.group[pieces.run_segment[runs]]
     )
     for name in (
         "generation", "first_queue_offset", "rows", "queue_offsets", "first_flat_offset", "bytes",
@@ -273,21 +255,3 @@ def _append_runs(flush: _Flush, runs: Ints) -> EditBatch:
     columns["first_row"] = table["first_row"] - pieces.block_start[block0]
     columns["first_block"] = table["first_block"] - block0
     return EditBatch(EditKind.APPEND_RUN, columns)
-
-
-def progress_edit(lineage: int, marks: Sequence[tuple[int, int, int]]) -> EditBatch:
-    """``Progress`` rows from (physical offset, mark CRC, crc_from), ascending."""
-    return EditBatch(
-        EditKind.PROGRESS,
-        {
-            "lineage": np.full(len(marks), lineage, dtype=np.int64),
-            "physical_offset": np.array([m[0] for m in marks], dtype=np.int64),
-            "mark_crc": np.array([m[1] for m in marks], dtype=np.int64),
-            "crc_from": np.array([m[2] for m in marks], dtype=np.int64),
-        },
-    )
-
-
-def gap_edit(lineage: int, start: int, end: int, reason: str) -> EditBatch:
-    """One ``PhysGap``."""
-    return batch(EditKind.PHYS_GAP, lineage=lineage, start=start, end=end, reason=reason)

@@ -1,23 +1,17 @@
-"""From an extent of the source to a planned commit: copy once, validate the copy, decode, route, cut, plan."""
+"""From an extent of the source to a draft: copy once, validate the copy, decode, route, cut."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from tiered.archive.keys import Area, ObjectKey, build
-from tiered.archive.log.writer import CommitLog, PlannedCommit, Ticket
-from tiered.archive.state.view import ArchiveState
+from tiered.archive.log.marks import Mark
 from tiered.codec.checksum import crc32c
-from tiered.codec.format.block import StoredBlocks, compress_pieces
-from tiered.codec.format.edits import EditBatch
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import property_columns, verify_headers
 from tiered.codec.record.frame import Frames, Stop
@@ -25,17 +19,14 @@ from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Corrupt
-from tiered.model import PhysicalOffset, Progress
+from tiered.model import PhysicalOffset
 from tiered.settings import MIB, Dispatch
-from tiered.source.base import CommitLogSource
+from tiered.source.base import Copies, Life
 from tiered.write.buffer import Extent
-from tiered.write.committer import PreparedFlush
-from tiered.write.drafter import Draft, PlanSettings, draft
-from tiered.write.planner import CompressMany, Plan, plan, progress_edit
-from tiered.write.router import QueueEnds, Routed, route
-
-TASKS_PER_THREAD = 2
-"""Pieces a flush's blocks are compressed in, per thread: enough that a thread that started late does not hold up the flush."""
+from tiered.write.compression import Compressing, Compression, SpareMemory
+from tiered.write.draft import Draft, Records
+from tiered.write.gathered import gather
+from tiered.write.router import Routed, route
 
 COPIES = 3
 """Private copies in turn: one is read and checked while the records of the one before are sorted by queue in the pool."""
@@ -52,62 +43,8 @@ class Changed(Exception):
         self.suspect = suspect
 
 
-@dataclass(slots=True)
-class Mark:
-    """The running CRC of the log: ``offset`` reached, ``crc`` since ``crc_from``."""
-
-    offset: PhysicalOffset
-    crc: int
-    crc_from: PhysicalOffset
-
-
-class PooledCompression:
-    """Drafting and compression in a pool: compression in a few tasks of about equal bytes rather than one per block."""
-
-    def __init__(self, pool: ThreadPoolExecutor, threads: int, level: int) -> None:
-        self._pool = pool
-        self._tasks = threads * TASKS_PER_THREAD
-        self._level = level
-
-    def start(self, work: Callable[[], Drafted]) -> Future[Drafted]:
-        """Have a draft made in the pool."""
-        return self._pool.submit(work)
-
-    def begin(self, raw: memoryview, edges: npt.NDArray[np.int64]) -> Callable[[], StoredBlocks]:
-        """Start on ``raw[edges[i]:edges[i + 1]]``, and return what waits for the result."""
-        parts = min(len(edges) - 1, self._tasks)
-        cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1])
-        bounds = sorted({0, *cuts.tolist(), len(edges) - 1})
-        tasks = [
-            self._pool.submit(compress_pieces, raw, edges[a : b + 1], level=self._level)
-            for a, b in pairwise(bounds)
-        ]
-        return lambda: StoredBlocks.joined([task.result() for task in tasks])
-
-
-class CompressionInPlace:
-    """Drafting and compression where they are asked for, by a function that takes all blocks."""
-
-    def __init__(self, compress_many: CompressMany) -> None:
-        self._compress = compress_many
-
-    def start(self, work: Callable[[], Drafted]) -> Future[Drafted]:
-        """Make a draft now."""
-        done: Future[Drafted] = Future()
-        done.set_result(work())
-        return done
-
-    def begin(self, raw: memoryview, edges: npt.NDArray[np.int64]) -> Callable[[], StoredBlocks]:
-        """Compress when asked for the result. A block that was not worth it still lies in the gathered bytes, whose memory is
-        about to be used again: it is copied."""
-
-        def compressed() -> StoredBlocks:
-            raws = [raw[a:b] for a, b in pairwise(edges.tolist())]
-            return StoredBlocks.of(
-                [(bytes(stored), codec, crc) for stored, codec, crc in self._compress(raws)]
-            )
-
-        return compressed
+class CopiedLog(Copies, Life, Protocol):
+    """A commitlog whose records are copied and numbered as its broker does."""
 
 
 @dataclass(slots=True)
@@ -115,7 +52,7 @@ class _Copy:
     """Memory for one private copy, and the drafts that still look at it."""
 
     memory: memoryview
-    drafts: list[Future[Drafted]] = field(default_factory=list)
+    drafts: list[Future[Records]] = field(default_factory=list)
 
     def free(self, length: int, keep_bytes: int) -> memoryview:
         """Room for ``length`` bytes, once no draft looks at what was there. More than ``keep_bytes`` is not kept for it."""
@@ -136,52 +73,39 @@ class _Part:
     copy: memoryview
 
 
-@dataclass(slots=True)
-class Drafted:
-    """A draft whose blocks are being compressed."""
-
-    draft: Draft
-    compressed: Callable[[], StoredBlocks]
-    stored: StoredBlocks | None = None
-
-
 class Preparer:
-    """Turns extents into flushes. Used by one thread; what is left to do against the planned fold is done when the committer's
-    line asks for it (``PreparedFlush.settle``), so that the next extent is prepared while blocks are compressed.
+    """Turns extents into drafts. Used by one thread; records are sorted and compressed in the pool while the next extent is
+    read, and planned on top of the fold when the line of commits has come to them (``Draft.settle``).
     """
 
     def __init__(
         self,
-        source: CommitLogSource,
-        log: CommitLog,
+        source: CopiedLog,
         settings: Dispatch,
         *,
-        compression: PooledCompression | CompressionInPlace,
+        compression: Compression,
         excluded: Callable[[str], bool],
         lineage: int,
-        mark: Mark,
     ) -> None:
         self._source = source
-        self._log = log
         self._settings = settings
         self._compression = compression
         self._excluded = excluded
         self._copies = [_Copy(memoryview(b"")) for _ in range(COPIES)]
-        self._spare: list[memoryview] = []
         self._keep_bytes = (
             2 * settings.group_commit_bytes
         )  # one record may be larger: its memory is given back
+        self._spare = SpareMemory(self._keep_bytes)
         self.lineage = lineage
-        self.mark = mark
 
-    def prepare(self, extent: Extent, same_broker: Callable[[], bool]) -> Iterator[PreparedFlush]:
-        """Make the extent one commit, or several when its edits would be too large. ``Changed``: read it again.
+    def prepare(self, extent: Extent, mark: Mark, same_broker: Callable[[], bool]) -> Iterator[Draft]:
+        """Make the extent one draft, or several when its edits would be too large. ``Changed``: read it again.
 
-        ``same_broker`` is asked once the bytes are copied: a broker that restarted meanwhile may have rewritten them. Each
-        flush must be submitted before the next is asked for: what is prepared has its place in the log.
+        ``mark``: the running mark where the extent begins. ``same_broker`` is asked once the bytes are copied: a broker that
+        restarted meanwhile may have rewritten them. Drafts follow each other in the log as they come.
         """
         if not len(extent.starts):
-            yield self._flush(extent, None, b"")
+            yield Draft(extent, self.lineage, self._mark_after(mark, extent, b""))
             return
         copy = self._read(extent)
         frames = Frames(extent.starts, extent.sizes, len(copy), Stop.END, None, "")
@@ -191,7 +115,9 @@ class Preparer:
         if not same_broker():
             raise Changed("the broker was restarted")
         reach(CrashPoint.AFTER_COPY)
-        yield from self._prepare(_Part(extent, batch, copy))
+        for part, routed in self._parts(_Part(extent, batch, copy)):
+            mark = self._mark_after(mark, part.extent, part.copy)
+            yield self._draft(part, routed, mark)
 
     def _read(self, extent: Extent) -> memoryview:
         """The one private copy, in memory that a later flush uses again: nothing may look at it once its flush is drafted."""
@@ -200,52 +126,31 @@ class Preparer:
         self._source.copy_into(extent.start, extent.end, copy)
         return copy
 
-    def _prepare(self, part: _Part) -> Iterator[PreparedFlush]:
+    def _parts(self, part: _Part) -> Iterator[tuple[_Part, Routed]]:
+        """The part, or its halves and theirs, until each is one commit's size."""
         routed = route(part.batch, self._excluded)
-        if not len(routed.order):
-            yield self._flush(part.extent, None, part.copy)
-            return
-        too_many = len(routed.topics) > self._max_queues() or self._too_many_keys(part)
+        too_many = len(routed.order) > 0 and (
+            len(routed.topics) > self._max_queues() or self._too_many_keys(part)
+        )
         if too_many and len(part.extent.starts) > 1:
             for half in _halves(part):
-                yield from self._prepare(half)
+                yield from self._parts(half)
             return
-        drafted = self._compression.start(partial(self._draft, part.batch, routed))
-        self._copies[0].drafts.append(drafted)
-        yield self._flush(part.extent, partial(self._finish, drafted), part.copy, len(routed.order))
+        yield part, routed
 
-    def _draft(self, records: MessageBatch, routed: Routed) -> Drafted:
+    def _draft(self, part: _Part, routed: Routed, mark: Mark) -> Draft:
+        if not len(routed.order):
+            return Draft(part.extent, self.lineage, mark)
+        records = self._compression.start(partial(self._gather, part.batch, routed))
+        self._copies[0].drafts.append(records)
+        return Draft(part.extent, self.lineage, mark, len(routed.order), records)
+
+    def _gather(self, records: MessageBatch, routed: Routed) -> Records:
         """What a flush is before the fold is asked, and the start of its compression."""
-        memory = self._spare.pop() if self._spare else memoryview(b"")
-        columns, settings = property_columns(records), self._plan_settings()
-        made = draft(records, columns, routed, settings, self._source.counts_inner, memory)
-        return Drafted(made, self._compression.begin(made.gathered, made.edges))
-
-    def _finish(self, drafting: Future[Drafted], ticket: Ticket) -> Plan:
-        """Wait for the compressed blocks and plan. It may be called again after an error."""
-        drafted = drafting.result()
-        made = drafted.draft
-        if drafted.stored is None:
-            drafted.stored = drafted.compressed()
-            if len(made.memory) <= self._keep_bytes:
-                self._spare.append(made.memory)
-        return plan(
-            made,
-            drafted.stored,
-            queue_ends(self._log.planned(), made.routed, self.lineage),
-            self._plan_settings(),
-            commit_id=ticket.commit_id,
-            new_object=lambda: self._new_object(ticket.epoch),
-        )
-
-    def _plan_settings(self) -> PlanSettings:
-        return PlanSettings(
-            self._log.reader.identity.archive_id,
-            self.lineage,
-            self._settings.block_bytes,
-            self._settings.object_bytes,
-            self._settings.inline_bytes,
-        )
+        columns, memory = property_columns(records), self._spare.take()
+        made = gather(records, columns, routed, self._settings, self._source.counts_inner, memory)
+        tasks = self._compression.begin(made.gathered, made.edges)
+        return Records(made, Compressing(tasks, made.memory, self._spare))
 
     def _max_queues(self) -> int:
         """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""
@@ -264,43 +169,8 @@ class Preparer:
         copy_ranges(part.batch.buffer, starts, lengths, areas, ends - lengths)
         return 2 * rows + _spaces(memoryview(areas)) > most
 
-    def _new_object(self, epoch: int) -> tuple[str, bytes]:
-        """Path under the broker's root and id of a data object that is about to be made."""
-        name = uuid.uuid4().bytes
-        return build(ObjectKey(Area.DATA, epoch, name)), name
-
-    def _flush(
-        self,
-        extent: Extent,
-        finish: Callable[[Ticket], Plan] | None,
-        copy: Buffer,
-        messages: int = 0,
-    ) -> PreparedFlush:
-        mark = self.mark = self._mark_after(extent, copy)
-        progress = progress_edit(self.lineage, [(mark.offset, mark.crc, mark.crc_from)])
-
-        def settle() -> tuple[PlannedCommit, Plan | None]:
-            ticket = self._log.ticket()
-            made = finish(ticket) if finish is not None else None
-            edits: list[EditBatch] = [*made.edits, progress] if made is not None else [progress]
-            objects = made.objects if made is not None else ()
-            inline = [part for o in objects if not o.path for part in o.encoded.parts]
-            commit = self._log.plan(ticket, edits, inline)
-            reach(CrashPoint.AFTER_PLAN)
-            return commit, made
-
-        return PreparedFlush(
-            settle,
-            (),
-            next_offset=extent.next_offset,
-            first_seen=extent.first_seen,
-            messages=messages,
-            raw_bytes=extent.length,
-        )
-
-    def _mark_after(self, extent: Extent, copy: Buffer) -> Mark:
+    def _mark_after(self, mark: Mark, extent: Extent, copy: Buffer) -> Mark:
         """The mark at the end of this extent, or at the file's end with the blank record's header in it."""
-        mark = self.mark
         if mark.offset != extent.start:
             raise Corrupt(
                 "a flush does not begin where the one before it ended",
@@ -308,7 +178,7 @@ class Preparer:
                 found=extent.start,
             )
         if self._source.file_start(extent.start) == extent.start:
-            mark = Mark(extent.start, 0, extent.start)
+            mark = Mark.at(extent.start)
         crc = crc32c(extent.blank_header, crc32c(copy, mark.crc))
         return Mark(extent.next_offset, crc, mark.crc_from)
 
@@ -336,24 +206,4 @@ def _halves(part: _Part) -> tuple[_Part, _Part]:
     return (
         _Part(first, MessageBatch(buffer, rows[:middle], topics), part.copy[:at]),
         _Part(second, MessageBatch(buffer, rows[middle:], topics), part.copy[at:]),
-    )
-
-
-def queue_ends(state: ArchiveState, routed: Routed, lineage: int) -> QueueEnds:
-    """What the planned fold knows of the queues of a flush."""
-    table, present = state.queue_table(routed.topics, routed.queue_ids)
-    same = present & (table["lineage"] == lineage) & (table["generation"] > 0)
-    return QueueEnds(
-        present=same,
-        generation=table["generation"].astype(np.int64),
-        max_offset=table["max_offset"].astype(np.int64),
-        flat_end=table["flat_end"].astype(np.int64),
-        highest_generation=np.where(present, table["highest_generation"], 0).astype(np.int64),
-    )
-
-
-def mark_of(progress: Progress) -> Mark:
-    """The running CRC as a ``Progress`` left it."""
-    return Mark(
-        PhysicalOffset(progress.physical_offset), progress.mark_crc, PhysicalOffset(progress.crc_from)
     )

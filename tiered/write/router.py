@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.columns import MessageBatch, PropertyColumns
 from tiered.codec.record.layout import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
 from tiered.codec.types import Ints
@@ -104,6 +105,19 @@ def unknown_ends(queues: int) -> QueueEnds:
     """Ends of queues nobody asked the fold for: enough to find where the cuts are."""
     zeros = np.zeros(queues, dtype=np.int64)
     return QueueEnds(np.zeros(queues, dtype=bool), zeros, zeros, zeros, zeros)
+
+
+def queue_ends(state: ArchiveState, routed: Routed, lineage: int) -> QueueEnds:
+    """What the planned fold knows of the queues of a flush."""
+    table, present = state.queue_table(routed.topics, routed.queue_ids)
+    same = present & (table["lineage"] == lineage) & (table["generation"] > 0)
+    return QueueEnds(
+        present=same,
+        generation=table["generation"].astype(np.int64),
+        max_offset=table["max_offset"].astype(np.int64),
+        flat_end=table["flat_end"].astype(np.int64),
+        highest_generation=np.where(present, table["highest_generation"], 0).astype(np.int64),
+    )
 
 
 @dataclass(frozen=True, slots=True)

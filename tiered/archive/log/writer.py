@@ -9,18 +9,19 @@ missed one is never built upon.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import refuse_older_writer
 from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.log.resending import Resending
 from tiered.archive.state.layers import Changes, Overlay
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
-from tiered.backoff import Backoff
-from tiered.clock import Clock, time_text
+from tiered.clock import time_text
 from tiered.codec.format.commit import decode_commit_footer, encode_commit
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.codec.types import Buffer
@@ -35,9 +36,10 @@ _NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class Place:
     """The place a commit will take, drawn before its content is known (inline data carries the commit id)."""
 
+    archive_id: bytes
     seq: int
     epoch: int
     commit_id: bytes
@@ -81,22 +83,18 @@ class CommitLog:
         self,
         reader: LogReader,
         store: MetadataStore,
-        clock: Clock,
+        resending: Resending,
         *,
         writer_id: bytes,
         random_bytes: Callable[[int], bytes],
-        backoff: Backoff,
-        give_up: threading.Event,
-        on_unknown: Callable[[TieredError], None] = lambda error: None,
     ) -> None:
         self.reader = reader
         self.store = store
+        self.resending = resending
         self.writer_id = writer_id
-        self._clock = clock
         self._random_bytes = random_bytes
-        self._backoff = backoff
-        self._give_up = give_up
-        self._on_unknown = on_unknown
+        self._planning = threading.Lock()
+        self._place: Place | None = None
         self._lock = threading.Lock()
         self._pending: list[Changes] = []
         self._tip: Head | None = None
@@ -150,7 +148,7 @@ class CommitLog:
 
     def _watched_ms(self, head: Head) -> int:
         """How long this process has seen this head rest: what there is to go by where the store tells no times of objects."""
-        now = self._clock.monotonic()
+        now = self.resending.clock.monotonic()
         if self._watched is None or self._watched[0] != head.commit_id:
             self._watched = (head.commit_id, now)
         return int((now - self._watched[1]) * 1000)
@@ -164,22 +162,8 @@ class CommitLog:
             before_try(self.tip)
             if self.tip is not None:
                 refuse_older_writer(self.tip)
-            ticket = self.ticket(opens_epoch=True)
-            edit = batch(
-                EditKind.OPEN_EPOCH,
-                epoch=ticket.epoch,
-                writer_id=self.writer_id,
-                host=claim.host,
-                store_time_ms=store_time_ms,
-                lineage=claim.lineage,
-                source_kind=claim.source_kind,
-                role=claim.role,
-                broker_epoch=claim.broker_epoch,
-                min_reader=MIN_READER,
-                min_writer=MIN_WRITER,
-                required_features=Rows([[]]),
-            )
-            planned = self.plan(ticket, [edit])
+            with self.next_place(opens_epoch=True) as place:
+                planned = self.plan(place, [self._open_epoch(place, claim, store_time_ms)])
             reach(CrashPoint.BEFORE_OPEN_EPOCH)
             try:
                 self.put(planned)
@@ -191,29 +175,58 @@ class CommitLog:
             assert head is not None
             return head
 
+    def _open_epoch(self, place: Place, claim: Claim, store_time_ms: int) -> EditBatch:
+        return batch(
+            EditKind.OPEN_EPOCH,
+            epoch=place.epoch,
+            writer_id=self.writer_id,
+            host=claim.host,
+            store_time_ms=store_time_ms,
+            lineage=claim.lineage,
+            source_kind=claim.source_kind,
+            role=claim.role,
+            broker_epoch=claim.broker_epoch,
+            min_reader=MIN_READER,
+            min_writer=MIN_WRITER,
+            required_features=Rows([[]]),
+        )
+
     # ---- planning and putting
 
-    def ticket(self, *, opens_epoch: bool = False) -> Ticket:
-        """The next free place after everything planned."""
+    @contextmanager
+    def next_place(self, *, opens_epoch: bool = False) -> Iterator[Place]:
+        """The next free place after everything planned. It is the caller's alone until the block ends: others wait."""
+        with self._planning:
+            self._place = self._free_place(opens_epoch=opens_epoch)
+            try:
+                yield self._place
+            finally:
+                self._place = None
+
+    def _free_place(self, *, opens_epoch: bool) -> Place:
         tip = self.tip
         epoch = tip.epoch if tip is not None else 0
-        return Ticket(
+        return Place(
+            archive_id=self.reader.identity.archive_id,
             seq=tip.seq + 1 if tip is not None else 0,
             epoch=epoch + 1 if opens_epoch else epoch,
             commit_id=self._random_bytes(16),
             previous_id=tip.commit_id if tip is not None else ZERO_ID,
         )
 
-    def plan(
-        self, ticket: Ticket, edits: Sequence[EditBatch], inline: Sequence[Buffer] = ()
-    ) -> PlannedCommit:
-        """Fix the bytes of a commit and its changes. A commit that breaks a rule is refused here (``Corrupt``), unwritten."""
+    def plan(self, place: Place, edits: Sequence[EditBatch], inline: Sequence[Buffer] = ()) -> PlannedCommit:
+        """Fix the bytes of the commit at ``place``, once in the block of ``next_place``, and its changes.
+
+        A commit that breaks a rule is refused here (``Corrupt``), unwritten.
+        """
+        if place is not self._place:
+            raise RuntimeError("a commit is planned once, while its place is held")
         commit = Commit(
-            seq=ticket.seq,
-            epoch=ticket.epoch,
-            archive_id=self.reader.identity.archive_id,
-            commit_id=ticket.commit_id,
-            previous_id=ticket.previous_id,
+            seq=place.seq,
+            epoch=place.epoch,
+            archive_id=place.archive_id,
+            commit_id=place.commit_id,
+            previous_id=place.previous_id,
             writer_id=self.writer_id,
             edits=edits,
             inline_length=sum(len(p) for p in inline),
@@ -224,6 +237,7 @@ class CommitLog:
         with self._lock:
             self._pending.append(changes)
             self._tip = changes.head
+        self._place = None
         return PlannedCommit(commit, parts, changes)
 
     def put(self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS) -> int:
@@ -252,14 +266,7 @@ class CommitLog:
 
     def keep(self, write: Callable[[], None]) -> None:
         """Do a write of local state for as long as its disk is full or away; ``Unavailable`` once told to give up."""
-        pauses = self._backoff.pauses()
-        while True:
-            try:
-                return write()
-            except Unavailable as e:
-                self._on_unknown(e)
-                if self._clock.wait(next(pauses), self._give_up):
-                    raise
+        self.resending.until_done(write)
 
     def _enter(self, planned: PlannedCommit) -> None:
         """Enter a proven commit in the local fold, which must stand right before it (or at it: a write may fail when done)."""
@@ -293,31 +300,27 @@ class CommitLog:
         key = self.reader.keys.commit(seq)
         builds_on = seq and not self.reader.has_stand_in(seq - 1)
         needs = [*objects, *([self.reader.keys.commit(seq - 1)] if builds_on else [])]
-        pauses = self._backoff.pauses()
-        unknown: TieredError
-        while True:
+
+        def put() -> int:
             try:
                 for lost in bind(self.reader.provider, key, needs):
                     if lost in objects:
                         objects[lost]()
                 return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
             except Conflict:
-                try:
-                    return self._read_back(planned, key)
-                except Unavailable as e:
-                    unknown = e
-            except Refused:
-                raise
-            except (Unavailable, Invalid) as e:  # Invalid too: rights come back, a daemon that ended does not
-                unknown = e
-            self._on_unknown(unknown)
-            if self._clock.wait(next(pauses), self._give_up):
-                raise Unavailable(
-                    "stopped while the outcome of a commit was unknown",
-                    hint="start the daemon again: it reads the log and goes on where it ends",
-                    key=key,
-                    cause=unknown.message,
-                )
+                return self._read_back(planned, key)
+
+        try:  # Invalid too: rights come back, a daemon that ended does not
+            return self.resending.until_done(put, (Unavailable, Invalid))
+        except Refused:
+            raise
+        except (Unavailable, Invalid) as unknown:
+            raise Unavailable(
+                "stopped while the outcome of a commit was unknown",
+                hint="start the daemon again: it reads the log and goes on where it ends",
+                key=key,
+                cause=unknown.message,
+            ) from unknown
 
     def _read_back(self, planned: PlannedCommit, key: str) -> int:
         """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""

@@ -3,25 +3,27 @@ it runs, and by ``tiered doctor``. Nothing is changed by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import LOST, Head
 from tiered.archive.state.view import ArchiveState
 from tiered.model import PhysicalOffset
-from tiered.opening.lineage import Outcome, Relation, compare, rewritten
+from tiered.opening.lineage import ComparedLog, Outcome, Relation, compare, rewritten
 from tiered.opening.rewind import archived_from
-from tiered.source.base import CommitLogSource
-from tiered.source.local import LocalCommitLog
+from tiered.source.base import Files
+
+
+class DatedLog(ComparedLog, Files, Protocol):
+    """The broker's own bytes, and the times of its files."""
 
 
 def compare_with_archive(
-    source: CommitLogSource,
+    source: DatedLog,
     state: ArchiveState,
     head: Head | None,
     objects: ObjectReader,
     *,
-    first_local_ms: Callable[[], int | None],
     accept_new_lineage: bool,
 ) -> Outcome:
     """What broker and archive share, also when the broker has written over a gap. ``Refused``: it is not the same broker."""
@@ -35,7 +37,7 @@ def compare_with_archive(
         last_archived_ms=lambda: max(
             (q.max_store_time or 0 for q in state.queues() if q.lineage == lineage), default=None
         ),
-        first_local_ms=first_local_ms,
+        first_local_ms=lambda: first_local_ms(source),
         accept_new_lineage=accept_new_lineage,
     )
     healed = rewritten_gap(source, state, lineage)
@@ -48,7 +50,7 @@ def compare_with_archive(
     return Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
 
 
-def rewritten_gap(source: CommitLogSource, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
+def rewritten_gap(source: ComparedLog, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
     """Where the broker has written over bytes of this lineage that were recorded as a gap.
 
     What the archive lost by itself is none of these: the broker's records there are the ones that were archived once.
@@ -57,7 +59,7 @@ def rewritten_gap(source: CommitLogSource, state: ArchiveState, lineage: int) ->
     return rewritten(source, starts)
 
 
-def first_local_ms(source: LocalCommitLog) -> int | None:
+def first_local_ms(source: DatedLog) -> int | None:
     """Store time of the first record of the broker's oldest file."""
     oldest = source.min_offset()
     for file in source.files():

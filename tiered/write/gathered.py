@@ -15,6 +15,7 @@ from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.record.columns import MessageBatch, PropertyColumns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Ints
+from tiered.settings import Dispatch
 from tiered.write.cutter import Cut, cut
 from tiered.write.inlining import tables_fit
 from tiered.write.router import CountsInner, Offsets, Routed, place, split, unknown_ends
@@ -23,18 +24,7 @@ _NO_MEMORY = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class PlanSettings:
-    """Sizes and identities a plan needs. Sizes are in raw bytes."""
-
-    archive_id: bytes
-    lineage: int
-    block_bytes: int
-    object_bytes: int
-    inline_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Gathered:
     """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
 
     ``memory``: what they were gathered in; ``gathered``: the records' bytes; ``edges``: where each block begins in them, one
@@ -59,14 +49,14 @@ class Draft:
         return int(self.cut.byte_start[-1])
 
 
-def draft(
+def gather(
     messages: MessageBatch,
     properties: PropertyColumns,
     routed: Routed,
-    settings: PlanSettings,
+    settings: Dispatch,
     counts_inner: CountsInner,
     memory: memoryview = _NO_MEMORY,
-) -> Draft:
+) -> Gathered:
     """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
 
     Its records are gathered at the start of ``memory``, over whatever was there, if they fit.
@@ -81,15 +71,15 @@ def draft(
     if inline and not _tables_fit(properties, routed, pieces):
         inline = False
         pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes)
-    gathered, memory = gather(messages, routed.order, pieces.byte_start, memory)
+    gathered, memory = _gather(messages, routed.order, pieces.byte_start, memory)
     key_position, key_hash = _keys(properties, routed, len(messages.headers))
-    return Draft(
+    return Gathered(
         routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
         memory, gathered, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
     )  # fmt: skip
 
 
-def gather(
+def _gather(
     messages: MessageBatch, order: Ints, byte_start: Ints, into: memoryview
 ) -> tuple[memoryview, memoryview]:
     """The records' bytes in sorted order, at the start of ``into`` (or of a new one): each at its ``byte_start``."""

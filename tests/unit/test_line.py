@@ -1,0 +1,142 @@
+"""Who gets the next place in the log, and who may plan there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.kit.assemble import AtOnce, Counting, Heard, memory, open_log
+from tests.kit.assemble import plan as planned
+from tiered.archive.log.line import CommitLine, Flush, Priority, Proven
+from tiered.archive.log.marks import Mark
+from tiered.archive.log.writer import Claim, CommitLog
+from tiered.clock import ManualClock
+from tiered.errors import TieredError, Unavailable
+from tiered.model import PhysicalOffset
+
+
+@pytest.fixture
+def store() -> Counting:
+    return memory(ManualClock())
+
+
+@pytest.fixture
+def give_up() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def log(store: Counting, give_up: threading.Event) -> CommitLog:
+    made = open_log(store, ManualClock(), give_up=give_up)
+    made.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
+    return made
+
+
+class Line(CommitLine):
+    """A line, and all that was told of it."""
+
+    def __init__(self, log: CommitLog, pool: ThreadPoolExecutor | AtOnce) -> None:
+        self.heard = Heard()
+        self.released: list[int] = []
+        super().__init__(log, pool, depth=10, release=self.released.append, events=self.heard)
+
+    def proofs(self) -> list[Proven]:
+        """Everything in line, proven."""
+        while self.step(0):
+            pass
+        return self.heard.proofs
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """A pool of one thread, busy until told."""
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(go_on.wait, 30)
+        yield pool, go_on
+        go_on.set()
+
+
+def flush(offset: int, priority: Priority = Priority.ARCHIVE, release: int | None = None) -> Flush:
+    """A commit of a ``Progress``."""
+    up_to = None if release is None else PhysicalOffset(release)
+    return Flush((Mark.at(PhysicalOffset(offset)).progress(1),), up_to, 0.0, priority=priority)
+
+
+def test_archiving_goes_before_whatever_else_waits(
+    log: CommitLog, held: tuple[ThreadPoolExecutor, threading.Event]
+) -> None:
+    pool, go_on = held
+    line = Line(log, pool)
+    scrub, seal = flush(300, Priority.SCRUB), flush(200, Priority.SEALING)
+    first, second = flush(100, release=100), flush(150, release=150)
+    for one in (seal, first, scrub, second):
+        line.submit(one)
+    assert line.pending() == (0, 0)
+    assert not line.idle
+    go_on.set()
+    while not line.wait_idle(0):
+        line.step(1.0)
+    assert [event.flush for event in line.heard.proofs] == [first, second, seal, scrub]
+    seqs = [event.commit.commit.seq for event in line.heard.proofs]
+    assert seqs == list(range(1, 5)), "the log knows no priorities"
+    assert line.released == [100, 150]
+
+
+def test_what_is_waited_for_begins_with_an_idle_line(log: CommitLog) -> None:
+    line = Line(log, AtOnce())
+    line.submit(flush(100))
+    with pytest.raises(RuntimeError, match="idle"):
+        line.commit(flush(200))
+    assert len(line.proofs()) == 1
+    assert line.commit(flush(200, release=200)).commit.commit.seq == 2
+    assert line.released == [200]
+    assert len(line.heard.proofs) == 1, "the caller knows"
+
+
+def test_a_commit_that_is_waited_for_may_be_tried_again(
+    log: CommitLog, store: Counting, give_up: threading.Event
+) -> None:
+    line = Line(log, AtOnce())
+    store.say("dropped")
+    give_up.set()
+    with pytest.raises(Unavailable, match="unknown"):
+        line.commit(flush(100))
+    log.follow()
+    assert line.commit(flush(100)).commit.commit.seq == 1
+
+
+def test_a_flush_that_cannot_be_planned_ends_the_line(log: CommitLog) -> None:
+    line = Line(log, AtOnce())
+    line.submit(flush(100))
+    line.submit(flush(50))  # a Progress that goes back
+    with pytest.raises(TieredError):
+        line.step(0)
+    with pytest.raises(TieredError):
+        _ = line.room
+
+
+def test_a_commit_is_planned_once_while_its_place_is_held(log: CommitLog) -> None:
+    edits = flush(100).edits
+    with log.next_place() as place:
+        log.plan(place, edits)
+        with pytest.raises(RuntimeError, match="once"):
+            log.plan(place, edits)
+    with log.next_place() as place:
+        pass
+    with pytest.raises(RuntimeError, match="held"):
+        log.plan(place, edits)
+    assert planned(log, *flush(200).edits).commit.seq == 2
+
+
+def test_a_place_is_one_callers_alone(log: CommitLog) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with log.next_place() as place:
+            other = pool.submit(planned, log, *flush(200).edits)
+            with pytest.raises(TimeoutError):
+                other.result(0.1)
+            mine = log.plan(place, flush(100).edits)
+        assert (mine.commit.seq, other.result(30).commit.seq) == (1, 2)
