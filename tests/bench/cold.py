@@ -17,6 +17,7 @@ from tests.kit.s3server import S3Server, versitygw
 from tiered.allocator import keep_freed_memory
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus
@@ -138,9 +139,7 @@ def read_queue(
     assert end is not None, f"queue {queue_id} is not archived"
     offset = messages = size = 0
     while offset < end:
-        result = store.get_message(
-            reader, TOPIC, queue_id, offset, count, max_bytes=PULL_BYTES, row_filter=row_filter
-        )
+        result = store.get_message(Pull(reader, TOPIC, queue_id, offset, count, PULL_BYTES, row_filter))
         assert result.status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE), result
         assert result.next_begin_offset > offset, result
         offset = result.next_begin_offset

@@ -29,6 +29,7 @@ from tests.bench.run import Row, expect
 from tests.kit.oracle import opened
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.tags import tag_filter
 from tiered.model import MessageQueue
 from tiered.settings import Fetch
@@ -242,7 +243,7 @@ def _first(store: MessageStore, watched: Watched, offset: int, number: int) -> t
     time.sleep(4 * FIRST_SECONDS)
     watched.reset()
     started = time.monotonic()
-    result = store.get_message(ReaderId(f"first-{number}"), TOPIC, 0, offset, 1)
+    result = store.get_message(Pull(ReaderId(f"first-{number}"), TOPIC, 0, offset, 1))
     took, gets = time.monotonic() - started, watched.gets
     assert len(result.records) == 1, result
     return took, gets

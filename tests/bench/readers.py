@@ -17,6 +17,7 @@ from pathlib import Path
 from tiered.allocator import keep_freed_memory
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.settings import Archive, Fetch, Settings
@@ -42,7 +43,7 @@ class Crowd:
         """Read on, and again when the answer is there; answers that are there at once are not recursed into."""
         while not self.done.is_set():
             answer = self._store.get_message_async(
-                ReaderId(f"group-{queue_id}"), self._topic, queue_id, offset, COUNT
+                Pull(ReaderId(f"group-{queue_id}"), self._topic, queue_id, offset, COUNT)
             )
             if not answer.done():
                 answer.add_done_callback(lambda done: self._answered(done, queue_id, end))

@@ -30,6 +30,7 @@ from rich.table import Table
 from tests.kit.oracle import read_store
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.metrics import Metrics
 from tiered.settings import Archive, Settings
 from tiered.store import MessageStore
@@ -238,7 +239,9 @@ def pulled(store: MessageStore, topic: str, queue_id: int, count: int) -> list[b
     """The first ``count`` messages of a queue, 32 a pull."""
     found: list[bytes] = []
     while len(found) < count:
-        answer = store.get_message(ReaderId("demo"), topic, queue_id, len(found), min(32, count - len(found)))
+        answer = store.get_message(
+            Pull(ReaderId("demo"), topic, queue_id, len(found), min(32, count - len(found)))
+        )
         if not answer.records:
             break
         found.extend(map(bytes, answer.records))

@@ -11,7 +11,7 @@ from typing import Any
 from tiered.archive.state.values import QueueState
 from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId
-from tiered.filter.base import RowFilter
+from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.model import (
     BoundaryType,
@@ -115,38 +115,21 @@ class FakeArchive:
         """Not known."""
         return None
 
-    def get_message_async(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> Future[GetMessageResult]:
+    def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
         """The store's own table, over dicts."""
-        self.asked.append(("get", reader, topic, queue_id, offset, max_count, max_bytes, row_filter))
+        self.asked.append(("get", pull))
         future: Future[GetMessageResult] = Future()
         if self.hangs:
             return future
         if self.error is not None:
             future.set_exception(self.error)
         else:
-            future.set_result(self._get(topic, queue_id, offset, max_count, max_bytes, row_filter))
+            future.set_result(self._get(pull))
         return future
 
-    def _get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int | None,
-        row_filter: RowFilter | None,
-    ) -> GetMessageResult:
-        queue = self.queues.get((topic, queue_id))
+    def _get(self, pull: Pull) -> GetMessageResult:
+        offset, max_bytes, row_filter = pull.offset, pull.max_bytes, pull.row_filter
+        queue = self.queues.get((pull.topic, pull.queue_id))
         if queue is None:
             return _result(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
         low, high = queue.low, queue.high
@@ -162,11 +145,11 @@ class FakeArchive:
             if start <= offset < end:
                 return _result(GetMessageStatus.OFFSET_FOUND_NULL, end, low, high)
         at, size, examined = offset, 0, 0
-        while at < high and at in queue.records and len(found) < max_count and examined < self.examine:
+        while at < high and at in queue.records and len(found) < pull.max_count and examined < self.examine:
             data = queue.records[at]
             examined += 1
             if row_filter is None or row_filter.accepts(memoryview(data)):
-                if found and max_bytes is not None and size + len(data) > max_bytes:
+                if found and size + len(data) > max_bytes:
                     break
                 found.append(data)
                 offsets.append(at)

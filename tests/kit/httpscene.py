@@ -19,8 +19,7 @@ from tiered.archive.read.lookup import Located
 from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
 from tiered.codec.record.message import Message, decode_message, encode_message
-from tiered.fetch.base import ReaderId
-from tiered.filter.base import RowFilter
+from tiered.fetch.pull import Pull
 from tiered.http.archive.pages import ArchivePages
 from tiered.http.archive.server import ArchiveServer
 from tiered.http.limits import HttpLimits
@@ -44,20 +43,11 @@ class FakeStore:
         held = self.queues_held.setdefault(MessageQueue(topic, queue_id), [])
         held += map(encode_message, messages)
 
-    def get_message(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> GetMessageResult:
+    def get_message(self, pull: Pull) -> GetMessageResult:
+        offset, row_filter = pull.offset, pull.row_filter
         self.reads += 1
         self.trouble("get_message")
-        held = self.queues_held.get(MessageQueue(topic, queue_id))
+        held = self.queues_held.get(MessageQueue(pull.topic, pull.queue_id))
         asked, low = QueueOffset(offset), QueueOffset(self.first)
         if held is None:
             return GetMessageResult(
@@ -72,8 +62,8 @@ class FakeStore:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         records: list[memoryview] = []
         offsets: list[QueueOffset] = []
-        at, room = offset, 256 * 1024 if max_bytes is None else max_bytes
-        while at < high and len(records) < max_count and at - offset < self.examined_at_once:
+        at, room = offset, pull.max_bytes
+        while at < high and len(records) < pull.max_count and at - offset < self.examined_at_once:
             record = memoryview(held[at - low])
             room -= len(record)
             if records and room < 0:

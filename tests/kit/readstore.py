@@ -14,6 +14,7 @@ from tests.kit.pipeline import Crafted
 from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
@@ -61,7 +62,7 @@ class Cold:
         self, topic: str, queue_id: int, offset: int, count: int = 32, **options: object
     ) -> GetMessageResult:
         """A read by the first reader."""
-        return self.store.get_message(READER, topic, queue_id, offset, count, **options)  # type: ignore[arg-type]
+        return self.store.get_message(Pull(READER, topic, queue_id, offset, count, **options))  # type: ignore[arg-type]
 
     def raws(self, topic: str, queue_id: int = 0) -> list[bytes]:
         """What the broker wrote into a queue, in order."""

@@ -14,8 +14,7 @@ from tiered.broker.client import Dial, RemotingClient
 from tiered.broker.questions import Broker, BrokerFacts
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
-from tiered.fetch.base import ReaderId
-from tiered.filter.base import RowFilter
+from tiered.fetch.pull import Pull
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
 from tiered.replay.broker import check_suitable
@@ -59,22 +58,13 @@ class FakeArchive:
                 )
             )
 
-    def get_message(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> GetMessageResult:
+    def get_message(self, pull: Pull) -> GetMessageResult:
         """As the store answers."""
-        self.reads.append((topic, queue_id, offset, max_count))
+        offset, row_filter = pull.offset, pull.row_filter
+        self.reads.append((pull.topic, pull.queue_id, offset, pull.max_count))
         if self.error is not None:
             raise self.error
-        queue = self.records.get((topic, queue_id))
+        queue = self.records.get((pull.topic, pull.queue_id))
         if not queue:
             return _answer(S.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
         low, high = min(queue), max(queue) + 1
@@ -87,11 +77,11 @@ class FakeArchive:
         if offset not in queue:
             return _answer(S.OFFSET_FOUND_NULL, min(o for o in queue if o > offset), low, high)
         taken, size, following = [], 0, offset
-        while following in queue and len(taken) < max_count:
+        while following in queue and len(taken) < pull.max_count:
             record = memoryview(queue[following])
             if row_filter is None or row_filter.accepts(record):
                 size += len(record)
-                if taken and max_bytes is not None and size > max_bytes:
+                if taken and size > pull.max_bytes:
                     break
                 taken.append((QueueOffset(following), record))
             following += 1

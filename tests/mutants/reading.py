@@ -168,8 +168,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/puller.py",
-        "            if isinstance(found, GetMessageResult) and found.status in ELSEWHERE and not last:\n",
-        "            if False:\n",
+        "            elif looked or found.status not in ELSEWHERE:\n",
+        "            else:\n",
         f"{_STORE_READS}::test_a_new_generation_is_what_is_served",
     ),
     Mutant(

@@ -14,6 +14,7 @@ from tests.kit.assemble import KEYS, Counting, memory
 from tests.kit.readstore import READER, Cold, cold
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.commitcache import CommitCache
+from tiered.fetch.pull import Pull
 from tiered.provider.wrap import Wrapped
 from tiered.settings import KIB, MIB
 from tiered.store import MessageStore
@@ -34,7 +35,7 @@ def scene(tmp_path: Path) -> Iterator[Cold]:
 def read_through(store: MessageStore, count: int = 7) -> list[bytes]:
     found: list[bytes] = []
     while True:
-        answer = store.get_message(READER, "Orders", 0, len(found), count)
+        answer = store.get_message(Pull(READER, "Orders", 0, len(found), count))
         if not answer.records:
             return found
         found += [bytes(record) for record in answer.records]

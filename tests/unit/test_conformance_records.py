@@ -20,6 +20,7 @@ from tiered.archive.read.flatfile import RunReader
 from tiered.codec.checksum import verify_crc_property
 from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt
+from tiered.fetch.pull import Pull
 from tiered.filter.tags import tag_filter
 from tiered.model import GetMessageStatus as S
 from tiered.model import MessageQueue
@@ -146,7 +147,7 @@ def test_c04_the_whole_record_crc_holds_on_what_is_served(tmp_path: Path) -> Non
         damaged = damage(scene)
         fresh = scene.open()
         with pytest.raises(Corrupt) as found:
-            scene.stores[-1].get_message(READER, "TopicA", 0, 0, 32)
+            scene.stores[-1].get_message(Pull(READER, "TopicA", 0, 0, 32))
         assert found.value.fields["key"] in damaged
         assert "position" in found.value.fields
         fresh.close()

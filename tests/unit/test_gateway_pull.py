@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.ports import PASS
 from tiered.model import GetMessageResult
@@ -319,8 +319,8 @@ class TestHoles:
         desk.clock.advance(4)
         asked = desk.archive.get_message_async
 
-        def late(*args: Any, **more: Any) -> Future[GetMessageResult]:
-            answer = asked(*args, **more)
+        def late(pull: Pull) -> Future[GetMessageResult]:
+            answer = asked(pull)
             desk.archive.fill("T", 0, 0, 180)  # a commit between the look and the proof
             return answer
 
@@ -354,7 +354,7 @@ class TestLimits:
         made = desk.ask(pull(offset=0, count=2**31 - 1, maxMsgBytes="2147483647"), too_small(140, 200))
         assert isinstance(made, Command)
         assert 0 < len(made.body) <= 4096
-        assert desk.archive.asked[-1][5] == 4096
+        assert desk.archive.asked[-1][1].max_count == 4096
         desk.close()
 
     def test_one_message_goes_however_large(self) -> None:
@@ -548,10 +548,10 @@ class TestReaders:
         desk.heartbeat("G", "T", broadcast=True)
         desk.ask(pull(offset=40), too_small(100, 200))
         assert list(desk.archive.positions) == [(ReaderId("G", "client-1"), "T", 0)]
-        assert desk.archive.asked[-1][1] == ReaderId("G", "client-1")
+        assert desk.archive.asked[-1][1].reader == ReaderId("G", "client-1")
         desk.answers.closed(desk.connection)
         desk.ask(pull(offset=40), too_small(100, 200))
-        assert desk.archive.asked[-1][1] == ReaderId("G", desk.connection.client)
+        assert desk.archive.asked[-1][1].reader == ReaderId("G", desk.connection.client)
 
     def test_who_is_alive_and_who_has_left(self, desk: Desk) -> None:
         first, second = desk.connection, type(desk.connection)(2, "c", "b", "broker-a")

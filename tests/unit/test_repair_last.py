@@ -27,6 +27,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, batch
 from tiered.errors import Corrupt
+from tiered.fetch.pull import Pull
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus, MessageQueue
@@ -228,10 +229,10 @@ def test_readers_are_told_of_the_gap_and_go_on_behind_it(scene: Scene) -> None:
     follower = reader_follower(scene.store, scene.clock, Metrics())
     store = MessageStore(Settings(), follower, AtOnce(), scene.clock, Metrics())
     follower.open()
-    answer = store.get_message(READER, "Orders", 0, first, 32)
+    answer = store.get_message(Pull(READER, "Orders", 0, first, 32))
     after = first + sum(row[0] == ORDERS for row in scene.rows[seq])
     assert (answer.status, answer.next_begin_offset) == (GetMessageStatus.OFFSET_FOUND_NULL, after)
-    assert store.get_message(READER, "Orders", 0, after, 32).status is GetMessageStatus.FOUND
+    assert store.get_message(Pull(READER, "Orders", 0, after, 32)).status is GetMessageStatus.FOUND
     store.close()
 
 

@@ -12,6 +12,8 @@ from tests.kit.fakebroker import FakeBroker, Stored
 from tests.kit.replaying import Bench, FakeArchive, bench
 from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Unavailable
+from tiered.fetch.pull import Pull
+from tiered.model import GetMessageResult
 from tiered.replay.base import GroupQueue, Reason, Wanted
 from tiered.replay.drain import BATCH
 
@@ -193,10 +195,10 @@ def test_what_is_not_archived_yet_waits_and_holds_up_nothing_else(tmp_path: Path
 
 def test_damage_in_the_archive_stops_its_queue_only(tmp_path: Path) -> None:
     class Damaged(FakeArchive):
-        def get_message(self, *arguments: Any, **named: Any) -> Any:
-            if arguments[2] == 0:
+        def get_message(self, pull: Pull) -> GetMessageResult:
+            if pull.queue_id == 0:
                 raise Corrupt("a block is damaged", key="data/x", position=7)
-            return super().get_message(*arguments, **named)
+            return super().get_message(pull)
 
     with bench(tmp_path, archive=Damaged()) as b:
         owe(b, Q0, 0, 5)

@@ -15,6 +15,8 @@ from tests.kit.replaying import Bench, bench
 from tiered.broker.client import RemotingClient
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Refused, Unavailable
+from tiered.fetch.pull import Pull
+from tiered.model import GetMessageResult
 from tiered.replay.base import GroupQueue, Wanted
 from tiered.replay.drain import BATCH
 
@@ -112,12 +114,12 @@ def test_a_topic_made_anew_while_it_is_read_is_read_again(tmp_path: Path) -> Non
         owe(b, Q0, 0, 10)
         real = b.archive.get_message
 
-        def anew(*arguments: object, **named: object) -> object:
+        def anew(pull: Pull) -> GetMessageResult:
             b.archive.generations["T", 0] = 2
             b.archive.get_message = real  # type: ignore[method-assign]
-            return real(*arguments, **named)  # type: ignore[arg-type]
+            return real(pull)
 
-        b.archive.get_message = anew  # type: ignore[method-assign, assignment]
+        b.archive.get_message = anew  # type: ignore[method-assign]
         assert b.drain.step() == 0
         assert "made anew" in b.drain.troubles()[0]
         b.drained()

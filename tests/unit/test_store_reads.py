@@ -19,6 +19,7 @@ from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.metadata.memory import MemoryStore
 from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
@@ -63,7 +64,7 @@ def both(
 ) -> GetMessageResult:
     """The answer; waiting and not waiting must agree."""
     found = scene.get(topic, queue, offset, count, **options)
-    future = scene.store.get_message_async(READER, topic, queue, offset, count, **options)  # type: ignore[arg-type]
+    future = scene.store.get_message_async(Pull(READER, topic, queue, offset, count, **options))  # type: ignore[arg-type]
     assert future.result(timeout=10) == found
     return found
 
@@ -308,7 +309,7 @@ def test_while_the_store_is_away_old_data_is_readable_and_the_rest_unavailable(s
             with pytest.raises(Unavailable):
                 scene.get("Orders", 0, offset)
             with pytest.raises(Unavailable):
-                scene.store.get_message_async(READER, "Orders", 0, offset, 1).result(timeout=10)
+                scene.store.get_message_async(Pull(READER, "Orders", 0, offset, 1)).result(timeout=10)
         with pytest.raises(Unavailable):
             scene.get("Nope", 0, 0)
         assert away.asked == 1, "the last look counts, its error too"
@@ -365,7 +366,7 @@ def test_concurrent_askers_share_one_look(scene: Cold) -> None:
             first = pool.submit(scene.get, "Orders", 0, 20)
             assert entered.wait(20)
             waiting = [pool.submit(scene.get, "Orders", 0, 20) for _ in range(6)]
-            unblocked = [scene.store.get_message_async(READER, "Orders", 0, 20, 1) for _ in range(20)]
+            unblocked = [scene.store.get_message_async(Pull(READER, "Orders", 0, 20, 1)) for _ in range(20)]
             assert len(scene.get("Orders", 0, 0).records) == 20, "who asks for old data does not wait"
             assert not first.done()
             assert not any(f.done() for f in (*waiting, *unblocked))
@@ -417,7 +418,7 @@ def test_a_deleted_object_is_looked_for_once_more(tmp_path: Path) -> None:
         with pytest.raises(Corrupt, match="missing"):
             scene.get("Orders", 0, 0)
         with pytest.raises(Corrupt, match="missing"):
-            scene.store.get_message_async(READER, "Orders", 0, 0, 1).result(timeout=10)
+            scene.store.get_message_async(Pull(READER, "Orders", 0, 0, 1)).result(timeout=10)
         scene.broker.send("Orders", 0, b"restarted", queue_offset=0)
         scene.archive()
         assert [bytes(r) for r in scene.get("Orders", 0, 0).records] == [scene.broker.sent[-1][1]]
@@ -477,12 +478,12 @@ def test_opening_the_wrong_broker_says_which_are_there(tmp_path: Path) -> None:
     assert "source.broker" in str(found.value)
     with ExitStack() as stack:
         store = MessageStore.open(settings("store-one"), clock, Metrics(), stack=stack)
-        assert store.get_message(READER, "Orders", 0, 0, 1).status is S.FOUND
-        assert store.get_message_async(READER, "Orders", 0, 0, 1).result(10).status is S.FOUND
+        assert store.get_message(Pull(READER, "Orders", 0, 0, 1)).status is S.FOUND
+        assert store.get_message_async(Pull(READER, "Orders", 0, 0, 1)).result(10).status is S.FOUND
     with pytest.raises(Unavailable):
-        store.get_message(READER, "Orders", 0, 0, 1)
+        store.get_message(Pull(READER, "Orders", 0, 0, 1))
     with pytest.raises(Unavailable):
-        store.get_message_async(READER, "Orders", 0, 0, 1).result(10)
+        store.get_message_async(Pull(READER, "Orders", 0, 0, 1)).result(10)
     store.close()
 
 
@@ -497,9 +498,9 @@ def test_waiting_for_an_archive_that_is_not_there_yet(tmp_path: Path) -> None:
         store = MessageStore.open(chosen, clock, Metrics(), stack=stack, wait_for_archive=True)
         for _ in range(2):
             with pytest.raises(Unavailable, match="cannot be opened yet"):
-                store.get_message(READER, "Orders", 0, 0, 1)
+                store.get_message(Pull(READER, "Orders", 0, 0, 1))
             with pytest.raises(Unavailable, match="cannot be opened yet"):
-                store.get_message_async(READER, "Orders", 0, 0, 1).result(10)
+                store.get_message_async(Pull(READER, "Orders", 0, 0, 1)).result(10)
             with pytest.raises(Unavailable, match="cannot be opened yet"):
                 _ = store.view
             with pytest.raises(Unavailable, match="no archive of this broker"):
@@ -512,7 +513,7 @@ def test_waiting_for_an_archive_that_is_not_there_yet(tmp_path: Path) -> None:
         )
         daemon.settle()
         daemon.close()
-        assert store.get_message(READER, "Orders", 0, 0, 1).status is S.FOUND
+        assert store.get_message(Pull(READER, "Orders", 0, 0, 1)).status is S.FOUND
     with ExitStack() as stack, pytest.raises(Invalid):
         bad = Settings(archive=Archive(url="ftp://x"))
         MessageStore.open(bad, clock, Metrics(), stack=stack, wait_for_archive=True)
@@ -529,7 +530,7 @@ def test_a_fold_in_a_directory_of_its_own(scene: Cold, tmp_path: Path) -> None:
         assert head is not None
         assert read[-1] == head.seq + 1
         assert (len(read) > 2) is (len(expected) > 1), "the second time only the last commit is compared"
-        assert store.get_message(READER, "Orders", 0, 0, 1000).max_offset == 20
+        assert store.get_message(Pull(READER, "Orders", 0, 0, 1000)).max_offset == 20
         scene.broker.send("Orders", 0, b"late")
         scene.stores.remove(store)
         store.close()
@@ -578,7 +579,7 @@ def test_a_snapshot_of_rocksdb_serves_readers_while_the_fold_goes_on(scene: Cold
     scene.broker.send("Orders", 0, b"late")
     scene.archive()
     scene.fresh()
-    assert store.get_message(READER, "Orders", 0, 20, 1).status is S.FOUND
+    assert store.get_message(Pull(READER, "Orders", 0, 20, 1)).status is S.FOUND
     assert not isinstance(decide(view.state, "Orders", 0, 19, 1), GetMessageResult)
     found = decide(view.state, "Orders", 0, 20, 1)
     assert isinstance(found, GetMessageResult)
@@ -619,8 +620,8 @@ def test_nothing_is_waited_for(scene: Cold) -> None:
     store = scene.open(pool=pool)
     scene.fresh()
     scene.provider.calls.clear()
-    there = store.get_message_async(READER, "Orders", 0, 0, 1)
-    absent = [store.get_message_async(ReaderId(f"g{n}"), "Orders", 0, 20, 1) for n in range(5)]
+    there = store.get_message_async(Pull(READER, "Orders", 0, 0, 1))
+    absent = [store.get_message_async(Pull(ReaderId(f"g{n}"), "Orders", 0, 20, 1)) for n in range(5)]
     assert scene.provider.calls == []
     assert not there.done()
     assert not any(f.done() for f in absent)
@@ -638,7 +639,7 @@ def test_a_pool_that_is_gone_is_unavailable(scene: Cold) -> None:
     pool.shutdown()
     for offset in (0, 20):
         with pytest.raises(TieredError):
-            store.get_message_async(READER, "Orders", 0, offset, 1).result(10)
+            store.get_message_async(Pull(READER, "Orders", 0, offset, 1)).result(10)
 
 
 def test_offsets_are_offsets(scene: Cold) -> None:
@@ -664,9 +665,11 @@ def test_many_readers_while_the_archive_grows(tmp_path: Path, kind: str) -> None
                 while True:
                     last = done.is_set()
                     if number % 2:
-                        answer = store.get_message(ReaderId(f"g{number}"), "Orders", 0, len(found), 7)
+                        answer = store.get_message(Pull(ReaderId(f"g{number}"), "Orders", 0, len(found), 7))
                     else:
-                        future = store.get_message_async(ReaderId(f"g{number}"), "Orders", 0, len(found), 7)
+                        future = store.get_message_async(
+                            Pull(ReaderId(f"g{number}"), "Orders", 0, len(found), 7)
+                        )
                         answer = future.result(timeout=60)
                     assert answer.status in (S.FOUND, S.OFFSET_OVERFLOW_ONE)
                     assert answer.next_begin_offset == len(found) + len(answer.records)

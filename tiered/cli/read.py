@@ -20,6 +20,7 @@ from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues
 from tiered.codec.record.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.settings import MIB
 from tiered.store import MessageStore
 from tiered.text.human import Kind
@@ -123,7 +124,7 @@ def _records(
     start = offset
     while offset < end and left != 0:
         count = BATCH_MESSAGES if left is None else min(left, BATCH_MESSAGES)
-        found = store.get_message(READER, topic, queue, offset, count, max_bytes=BATCH_BYTES)
+        found = store.get_message(Pull(READER, topic, queue, offset, count, BATCH_BYTES))
         taken = sum(1 for o in found.queue_offsets if o < end)
         yield from zip(found.queue_offsets[:taken], found.records[:taken], strict=True)
         if found.next_begin_offset <= offset:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -23,6 +21,7 @@ from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course, KnownRuns
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.loader import Loader
+from tiered.fetch.steps import Steps, run_here, run_later
 from tiered.fetch.trip import Tools, Trip
 from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
@@ -101,12 +100,7 @@ class Fetcher:
         """
         course = Course(state, queue, generation, row_filter, self._known)
         steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
-        try:
-            while True:
-                next(steps).exception()  # waits; the read itself asks for the result
-        except StopIteration as done:
-            fetched: Fetched = done.value
-            return fetched
+        return run_here(steps)
 
     def read_async(
         self,
@@ -126,10 +120,7 @@ class Fetcher:
         """
         course = Course(state, queue, generation, row_filter, self._known)
         steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
-        answer: Future[Fetched] = Future()
-        answer.set_running_or_notify_cancel()
-        _Drive(steps, answer).go_on(None)
-        return answer
+        return run_later(steps)
 
     def close(self) -> None:
         """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
@@ -153,7 +144,7 @@ class Fetcher:
 
     def _read(
         self, course: Course, who: ReaderId, offset: int, answer: Answer, max_bytes: int
-    ) -> Generator[Future[Any], None, Fetched]:
+    ) -> Steps[Fetched]:
         begin = max(0, offset)
         reader = self._reader(who, course.queue)
         reads_on = reader.begin(course.generation, begin)
@@ -189,27 +180,3 @@ class Fetcher:
             freed += self.cache.sweep()
             self.refresh_metrics()
         self.budget.release(freed)
-
-
-class _Drive:
-    """Goes on with a read whenever what it waits for is there. Not a closure that names itself: such a circle would keep every
-    answer in memory until the garbage collector comes by."""
-
-    __slots__ = ("_answer", "_steps")
-
-    def __init__(self, steps: Generator[Future[Any], None, Fetched], answer: Future[Fetched]) -> None:
-        self._steps = steps
-        self._answer = answer
-
-    def go_on(self, _: object) -> None:
-        """To the next wait or the end; a callback of what is waited for."""
-        try:
-            waiting = next(self._steps)
-            while waiting.done():
-                waiting = next(self._steps)
-        except StopIteration as done:
-            self._answer.set_result(done.value)
-        except BaseException as e:  # noqa: BLE001 - whatever it is belongs to the reader
-            self._answer.set_exception(e)
-        else:
-            waiting.add_done_callback(self.go_on)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tiered.broker.client import Request
 from tiered.errors import NotFound
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
 from tiered.replay.base import Debt, GroupQueue
@@ -55,9 +56,10 @@ def read(
             [], debt.end, debt.generation, holes=((debt.drained, debt.end),),
             lost="the topic was deleted and created again: the rest of the old one is lost to the group",
         )  # fmt: skip
+    reader = ReaderId(queue.group)
     found = store.get_message(
-        ReaderId(queue.group), queue.topic, queue.queue_id, debt.drained, count, max_bytes=size, row_filter=row_filter
-    )  # fmt: skip
+        Pull(reader, queue.topic, queue.queue_id, debt.drained, count, size, row_filter)
+    )
     if _generation(store, queue) != generation:
         raise NotFound(
             "the archive's queue began or was made anew while it was read", queue=str(queue),

@@ -18,18 +18,15 @@ from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
-from tiered.filter.base import RowFilter
+from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel, StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
-from tiered.settings import KIB, Settings
+from tiered.settings import Settings
 from tiered.store.follower import Follower, is_away
 from tiered.store.opening import open_follower
-from tiered.store.puller import Pull, Puller
-
-MAX_TRANSFER_BYTES = 256 * KIB
-"""Most bytes of an answer unless told otherwise: RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
+from tiered.store.puller import Puller
 
 FRESH_SECONDS = 6.0
 """What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
@@ -109,38 +106,13 @@ class MessageStore:
 
     # ---- messages
 
-    def get_message(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> GetMessageResult:
-        """Records of a queue from ``offset`` on, or why there are none: the table of ``tiered.store.answer``.
+    def get_message(self, pull: Pull) -> GetMessageResult:
+        """Records of a queue, or why there are none: the table of ``tiered.store.answer``."""
+        return self._puller.get(pull)
 
-        At least one record if there is one, however large; else at most ``max_count`` and ``max_bytes`` (RocketMQ's 256 KiB).
-        """
-        limit = MAX_TRANSFER_BYTES if max_bytes is None else max(0, max_bytes)
-        return self._puller.get(Pull(reader, topic, queue_id, offset, max_count, limit, row_filter))
-
-    def get_message_async(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> Future[GetMessageResult]:
+    def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
         """``get_message`` without waiting; errors, too, come through the future. Its callbacks run in threads of the pools."""
-        limit = MAX_TRANSFER_BYTES if max_bytes is None else max(0, max_bytes)
-        return self._puller.get_async(Pull(reader, topic, queue_id, offset, max_count, limit, row_filter))
+        return self._puller.get_async(pull)
 
     def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
         """``reader`` committed ``offset``, wherever it read: for what the cache keeps."""

@@ -12,7 +12,7 @@ from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId
-from tiered.filter.base import RowFilter
+from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.ports import ConnectionInfo
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
@@ -54,17 +54,7 @@ class Archive(Protocol):
 
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None: ...
 
-    def get_message_async(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> Future[GetMessageResult]: ...
+    def get_message_async(self, pull: Pull) -> Future[GetMessageResult]: ...
 
     def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None: ...
 

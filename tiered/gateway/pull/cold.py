@@ -24,6 +24,7 @@ from tiered.codec.remoting.codes import (
 )
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.archive import Archive, Coverage
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.observe import Clients
@@ -181,21 +182,14 @@ class Pulls:
         """What the archive has from the offset on. A filter that takes nothing is followed for a while."""
         pull, bounds = cold.pull, cold.bounds
         reader = self._clients.reader(cold.connection, pull.group, pull.proxied_client)
+        most, most_bytes = self._most(pull), self._most_bytes(pull)
+        asked = Pull(reader, pull.topic, pull.queue_id, pull.offset, most, most_bytes, cold.wanted)
         started = self._clock.monotonic()
         offset = pull.offset
         while True:
             left = self._asking.pull_seconds - (self._clock.monotonic() - started)
             result = await self._asking.wait(
-                self._archive.get_message_async(
-                    reader,
-                    pull.topic,
-                    pull.queue_id,
-                    offset,
-                    self._most(pull),
-                    max_bytes=self._most_bytes(pull),
-                    row_filter=cold.wanted,
-                ),
-                max(left, 0.0),
+                self._archive.get_message_async(replace(asked, offset=offset)), max(left, 0.0)
             )
             following = result.next_begin_offset
             nothing = result.status is GetMessageStatus.NO_MATCHED_MESSAGE

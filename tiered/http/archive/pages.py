@@ -15,6 +15,7 @@ from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import sql_filter, tag_filter
 from tiered.http.archive.rows import (
@@ -41,17 +42,7 @@ SEARCH_SECONDS = 10.0
 class Store(Protocol):
     """What the pages need of ``tiered.store.MessageStore``."""
 
-    def get_message(
-        self,
-        reader: ReaderId,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        *,
-        max_bytes: int | None = None,
-        row_filter: RowFilter | None = None,
-    ) -> GetMessageResult: ...
+    def get_message(self, pull: Pull) -> GetMessageResult: ...
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
 
@@ -196,7 +187,7 @@ class ArchivePages:
         self, topic: str, queue_id: int, offset: int, count: int, wanted: RowFilter | None
     ) -> GetMessageResult:
         most = min(count, PAGE_MESSAGES)
-        return self._store.get_message(READER, topic, queue_id, offset, most, row_filter=wanted)
+        return self._store.get_message(Pull(READER, topic, queue_id, offset, most, row_filter=wanted))
 
 
 def _filter(values: Values) -> RowFilter | None:
