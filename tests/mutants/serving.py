@@ -7,6 +7,8 @@ from tests.mutants import Mutant
 _GATEWAY_PULL = "tests/unit/test_gateway_pull.py"
 _GATEWAY_PARTS = "tests/unit/test_gateway_parts.py"
 _GATEWAY_HTTP_LIMITS = "tests/unit/test_gateway_http_limits.py"
+_HTTP_CONNECTION = "tests/unit/test_http_connection.py"
+_WEB = "tests/unit/test_web.py"
 _GATEWAY_BOUNDS = "tests/integration/test_gateway_bounds.py"
 _REPLAY_LEDGER = "tests/unit/test_replay_ledger.py"
 _REPLAY_DRAIN = "tests/unit/test_replay_drain.py"
@@ -70,6 +72,48 @@ MUTANTS = (
         '    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":\n',
         "    if False:\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
+    ),
+    Mutant(
+        "tiered/http/connection.py",
+        "    if _STRAY_END.search(head):\n",
+        "    if False:\n",
+        f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
+    ),
+    Mutant(
+        "tiered/http/connection.py",
+        "            self._head_timer = self.loop.call_later(seconds, late)\n",
+        "            pass\n",
+        f"{_HTTP_CONNECTION}::test_a_drop_at_a_time_does_not_buy_time",
+    ),
+    Mutant(
+        "tiered/http/connection.py",
+        "        full = len(self.connections) >= limits.connections\n",
+        "        full = False\n",
+        f"{_HTTP_CONNECTION}::test_turned_away_connections_take_no_place",
+    ),
+    Mutant(
+        "tiered/http/connection.py",
+        "        self._stalled = self.loop.call_later(self._door.limits.send_seconds, self.cut)\n",
+        "",
+        f"{_GATEWAY_HTTP_LIMITS}::test_a_client_that_does_not_read_is_cut",
+    ),
+    Mutant(
+        "tiered/http/connection.py",
+        "        return not self._lingering.is_closing()\n",
+        "        return None\n",
+        f"{_HTTP_CONNECTION}::test_a_client_that_closed_its_sending_side_gets_every_answer",
+    ),
+    Mutant(
+        "tiered/http/health.py",
+        "        future.set_running_or_notify_cancel()",
+        "        pass",
+        f"{_WEB}::test_pages_that_hang_take_no_more_threads_than_they_may",
+    ),
+    Mutant(
+        "tiered/http/app.py",
+        '    scope["path"] = sent_path(path)\n',
+        '    scope["path"] = path.decode("latin-1")\n',
+        f"{_HTTP_CONNECTION}::test_escapes_are_the_same_address_and_no_way_round_the_token",
     ),
     Mutant(
         "tiered/gateway/transport/pending.py",

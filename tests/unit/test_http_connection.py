@@ -1,0 +1,180 @@
+"""What connections add to the library: counted places and requests, sides that close, ends without noise in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from tests.kit.httpscene import FakeStore, serving
+from tiered.codec.record.message import Message
+from tiered.http import connection
+from tiered.http.connection import LingeringTransport
+from tiered.http.limits import HttpLimits
+
+ONE = b"GET /v1/topics/orders/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    made = FakeStore(first=100)
+    made.add("orders", 1, [Message("orders", 1, 100 + n, n, b"body" * 100) for n in range(1000)])
+    return made
+
+
+def rest(connected: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    received = b""
+    while piece := connected.recv(65536):
+        received += piece
+    return received
+
+
+def answered(connected: socket.socket) -> bytes:
+    """One answer in chunks."""
+    received = b""
+    while not received.endswith(b"\r\n0\r\n\r\n"):
+        piece = connected.recv(65536)
+        assert piece, received
+        received += piece
+    return received
+
+
+def test_a_connection_carries_so_many_requests_and_says_which_is_the_last(store: FakeStore) -> None:
+    with serving(store, limits=HttpLimits(requests=2)) as scene:
+        received = scene.raw(ONE * 3).lower()
+        assert received.count(b"http/1.1 200 ok") == 2
+        assert received.count(b"connection: close") == 1
+        assert received.rindex(b"http/1.1 200 ok") < received.index(b"connection: close")
+
+
+def test_a_client_that_closed_its_sending_side_gets_every_answer(store: FakeStore) -> None:
+    store.trouble = lambda verb: time.sleep(0.05)
+    with serving(store) as scene:
+        assert scene.raw(ONE * 4).count(b"HTTP/1.1 200 OK") == 4
+        assert scene.metrics.http_cut._value.get() == 0
+
+
+def test_half_a_head_and_then_nothing_is_refused_at_once(store: FakeStore) -> None:
+    with serving(store) as scene:
+        assert scene.raw(ONE + ONE[:-2]).count(b"HTTP/1.1 400 ") == 1
+
+
+def test_a_drop_at_a_time_does_not_buy_time(store: FakeStore) -> None:
+    """Bytes that come keep no connection: the whole head must be there in time, the first and the next."""
+    with serving(store, limits=HttpLimits(head_seconds=0.3, idle_seconds=0.3)) as scene:
+        for before, end in ((b"", b"HTTP/1.1 408 "), (ONE, b"HTTP/1.1 200 ")):
+            with scene.connect() as slow:
+                slow.sendall(before)
+                began, received = time.monotonic(), b""
+                slow.settimeout(0.05)
+                while time.monotonic() < began + 5:
+                    try:
+                        slow.sendall(b"G")
+                        piece = slow.recv(65536)
+                    except TimeoutError:
+                        continue
+                    except ConnectionError:
+                        break
+                    if not piece:
+                        break
+                    received += piece
+                assert time.monotonic() - began < 3
+                assert received.startswith(end)
+                assert received.count(b"HTTP/1.1") == 1
+
+
+def test_the_last_answer_is_read_although_the_client_goes_on_sending(store: FakeStore) -> None:
+    """A close with bytes unread would make the kernel throw the answer away."""
+    with serving(store) as scene, scene.connect() as talker:
+        talker.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 600_000)
+        assert rest(talker).startswith(b"HTTP/1.1 431 ")
+
+
+class Inner(asyncio.Transport):
+    """A transport whose client takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def write_eof(self) -> None:
+        self.done.append("write_eof")
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def resume_reading(self) -> None:
+        self.done.append("resume_reading")
+
+    def is_closing(self) -> bool:
+        return "close" in self.done
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+def test_a_client_that_takes_nothing_of_its_last_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is handed over and the connection is closing: what the client leaves in the buffer holds no place for ever."""
+    monkeypatch.setattr(connection, "PARTING_SECONDS", 0.02)
+
+    async def part(*, client_ended: bool) -> list[str]:
+        inner, cut = Inner(), asyncio.Event()
+        lingering = LingeringTransport(inner, asyncio.get_running_loop(), 0.02, cut.set)
+        if client_ended:
+            lingering.client_ended()
+        lingering.close()
+        lingering.close()
+        assert lingering.is_closing()
+        async with asyncio.timeout(10):
+            await cut.wait()
+        return inner.done
+
+    assert asyncio.run(part(client_ended=False)) == ["write_eof", "resume_reading", "close"]
+    assert asyncio.run(part(client_ended=True)) == ["close"]
+
+
+def test_turned_away_connections_take_no_place(store: FakeStore) -> None:
+    with serving(store, limits=HttpLimits(connections=1)) as scene, scene.connect() as held:
+        held.sendall(ONE)
+        assert answered(held).startswith(b"HTTP/1.1 200 ")
+        for _ in range(5):
+            with scene.connect() as more:
+                assert rest(more).startswith(b"HTTP/1.1 503 ")
+        held.sendall(ONE)
+        assert answered(held).startswith(b"HTTP/1.1 200 ")
+
+
+def test_escapes_are_the_same_address_and_no_way_round_the_token(store: FakeStore) -> None:
+    with serving(store, token="s3cret") as scene:
+        for path in ("/v1/topics", "/%761/topics", "/v%31/topics", "/v1/%74opics"):
+            scene.json(path, status=401)
+            assert scene.json(path, headers={"Authorization": "Bearer s3cret"})["topics"]
+        scene.json("/v1%2Ftopics", status=404)
+
+
+def test_an_end_in_the_middle_of_answers_is_quiet(store: FakeStore, caplog: pytest.LogCaptureFixture) -> None:
+    """The server is closed while a store hangs for one client and another waits between two requests."""
+    entered = threading.Event()
+
+    def hang(verb: str) -> None:
+        entered.set()
+        time.sleep(1)
+
+    with caplog.at_level(logging.WARNING):
+        with serving(store, read_timeout_ms=20_000) as scene:
+            idle, waiting = scene.connect(), scene.connect()
+            idle.sendall(ONE)
+            assert answered(idle)
+            store.trouble = hang
+            waiting.sendall(ONE)
+            assert entered.wait(10)
+        for one in (idle, waiting):
+            with one, suppress(ConnectionError):
+                assert one.recv(65536) == b""
+    assert [record.getMessage() for record in caplog.records] == []
