@@ -14,7 +14,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.keyindex import KeyFilter
-from tiered.codec.record.columns import key_hash
+from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC

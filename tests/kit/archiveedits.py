@@ -20,8 +20,8 @@ from tiered.archive.read.flatfile import RunReader
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditBatch, EditKind, Rows, batch
 from tiered.codec.format.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
-from tiered.codec.record.columns import key_hash
 from tiered.codec.record.message import decode_message
+from tiered.codec.record.properties import key_hash
 from tiered.model import MessageQueue
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from tiered.codec.checksum import verify_crc_property
 from tiered.codec.javahash import java_hash, java_hashes
 from tiered.codec.record import consumequeue
-from tiered.codec.record.columns import decode_headers, key_hash, property_columns
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop, edges_of, scan, verify
 from tiered.codec.record.hosts import decode_message_id, encode_message_id
 from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message
+from tiered.codec.record.properties import key_hash, property_columns
 from tiered.errors import Corrupt
 
 MAX_RECORD = 1 << 20

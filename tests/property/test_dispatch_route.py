@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.columns import HEADER_DTYPE, PropertyColumns
+from tiered.codec.record.header import HEADER_DTYPE
+from tiered.codec.record.properties import PropertyColumns
 from tiered.model import OFF_QUEUE_TOPIC
 from tiered.write.cutter import cut, flat_offsets, offsets_covered
 from tiered.write.router import QueueEnds, place, renumbered, route, split

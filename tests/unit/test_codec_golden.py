@@ -14,10 +14,12 @@ import pytest
 from tests.kit import golden
 from tiered.codec.checksum import verify_crc_property
 from tiered.codec.record import consumequeue
-from tiered.codec.record.columns import MessageBatch, decode_headers, key_hash, property_columns
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.hosts import encode_message_id
 from tiered.codec.record.message import decode_message, encode_message
+from tiered.codec.record.properties import key_hash, property_columns
 
 MAX_RECORD = 4 * 1024 * 1024 + 64 * 1024
 

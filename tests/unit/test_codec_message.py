@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tiered.codec.checksum import body_crc, body_crcs, crc32c, crc_property, verify_crc_property
-from tiered.codec.record.columns import decode_headers, property_columns
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.hosts import decode_message_id, encode_message_id
 from tiered.codec.record.message import Message, decode_message, encode_message, encode_properties
+from tiered.codec.record.properties import property_columns
 from tiered.errors import Corrupt, Invalid
 
 MAX_RECORD = 1 << 20

@@ -10,15 +10,11 @@ import pytest
 from tiered.codec.checksum import xxh3_64
 from tiered.codec.javahash import java_hash, java_hashes
 from tiered.codec.record import consumequeue
-from tiered.codec.record.columns import (
-    MessageBatch,
-    PropertyColumns,
-    decode_headers,
-    key_hash,
-    property_columns,
-)
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import scan, verify
 from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message
+from tiered.codec.record.properties import PropertyColumns, key_hash, property_columns
 from tiered.errors import Corrupt
 
 

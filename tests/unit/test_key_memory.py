@@ -16,9 +16,10 @@ from tests.kit.assemble import assemble
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
 from tiered.codec.record import properties
-from tiered.codec.record.columns import decode_headers, key_hash, property_columns
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import scan
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.record.properties import key_hash, property_columns
 from tiered.provider.posix import PosixProvider
 
 MIB = 1 << 20

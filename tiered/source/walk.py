@@ -14,7 +14,7 @@ import numpy as np
 
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.layout import (
-    BEFORE_BODY,
+    BODY_LENGTH,
     FIXED,
     HEAD_BYTES,
     MAGIC_AT,
@@ -179,8 +179,8 @@ class Chain:
         """The same for a record too large to be held: its inner lengths add up, and its body has the CRC that it says."""
         _, magic, body_crc, _, _, _, _, sys_flag, _ = FIXED.unpack_from(head.raw)
         begin = position + body_at(sys_flag)
-        before = self.peek(file, begin - BEFORE_BODY.size, BEFORE_BODY.size)
-        length = BEFORE_BODY.unpack(before)[2] if len(before) == BEFORE_BODY.size else -1
+        before = self.peek(file, begin - BODY_LENGTH.size, BODY_LENGTH.size)
+        length = BODY_LENGTH.unpack(before)[0] if len(before) == BODY_LENGTH.size else -1
         end = begin + length
         rest = position + head.size - end
         if length < 0 or not 0 < rest <= _MOST_BEHIND_BODY:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.format.object import ROW_DTYPE
-from tiered.codec.record.columns import MessageBatch, PropertyColumns
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.properties import PropertyColumns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Ints
 from tiered.settings import Dispatch

@@ -13,8 +13,9 @@ import numpy as np
 from tiered.archive.log.marks import Mark
 from tiered.codec.checksum import crc32c
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.columns import property_columns, verify_headers
+from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
+from tiered.codec.record.properties import property_columns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach

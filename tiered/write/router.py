@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.record.columns import MessageBatch, PropertyColumns
+from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.layout import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
+from tiered.codec.record.properties import PropertyColumns
 from tiered.codec.types import Ints
 from tiered.model import OFF_QUEUE_TOPIC
 

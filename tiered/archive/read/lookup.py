@@ -17,8 +17,8 @@ from tiered.archive.state.keys import QUEUE, queue_of
 from tiered.archive.state.layout import QUEUE_DTYPE, table
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.record.columns import key_hash
 from tiered.codec.record.message import Message, decode_message
+from tiered.codec.record.properties import key_hash
 from tiered.model import MessageQueue, ObjectRef, PhysicalOffset, QueueOffset
 
 

@@ -17,8 +17,9 @@ from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditKind
-from tiered.codec.record.columns import decode_headers, property_columns
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import scan, verify
+from tiered.codec.record.properties import property_columns
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 

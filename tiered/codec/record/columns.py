@@ -1,5 +1,4 @@
-"""Boundaries → one structured array of headers with interned topics, and on request the columns made from
-properties.
+"""Boundaries → one structured array of headers with interned topics; ``properties`` makes more columns of it on request.
 
 This is what flows from the source to the blocks: one buffer, arrays beside it, no Python object per message.
 """
@@ -8,27 +7,10 @@ from __future__ import annotations
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.frame import Frames, verified
-from tiered.codec.record.header import HEADER_DTYPE, Headers, read_headers
-from tiered.codec.record.properties import (
-    DEFAULT_DELAY_LEVELS_MS,
-    PropertyColumns,
-    key_hash,
-    property_columns,
-)
+from tiered.codec.record.header import Headers, read_headers
 from tiered.codec.record.topics import TopicTable, decode_topics
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
-
-__all__ = [
-    "DEFAULT_DELAY_LEVELS_MS",
-    "HEADER_DTYPE",
-    "MessageBatch",
-    "PropertyColumns",
-    "decode_headers",
-    "key_hash",
-    "property_columns",
-    "verify_headers",
-]
 
 
 def decode_headers(buffer: Buffer, frames: Frames) -> MessageBatch:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from tiered.codec.record.layout import (
     BEFORE_BODY,
-    BODY_LENGTH_BYTES,
+    BODY_LENGTH,
     FIXED_DTYPE,
     MAGIC_V1,
     MAGIC_V2,
     MAX_V1_TOPIC_BYTES,
     MIN_RECORD_BYTES,
     PREPARED_OFFSET_BEFORE_BODY,
-    body_at,
+    body_behind,
     store_time_at,
 )
 from tiered.codec.record.ragged import gather
@@ -129,13 +129,13 @@ class _Reader:
         # Hosts: two independent flags shift what follows.
         flags = column["fixed"]["sys_flag"].astype(np.int64)
         column["store_time_at"] = self._int("position") + store_time_at(flags)
-        column["body_at"] = self._int("position") + body_at(flags)
+        column["body_at"] = body_behind(self._int("store_time_at"), flags)
         column["end"] = self._int("position") + self._int("size")
         self._keep(
             self._int("body_at") + 3 + self._int("v2") <= self._int("end"), "shorter than its own header"
         )
 
-        column["body_length"] = gather(self.buffer, self._int("body_at") - BODY_LENGTH_BYTES, ">i4").astype(
+        column["body_length"] = gather(self.buffer, self._int("body_at") - BODY_LENGTH.size, ">i4").astype(
             np.int64
         )
         column["body_end"] = self._int("body_at") + self._int("body_length")

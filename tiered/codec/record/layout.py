@@ -58,6 +58,12 @@ SIZE_AND_MAGIC = struct.Struct(">iI")
 FIXED = struct.Struct(">iIIiiqqiq")
 """The 48 bytes that never move: the fields of ``FIXED_DTYPE`` of one record."""
 
+MAGIC_AND_FLAGS = struct.Struct(">4xI28xi")
+"""Magic and sysFlag of one record: enough of ``FIXED`` to find what lies behind it."""
+
+WALKED = struct.Struct(">i16xqqi")
+"""What a walk needs of ``FIXED``: size, queue offset, physical offset, sysFlag."""
+
 FIXED_DTYPE = np.dtype(
     [
         ("size", ">i4"),
@@ -91,14 +97,18 @@ V4_HOST_BYTES, V6_HOST_BYTES = 8, 20
 BEFORE_BODY = struct.Struct(">iqi")
 """What lies right before the body: reconsumeTimes, preparedTransactionOffset, bodyLength."""
 
-BODY_LENGTH_BYTES = 4
 PREPARED_OFFSET_BEFORE_BODY = 12
 
 _BOTH_OFFSETS = struct.Struct(">20xqq")
+BODY_LENGTH = struct.Struct(">i")
+"""The last field of ``BEFORE_BODY``."""
+
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 _BYTE = struct.Struct(">b")
 _V6_MORE = V6_HOST_BYTES - V4_HOST_BYTES
+_STORE_TIME_AT = BORN_HOST_AT + V4_HOST_BYTES
+_BODY_BEHIND_STORE_TIME = V4_HEAD_DTYPE.itemsize - _STORE_TIME_AT
 _PLACES = {name: place[1] for name, place in (FIXED_DTYPE.fields or {}).items()}
 _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT = _PLACES["queue_offset"], _PLACES["physical_offset"]
 
@@ -109,7 +119,7 @@ Flags = TypeVar("Flags", int, Ints)
 
 def store_time_at(sys_flag: Flags) -> Flags:
     """Where the store time lies, behind the born host."""
-    return BORN_HOST_AT + V4_HOST_BYTES + _V6_MORE * ((sys_flag & SYS_BORN_V6) >> 4)
+    return _STORE_TIME_AT + _V6_MORE * ((sys_flag & SYS_BORN_V6) >> 4)
 
 
 def store_host_at(sys_flag: Flags) -> Flags:
@@ -117,11 +127,20 @@ def store_host_at(sys_flag: Flags) -> Flags:
     return store_time_at(sys_flag) + 8
 
 
-def body_at(sys_flag: Flags) -> Flags:
-    """Where the body begins, behind the store host and ``BEFORE_BODY``."""
-    return V4_HEAD_DTYPE.itemsize + _V6_MORE * (
-        ((sys_flag & SYS_BORN_V6) >> 4) + ((sys_flag & SYS_STORE_V6) >> 5)
-    )
+def body_behind(store_time: Flags, sys_flag: Flags) -> Flags:
+    """Where the body begins, given where the store time lies."""
+    return store_time + _BODY_BEHIND_STORE_TIME + _V6_MORE * ((sys_flag & SYS_STORE_V6) >> 5)
+
+
+_BODY_AT = {
+    hosts: body_behind(store_time_at(hosts), hosts)
+    for hosts in (0, SYS_BORN_V6, SYS_STORE_V6, SYS_BORN_V6 | SYS_STORE_V6)
+}
+
+
+def body_at(sys_flag: int) -> int:
+    """Where the body of one record begins."""
+    return _BODY_AT[sys_flag & (SYS_BORN_V6 | SYS_STORE_V6)]
 
 
 # ---- single fields of one record, of which perhaps only the start is there
@@ -153,16 +172,17 @@ def properties_behind(buffer: Buffer, position: int, magic: int) -> tuple[int, i
     ``None`` if the topic's length is negative or the buffer ends before the properties' length does. What they claim is not
     compared with the buffer, and may be negative.
     """
-    width = _BYTE if magic == MAGIC_V1 else _SHORT
     try:
-        (topic_length,) = width.unpack_from(buffer, position)
-        if topic_length < 0:
-            return None
-        begin = position + width.size + topic_length + _SHORT.size
-        (length,) = _SHORT.unpack_from(buffer, begin - _SHORT.size)
+        if magic == MAGIC_V1:
+            (topic_length,) = _BYTE.unpack_from(buffer, position)
+            end = position + 1 + topic_length
+        else:
+            (topic_length,) = _SHORT.unpack_from(buffer, position)
+            end = position + 2 + topic_length
+        (length,) = _SHORT.unpack_from(buffer, end)
     except struct.error:
         return None
-    return begin, length
+    return (end + 2, length) if topic_length >= 0 else None
 
 
 def _long(record: Buffer, at: int) -> int | None:

@@ -16,8 +16,10 @@ from tiered.codec.record.header import read_headers
 from tiered.codec.record.hosts import decode_host, encode_host, encode_message_id
 from tiered.codec.record.layout import (
     BEFORE_BODY,
+    BODY_LENGTH,
     BORN_HOST_AT,
     FIXED,
+    MAGIC_AND_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
     MAX_V1_TOPIC_BYTES,
@@ -206,9 +208,9 @@ def record_properties(record: Buffer) -> dict[str, str]:
     """
     view = memoryview(record)
     try:
-        _, magic, _, _, _, _, _, sys_flag, _ = FIXED.unpack_from(view)
+        magic, sys_flag = MAGIC_AND_FLAGS.unpack_from(view)
         body = body_at(sys_flag)
-        _, _, body_length = BEFORE_BODY.unpack_from(view, body - BEFORE_BODY.size)
+        (body_length,) = BODY_LENGTH.unpack_from(view, body - BODY_LENGTH.size)
     except struct.error as cause:
         raise Corrupt("a record is shorter than its lengths say", found=f"{len(view)} bytes") from cause
     if body_length < 0 or magic not in (MAGIC_V1, MAGIC_V2):

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from tiered.codec.record.layout import FIXED
+from tiered.codec.record.layout import WALKED
 from tiered.codec.types import Buffer
 
-
-class Walked(NamedTuple):
-    """A record's offsets, its place [``begin``, ``end``) in the buffer, and its sysFlag, as it says them."""
-
-    queue_offset: int
-    physical_offset: int
-    begin: int
-    end: int
-    sys_flag: int
+Walked = tuple[int, int, int, int, int]
+"""A record's queue offset and physical offset, its place [begin, end) in the buffer, and its sysFlag, as it says them."""
 
 
 def records_in(buffer: Buffer) -> Iterator[Walked]:
     """The records that lie back to back in a buffer, up to what cannot be one by its size; nothing else is checked."""
+    read, least = WALKED.unpack_from, WALKED.size
     position, size = 0, len(buffer)
-    while position + FIXED.size <= size:
-        length, _, _, _, _, queue_offset, physical_offset, sys_flag, _ = FIXED.unpack_from(buffer, position)
-        if not FIXED.size <= length <= size - position:
+    while position + least <= size:
+        length, queue_offset, physical_offset, sys_flag = read(buffer, position)
+        if not least <= length <= size - position:
             return
-        yield Walked(queue_offset, physical_offset, position, position + length, sys_flag)
+        yield queue_offset, physical_offset, position, position + length, sys_flag
         position += length

@@ -75,7 +75,7 @@ class Floors:
         """
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(physical_offset)})
         answer = await self._asked(connection.broker_address, request)
-        if answer.code == 0:
+        if answer.code == ResponseCode.SUCCESS:
             return bytes(answer.body)
         if is_not_found(answer):
             return None
@@ -101,19 +101,19 @@ class Floors:
         answer = await self._asked(address, request)
         self._next_view[address] += len(answer.body) / VIEW_BYTES_PER_SECOND
         # A broker whose first file is gone takes offset 0 for the start of its oldest file: the record says where it lies.
-        return answer.code == 0 and physical_offset_of(answer.body) == physical_offset
+        return answer.code == ResponseCode.SUCCESS and physical_offset_of(answer.body) == physical_offset
 
     async def end(self, connection: ConnectionInfo, queue: MessageQueue) -> int:
         """Where the broker's queue ends, asked after this call. ``Unavailable``."""
         answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MAX_OFFSET)
-        if answer.code != 0:
+        if answer.code != ResponseCode.SUCCESS:
             raise Unavailable("the broker does not say where a queue ends", queue=queue, code=answer.code)
         return number(answer.ext, "offset")
 
     async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
         """Where the broker's queue begins, asked after this call; ``None``: it does not tell. ``Unavailable``."""
         answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MIN_OFFSET)
-        return number(answer.ext, "offset") if answer.code == 0 else None
+        return number(answer.ext, "offset") if answer.code == ResponseCode.SUCCESS else None
 
     async def _ask_soon(self, address: str) -> int | None:
         """Ask when the last question is old enough, for all who have come until then."""
@@ -149,7 +149,7 @@ def commitlog_begin(answer: Command) -> int | None:
 
 def _of_runtime(answer: Command, name: str) -> int | None:
     """A number in the table of an answer to 28; ``None`` if it is not there."""
-    if answer.code != 0:
+    if answer.code != ResponseCode.SUCCESS:
         return None
     try:
         text = decode_json(answer.body)["table"][name]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from tiered.backoff import Backoff
-from tiered.codec.remoting.codes import RequestCode
+from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
@@ -67,7 +67,7 @@ class RouteAnswers:
 
     def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
         """Errors, and answers without a body, pass."""
-        return PASS if answer.code != 0 or not len(body) else HOLD
+        return PASS if answer.code != ResponseCode.SUCCESS or not len(body) else HOLD
 
     async def answer(
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
@@ -102,7 +102,7 @@ class Discovery:
         answer = await self._upstream.ask(
             Command(RequestCode.GET_BROKER_CLUSTER_INFO), seconds=10.0, max_frame_bytes=self._max_frame_bytes
         )
-        found = self._brokers.in_answer(answer.body) if answer.code == 0 else {}
+        found = self._brokers.in_answer(answer.body) if answer.code == ResponseCode.SUCCESS else {}
         for address, name in found.items():
             self._brokers.ensure(address, name)
         return len(found)

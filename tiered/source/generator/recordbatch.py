@@ -19,7 +19,8 @@ from tiered.codec.record.message import Message, encode_message
 from tiered.codec.record.ragged import gather
 from tiered.codec.types import Ints
 
-Bytes = npt.NDArray[np.uint8]
+Octets = npt.NDArray[np.uint8]
+"""Bytes that numpy writes."""
 
 HEAD_BYTES = V4_HEAD_DTYPE.itemsize
 
@@ -30,7 +31,7 @@ _UNIQUE_PLACE = "0" * 32
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
-def text_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Bytes:
+def text_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Octets:
     """Text like a service's log: a few thousand words of skewed frequency, times, ids and numbers."""
     letters = np.frombuffer(b"etaoinshrdlucmfwypvbgkjqxz", np.uint8)
     chosen = letters[np.minimum(rng.geometric(0.12, 20_000) - 1, 25)].tobytes().decode()
@@ -56,8 +57,8 @@ def text_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Bytes:
     return np.frombuffer(pool[:length], np.uint8)
 
 
-def noise_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Bytes:
-    """Bytes that no compressor shortens."""
+def noise_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Octets:
+    """Octets that no compressor shortens."""
     return rng.integers(0, 256, length, np.uint8)
 
 
@@ -110,14 +111,14 @@ class BatchRenderer:
         self.store_host = store_host
         self.rng = rng
         self.compressible = compressible
-        self._pool: Bytes | None = None
+        self._pool: Octets | None = None
         self._run_id = rng.integers(0, 256, 8, np.uint8).tobytes().hex().upper().encode()
         self.topic_bytes = np.array([len(t.encode()) for t in topics], np.int64)
         # Sizes of everything but body and topic.
         self._frame_bytes = len(self._template("", b""))
 
     def record_sizes(self, topic: Ints, body_length: Ints) -> Ints:
-        """Bytes of each record."""
+        """Octets of each record."""
         topic_bytes = self.topic_bytes[topic]
         sizes: Ints = self._frame_bytes + topic_bytes + (topic_bytes > MAX_V1_TOPIC_BYTES) + body_length
         return sizes
@@ -126,12 +127,12 @@ class BatchRenderer:
         """Bodies as ``render`` makes them, for messages that are encoded one by one."""
         return [self._bodies(int(n), sequence[i : i + 1]).tobytes() for i, n in enumerate(lengths.tolist())]
 
-    def render(self, plan: Plan) -> Bytes:
+    def render(self, plan: Plan) -> Octets:
         """The records of ``plan`` back to back."""
         shape = self.topic_bytes[plan.topic] * (1 << 32) + plan.body_length
         if (shape == shape[0]).all():
             return self._render_shape(plan, np.arange(len(shape))).reshape(-1)
-        out: Bytes = np.empty(int(plan.size.sum()), np.uint8)
+        out: Octets = np.empty(int(plan.size.sum()), np.uint8)
         places = np.cumsum(plan.size) - plan.size
         for one in np.unique(shape):
             rows = np.flatnonzero(shape == one)
@@ -154,12 +155,12 @@ class BatchRenderer:
         born, store = self.born_host, self.store_host
         return encode_message(Message(topic, 0, 0, 0, body, properties, born_host=born, store_host=store))
 
-    def _render_shape(self, plan: Plan, rows: npt.NDArray[np.intp]) -> Bytes:
+    def _render_shape(self, plan: Plan, rows: npt.NDArray[np.intp]) -> Octets:
         count, body_length = len(rows), int(plan.body_length[rows[0]])
         topic = self.topics[int(plan.topic[rows[0]])]
         template = np.frombuffer(self._template(topic, bytes(body_length)), np.uint8)
         size, body_end = len(template), HEAD_BYTES + body_length
-        matrix: Bytes = np.empty((count, size), np.uint8)
+        matrix: Octets = np.empty((count, size), np.uint8)
         matrix[:, :HEAD_BYTES] = template[:HEAD_BYTES]
         matrix[:, body_end:] = template[body_end:]
         sequence = plan.sequence[rows]
@@ -171,7 +172,7 @@ class BatchRenderer:
         return matrix
 
     def _put_head(
-        self, matrix: Bytes, plan: Plan, rows: npt.NDArray[np.intp], crcs: npt.NDArray[np.uint32]
+        self, matrix: Octets, plan: Plan, rows: npt.NDArray[np.intp], crcs: npt.NDArray[np.uint32]
     ) -> None:
         head = np.ascontiguousarray(matrix[:, :HEAD_BYTES]).view(V4_HEAD_DTYPE)[:, 0]
         head["body_crc"] = crcs
@@ -183,7 +184,7 @@ class BatchRenderer:
         matrix[:, :HEAD_BYTES] = head.view(np.uint8).reshape(len(rows), HEAD_BYTES)
 
     def _put_tail(
-        self, matrix: Bytes, plan: Plan, rows: npt.NDArray[np.intp], tail: bytes, tail_at: int
+        self, matrix: Octets, plan: Plan, rows: npt.NDArray[np.intp], tail: bytes, tail_at: int
     ) -> None:
         wide = 1 if matrix[0, 7] == MAGIC_V1 & 0xFF else 2
         assert matrix[0, 7] in (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
@@ -206,7 +207,7 @@ class BatchRenderer:
         own_tags = tags[plan.tag[rows]]
         matrix[:, -1 - tags.itemsize : -1] = own_tags.view(np.uint8).reshape(len(rows), tags.itemsize)
 
-    def _bodies(self, length: int, sequence: Ints) -> Bytes:
+    def _bodies(self, length: int, sequence: Ints) -> Octets:
         """Rows of ``length`` bytes: pieces of the pool at random places, beginning with the running number if
         it fits.
         """
@@ -225,8 +226,8 @@ class BatchRenderer:
         return bodies
 
 
-def _digits(numbers: Ints) -> Bytes:
+def _digits(numbers: Ints) -> Octets:
     """Twelve decimal digits of each number."""
     powers = 10 ** np.arange(_MARK_DIGITS - 1, -1, -1, dtype=np.int64)
-    digits: Bytes = ((numbers[:, None] // powers) % 10 + 0x30).astype(np.uint8)
+    digits: Octets = ((numbers[:, None] // powers) % 10 + 0x30).astype(np.uint8)
     return digits

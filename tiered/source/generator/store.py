@@ -23,11 +23,12 @@ import numpy as np
 
 from tiered.clock import Clock
 from tiered.codec.javahash import java_hashes
-from tiered.codec.record.columns import decode_headers, property_columns
+from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.consumequeue import CQ_DTYPE, UNIT_BYTES, Units, encode_units
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.layout import BLANK_HEADER_BYTES, SYS_COMMIT, SYS_TRANSACTION
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.record.properties import property_columns
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.options import GeneratorOptions, topic_names
