@@ -62,7 +62,7 @@ MUTANTS = (
         "tests/property/test_gateway_frames.py::test_what_is_no_frame_is_known_at_once",
     ),
     Mutant(
-        "tiered/http/connection.py",
+        "tiered/http/heads.py",
         '    if len(head) + 2 > MAX_HEAD_BYTES or head.count(b"\\n") > MAX_HEADERS + 1:\n',
         "    if False:\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
@@ -74,7 +74,7 @@ MUTANTS = (
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
     ),
     Mutant(
-        "tiered/http/connection.py",
+        "tiered/http/heads.py",
         "    if _STRAY_END.search(head):\n",
         "    if False:\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",

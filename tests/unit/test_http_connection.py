@@ -13,9 +13,9 @@ import pytest
 
 from tests.kit.httpscene import FakeStore, serving
 from tiered.codec.record.message import Message
-from tiered.http import connection
-from tiered.http.connection import LingeringTransport
+from tiered.http import lingering
 from tiered.http.limits import HttpLimits
+from tiered.http.lingering import LingeringTransport
 
 ONE = b"GET /v1/topics/orders/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -121,16 +121,16 @@ class Inner(asyncio.Transport):
 
 def test_a_client_that_takes_nothing_of_its_last_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is handed over and the connection is closing: what the client leaves in the buffer holds no place for ever."""
-    monkeypatch.setattr(connection, "PARTING_SECONDS", 0.02)
+    monkeypatch.setattr(lingering, "PARTING_SECONDS", 0.02)
 
     async def part(*, client_ended: bool) -> list[str]:
         inner, cut = Inner(), asyncio.Event()
-        lingering = LingeringTransport(inner, asyncio.get_running_loop(), 0.02, cut.set)
+        outer = LingeringTransport(inner, asyncio.get_running_loop(), 0.02, cut.set)
         if client_ended:
-            lingering.client_ended()
-        lingering.close()
-        lingering.close()
-        assert lingering.is_closing()
+            outer.client_ended()
+        outer.close()
+        outer.close()
+        assert outer.is_closing()
         async with asyncio.timeout(10):
             await cut.wait()
         return inner.done

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,16 +23,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from tiered.errors import TieredError
-from tiered.http.limits import MAX_HEAD_BYTES, MAX_HEADERS, HttpLimits, Watcher
+from tiered.http.heads import check_head, too_long
+from tiered.http.limits import HttpLimits, Watcher
+from tiered.http.lingering import LingeringTransport
 from tiered.http.refusals import HttpRefusal, bad_request
 from tiered.settings import MIB
 
-PARTING_SECONDS = 1.0
-"""How long a client that was answered for the last time may still send what nobody reads."""
 _PARTING_BYTES = 1 * MIB
-_HEAD_END = b"\r\n\r\n"
-_STRAY_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
-_FOLDED = re.compile(rb"\r\n[ \t]")
 _log = logging.getLogger("tiered.http.protocol")
 _log.setLevel(logging.ERROR)  # uvicorn warns of every request that is not HTTP: anybody could fill the log
 
@@ -136,7 +132,7 @@ class Connection(H11Protocol):
         """Look at the head that has come, then let uvicorn and h11 understand it."""
         if self.conn.their_state is h11.IDLE:
             try:
-                _check_head(self.conn.trailing_data[0])
+                check_head(self.conn.trailing_data[0])
             except HttpRefusal as refusal:
                 self._refuse(refusal)
                 return
@@ -148,7 +144,7 @@ class Connection(H11Protocol):
         """h11 cannot understand the request; called while its error is handled."""
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
-            self._refuse(_too_long())
+            self._refuse(too_long())
         else:
             self._refuse(bad_request("this is not an HTTP request", found=str(error), hint="speak HTTP/1.1"))
 
@@ -213,105 +209,6 @@ class Connection(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
-
-
-class LingeringTransport(asyncio.Transport):
-    """A transport whose ``close`` lets the client read the last answer.
-
-    Closing at once with bytes of the client unread would make the kernel throw the answer away. So the sending side is closed,
-    what comes is read for a moment, and whatever is not taken within ``send_seconds`` is cut.
-    """
-
-    def __init__(
-        self,
-        inner: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        send_seconds: float,
-        cut: Callable[[], None],
-    ) -> None:
-        super().__init__()
-        self._inner = inner
-        self._loop = loop
-        self._send_seconds = send_seconds
-        self._cut = cut
-        self._timer: asyncio.TimerHandle | None = None
-        self._parting = False
-        self._client_ended = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._inner.get_extra_info(name, default)
-
-    def write(self, data: Any) -> None:
-        self._inner.write(data)
-
-    def pause_reading(self) -> None:
-        if not self.is_closing():
-            self._inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self._inner.is_closing():
-            self._inner.resume_reading()
-
-    def is_closing(self) -> bool:
-        return self._parting or self._inner.is_closing()
-
-    def abort(self) -> None:
-        self._inner.abort()
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        self._parting = True
-        if self._client_ended or not self._inner.can_write_eof():
-            self._end()
-            return
-        try:
-            self._inner.write_eof()
-            self._inner.resume_reading()
-        except OSError:  # the client is gone
-            self._end()
-            return
-        self._timer = self._loop.call_later(PARTING_SECONDS, self._end)
-
-    def client_ended(self) -> None:
-        """The client sends no more."""
-        self._client_ended = True
-        if self._parting:
-            self._end()
-
-    def forget(self) -> None:
-        """The connection is gone: no timer is needed."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _end(self) -> None:
-        """Close for good once everything is sent, or cut."""
-        self.forget()
-        self._inner.close()
-        self._timer = self._loop.call_later(self._send_seconds, self._cut)
-
-
-def _check_head(received: bytes) -> None:
-    """Refuse a head, whole or begun, that is too long or not made of plain lines."""
-    begin = len(received) - len(received.lstrip(b"\r\n"))
-    end = received.find(_HEAD_END, begin)
-    head = received if end < 0 else received[: end + 2]
-    if len(head) + 2 > MAX_HEAD_BYTES or head.count(b"\n") > MAX_HEADERS + 1:
-        raise _too_long()
-    if _STRAY_END.search(head):
-        raise bad_request("a line of the request does not end with CR LF", hint="speak HTTP/1.1")
-    if _FOLDED.search(head):
-        raise bad_request("a header is continued on a second line", hint="send it on one line")
-
-
-def _too_long() -> HttpRefusal:
-    return HttpRefusal(
-        431,
-        "the head of the request is too long",
-        expected=f"at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} header lines",
-        hint="send fewer or shorter headers; put long filter expressions in the consumer",
-        close=True,
-    )
 
 
 def _busy(most: int) -> HttpRefusal:
