@@ -14,17 +14,25 @@ from tests.kit.fakearchive import FakeArchive, record
 from tiered.clock import ManualClock
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command
 from tiered.errors import TieredError, Unavailable
+from tiered.filter.storagelevels import StorageLevels
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.knowledge.asking import KnowsBroker
+from tiered.gateway.knowledge.opening import LateStore
 from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, ConnectionInfo, NewBody, Verdict
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.settings import Settings
+from tiered.store import MessageStore
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 BROKER = "broker-a"
 RETRY = "retry"
 """What ``Desk.ask`` gives when the client is told to try again."""
+
+
+def at_default_level(store: MessageStore) -> LateStore:
+    """An open store as the gateway has it, with the default storage level."""
+    return LateStore(lambda: store, StorageLevels(Settings().fetch.storage_level))
 
 
 def recorded(name: str) -> Command:

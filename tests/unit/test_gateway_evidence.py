@@ -13,7 +13,7 @@ from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, fields, found, pull, simple, too_small
 from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.errors import Unavailable
-from tiered.gateway.knowledge.archive import FLOOR_SECONDS
+from tiered.gateway.knowledge.caughtup import FLOOR_SECONDS
 
 TABLE = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:170}}'
 

@@ -13,9 +13,9 @@ from tiered.codec.remoting.codes import SYS_CLASS_FILTER, PullRequest
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, Unavailable
 from tiered.filter.base import RowFilter
-from tiered.gateway.knowledge import observe
+from tiered.gateway.knowledge import clients
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import MAX_EXPRESSION, Clients
+from tiered.gateway.knowledge.clients import MAX_EXPRESSION, Clients
 from tiered.gateway.pull import filters
 from tiered.gateway.pull.filters import MAX_COMING, MAX_KEPT_CHARACTERS, Filters
 from tiered.metrics import Metrics
@@ -188,7 +188,7 @@ def test_a_flood_of_new_expressions_is_told_to_come_back(desk: Desk, compiler: C
 
 
 def test_subscriptions_are_bounded_by_their_characters(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "MAX_GROUPS_BYTES", 100_000)
+    monkeypatch.setattr(clients, "MAX_GROUPS_BYTES", 100_000)
     crowded = Desk(desk.archive)
     for number in range(5):
         crowded.heartbeat(f"G{number}", "T", f"n = {number}" + " " * 40_000, "SQL92")

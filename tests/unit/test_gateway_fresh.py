@@ -13,6 +13,7 @@ from tests.kit.gatewaydesk import (
     Desk,
     answered,
     asking,
+    at_default_level,
     fields,
     found,
     offsets_of,
@@ -25,7 +26,7 @@ from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
 from tiered.filter.storagelevels import StorageLevel
-from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.knowledge.caughtup import CALM_SECONDS
 from tiered.gateway.knowledge.opening import LOOK_SECONDS, LateArchive
 from tiered.settings import Fetch
 from tiered.store.messages import FRESH_SECONDS
@@ -56,7 +57,7 @@ def send(scene: Cold, name: str, count: int) -> list[bytes]:
 
 @pytest.fixture
 def desk(scene: Cold) -> Iterator[Desk]:
-    made = Desk(scene.store)
+    made = Desk(at_default_level(scene.store))
     yield made
     made.close()
 
@@ -191,7 +192,7 @@ def test_where_in_the_log_a_filter_far_above_the_minimum_reads_is_known_from_the
             scene.broker.send(TOPIC, 0, queue_offset=first + number, properties={"TAGS": "ab"[number % 2]})
         scene.archive()
         scene.open()
-        desk = Desk(scene.store)
+        desk = Desk(at_default_level(scene.store))
         raws = scene.raws(TOPIC)
         desk.begin = decode_message(raws[6]).physical_offset
         request = pull(TOPIC, offset=first, subscription="a")

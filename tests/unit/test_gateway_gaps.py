@@ -16,7 +16,7 @@ from tiered.clock import ManualClock
 from tiered.codec.record.message import decode_message, encode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.knowledge.caughtup import CALM_SECONDS
 from tiered.gateway.knowledge.questions import KEEP_SECONDS, Floors
 from tiered.gateway.ports import NEED_BODY, PEEK_BYTES, ConnectionInfo
 from tiered.gateway.pull.gaps import lacks

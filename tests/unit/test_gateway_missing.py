@@ -12,7 +12,7 @@ from tests.kit.gatewaydesk import RETRY, Desk, answered, fields, found, offsets_
 from tiered.codec.record.message import decode_message, encode_message
 from tiered.errors import Unavailable
 from tiered.filter.storagelevels import StorageLevel
-from tiered.gateway.knowledge.archive import CALM_SECONDS
+from tiered.gateway.knowledge.caughtup import CALM_SECONDS
 from tiered.gateway.ports import NEED_BODY, PASS
 from tiered.gateway.pull.gaps import agree, before
 

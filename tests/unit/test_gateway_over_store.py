@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.gatewaydesk import RETRY, Desk, asking, fields, found, offsets_of, pull, simple, too_small
+from tests.kit.gatewaydesk import (
+    RETRY,
+    Desk,
+    asking,
+    at_default_level,
+    fields,
+    found,
+    offsets_of,
+    pull,
+    simple,
+    too_small,
+)
 from tests.kit.readstore import Cold, cold
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
@@ -34,7 +45,7 @@ def scene(tmp_path: Path) -> Iterator[Cold]:
 
 @pytest.fixture
 def desk(scene: Cold) -> Iterator[Desk]:
-    made = Desk(scene.store)
+    made = Desk(at_default_level(scene.store))
     yield made
     made.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -326,7 +326,6 @@ class FakeStore:
     def __init__(self) -> None:
         self.away = True
         self.seen: list[int] = []
-        self.levels: tuple[str, ...] = ()
 
     @property
     def view(self) -> str:
@@ -339,12 +338,6 @@ class FakeStore:
 
     def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
         self.seen.append(offset)
-
-    def storage_level(self, topic: str) -> StorageLevel:
-        return StorageLevel.FORCE
-
-    def replace_storage_levels(self, default: str, topics: Sequence[str]) -> None:
-        self.levels = (default, *topics)
 
 
 def late(results: list[Callable[[], FakeStore]]) -> LateArchive:
@@ -377,19 +370,20 @@ def test_an_archive_that_cannot_be_opened_is_tried_again() -> None:
     archive.step()
     assert archive.opened is store
     assert archive.problem == "away"
-    assert store.levels == ("NOT_IN_DISK", "A=DISABLE")
+    assert archive.store.storage_level("A") is StorageLevel.DISABLE
+    assert archive.store.storage_level("B") is StorageLevel.NOT_IN_DISK
     archive.set_levels(Fetch(storage_level="NOT_IN_MEM"))
-    assert store.levels == ("NOT_IN_MEM",)
+    assert archive.store.storage_level("A") is StorageLevel.NOT_IN_MEM
     store.away = False
     assert archive.step().wait_seconds == 5
     assert archive.problem is None
     archive.store.observe(reader, "T", 0, 2)
     assert store.seen == [2]
-    assert archive.store.storage_level("A") is StorageLevel.FORCE
-    assert archive.store.view == "view"  # type: ignore[comparison-overlap]
+    assert archive.store.storage_level("A") is StorageLevel.NOT_IN_MEM
+    assert not archive.store.follow()
     archive.close()
     with pytest.raises(Unavailable):
-        _ = archive.store.view
+        archive.store.follow()
 
 
 def test_levels_that_were_changed_before_the_archive_was_there() -> None:
@@ -401,7 +395,9 @@ def test_levels_that_were_changed_before_the_archive_was_there() -> None:
     with pytest.raises(Invalid):
         archive.set_levels(Fetch(storage_level="NEVER"))
     archive.step()
-    assert store.levels == ("FORCE", "B=DISABLE")
+    assert archive.opened is store
+    assert archive.store.storage_level("A") is StorageLevel.FORCE
+    assert archive.store.storage_level("B") is StorageLevel.DISABLE
 
 
 # ---- floors

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, found, offsets_of, pull, simple, too_small
+from tests.kit.gatewaydesk import (
+    RETRY,
+    Desk,
+    answered,
+    asking,
+    at_default_level,
+    found,
+    offsets_of,
+    pull,
+    simple,
+    too_small,
+)
 from tests.kit.pipeline import Crafted
 from tests.kit.readstore import Cold, cold
 from tiered.clock import ManualClock
@@ -70,7 +81,7 @@ class Scene:
         self.pool = ThreadPoolExecutor(2)
         floors = Floors(self.wire.ask, self.clock)
         self.same = SameBroker(archived.store, floors, self.pool, self.metrics, self.clock)
-        self.desk = Desk(archived.store, broker=self.same)
+        self.desk = Desk(at_default_level(archived.store), broker=self.same)
 
     def close(self) -> None:
         """End the pools."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
@@ -20,6 +21,9 @@ from tiered.model import ObjectRef
 Mask = npt.NDArray[np.bool_]
 
 _COLUMNS = len(ROW_DTYPE.names or ())
+_MASKS = 64
+"""Row groups whose answers are kept: those around the place that is read."""
+
 _WORTH = 32
 """Columns are fetched when the run's records are at least this many times as long: room for compression and for blocks that
 match all the same."""
@@ -36,7 +40,7 @@ class Sieve:
         self._loader = loader
         self._filter = row_filter
         self._names = row_filter.columns
-        self._groups: dict[tuple[ObjectRef, int], Mask] = {}
+        self._groups: LRUCache[tuple[ObjectRef, int], Mask] = LRUCache(_MASKS)
         self._tags: dict[ObjectRef, tuple[tuple[bytes, ...], bool]] = {}
 
     def ask(self, ref: BlockRef, *, foreground: bool) -> Mask | Future[Any] | None:
@@ -100,8 +104,6 @@ class Sieve:
                 return coming
             rows = coming.result()
         mask = self._filter.may_match(rows, tags)
-        if len(self._groups) > 64:
-            self._groups.clear()
         self._groups[name] = mask
         return mask
 

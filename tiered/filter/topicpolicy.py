@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 
 from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import Invalid
@@ -44,9 +45,8 @@ class TopicPolicy:
                 )
         self.patterns = tuple(exclude)
         self._cluster, self._broker = cluster, broker
-        self._excluded = re.compile("|".join(f"(?:{translate(p)})" for p in self.patterns))
-        self._cache: dict[str, bool] = {}
-        self._cache_size = cache_size
+        excluded = re.compile("|".join(f"(?:{translate(p)})" for p in self.patterns))
+        self._excluded = lru_cache(cache_size)(excluded.match)
 
     def is_system(self, topic: str) -> bool:
         """True for RocketMQ's own topics, the archive's off-queue topic, and the topics named as broker and cluster."""
@@ -54,14 +54,7 @@ class TopicPolicy:
 
     def is_excluded(self, topic: str) -> bool:
         """True if the operator leaves this topic out of the archive."""
-        if not self.patterns:
-            return False
-        answer = self._cache.get(topic)
-        if answer is None:
-            if len(self._cache) >= self._cache_size:
-                self._cache.clear()
-            answer = self._cache[topic] = self._excluded.match(topic) is not None
-        return answer
+        return bool(self.patterns) and self._excluded(topic) is not None
 
 
 def restore_loss(patterns: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
@@ -67,7 +68,6 @@ class Groups:
         self._lock = threading.Lock()
         self._facts: dict[str, GroupFacts] = {}
         self._asked_at: dict[str, float] = {}
-        self._compiled: dict[tuple[str, str], RowFilter | None] = {}
 
     def facts(self, group: str) -> GroupFacts:
         """What is known of a group."""
@@ -126,13 +126,7 @@ class Groups:
     def row_filter(self, group: str, topic: str) -> RowFilter | None:
         """The group's own filter of a topic, while connected clients tell it; ``None``: everything is wanted."""
         known = self.facts(group).filters.get(topic)
-        if known is None:
-            return None
-        if known not in self._compiled:
-            if len(self._compiled) > 1000:
-                self._compiled.clear()
-            self._compiled[known] = _compiled(*known)
-        return self._compiled[known]
+        return None if known is None else _compiled(*known)
 
     def due(self, groups: Iterable[str]) -> list[str]:
         """Which of the groups to ask about next: named ones first, and of these those never asked about. The others are asked
@@ -237,6 +231,7 @@ def _queues(
     return queues
 
 
+@lru_cache(1000)
 def _compiled(kind: str, expression: str) -> RowFilter | None:
     """The filter; an expression that we do not understand filters nothing: the broker, too, applies it when it hands out."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby
@@ -19,7 +19,6 @@ from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
-from tiered.filter.storagelevels import StorageLevel, StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
@@ -44,7 +43,6 @@ class MessageStore:
     ) -> None:
         source, fetch = settings.source, settings.fetch
         self._follower = follower
-        self._levels = StorageLevels(fetch.storage_level, fetch.topic_storage_levels)
         self._topics = TopicPolicy(cluster=source.cluster, broker=source.broker)
         self._clock = clock
         self._expiry = GroupExpiry.of(fetch)
@@ -285,16 +283,6 @@ class MessageStore:
     def follow_if_older(self, seconds: float = FRESH_SECONDS) -> Future[bool]:
         """``follow`` without waiting, or nothing to wait for if the end of the log was seen in the last ``seconds``."""
         return self._follower.follow_if_older(seconds)
-
-    # ---- storage levels
-
-    def storage_level(self, topic: str) -> StorageLevel:
-        """The level in force for a topic."""
-        return self._levels.level(topic)
-
-    def replace_storage_levels(self, default: str, topics: Sequence[str]) -> None:
-        """Set all levels anew, as ``fetch.storage_level`` and ``fetch.topic_storage_levels`` say them. ``Invalid``: none is."""
-        self._levels.replace(default, topics)
 
     def close(self) -> None:
         """Give up what is under way; the stack given to ``open`` does the rest. Twice is harmless."""

@@ -24,9 +24,13 @@ from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.offsets import Offsets
 from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
-from tiered.gateway.knowledge.archive import Archive, AsksFloor, Coverage
+from tiered.gateway.knowledge.archive import Archive
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
-from tiered.gateway.knowledge.observe import Clients, Minimums, PopWatch, Positions
+from tiered.gateway.knowledge.caughtup import AsksFloor, Coverage
+from tiered.gateway.knowledge.clients import Clients
+from tiered.gateway.knowledge.minimums import Minimums
+from tiered.gateway.knowledge.popwatch import PopWatch
+from tiered.gateway.knowledge.positions import Positions
 from tiered.gateway.knowledge.rights import Rights
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
 from tiered.gateway.pull.cold import Pulls

@@ -8,7 +8,7 @@ from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
-from tiered.gateway.knowledge.archive import Archive
+from tiered.gateway.knowledge.archive import LookupArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, split
@@ -31,7 +31,7 @@ class Lookups:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: LookupArchive,
         asking: Asking,
         settings: Gateway,
         metrics: Metrics,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tiered.codec.remoting.codes import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import Minimums
+from tiered.gateway.knowledge.caughtup import Coverage
+from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
@@ -31,7 +32,7 @@ class Offsets:
     """Corrects answers that the broker can only give for what it still has."""
 
     def __init__(
-        self, archive: Archive, asking: Asking, minimums: Minimums, coverage: Coverage, metrics: Metrics
+        self, archive: BoundsArchive, asking: Asking, minimums: Minimums, coverage: Coverage, metrics: Metrics
     ) -> None:
         self._archive = archive
         self._asking = asking

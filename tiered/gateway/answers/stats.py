@@ -14,9 +14,9 @@ from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
 from tiered.errors import Corrupt, TieredError
-from tiered.gateway.knowledge.archive import Archive
+from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import Minimums
+from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.metrics import Metrics
 
@@ -37,7 +37,7 @@ _NAMES = {
 class Stats:
     """Fills in tables."""
 
-    def __init__(self, archive: Archive, asking: Asking, minimums: Minimums, metrics: Metrics) -> None:
+    def __init__(self, archive: BoundsArchive, asking: Asking, minimums: Minimums, metrics: Metrics) -> None:
         self._archive = archive
         self._asking = asking
         self._minimums = minimums
@@ -131,7 +131,7 @@ class Stats:
 class _Times:
     """Store times of single messages, ``MAX_TIMES`` of them at most."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: BoundsArchive) -> None:
         self._archive = archive
         self._left = MAX_TIMES
 

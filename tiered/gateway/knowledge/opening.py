@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, cast
+from contextlib import ExitStack, suppress
+from typing import Concatenate, ParamSpec, TypeVar
 
 from tiered.backoff import Backoff
 from tiered.errors import TieredError, Unavailable
@@ -16,6 +16,9 @@ from tiered.settings import Fetch
 from tiered.store import MessageStore
 
 log = logging.getLogger("tiered.gateway")
+
+Asked = ParamSpec("Asked")
+Found = TypeVar("Found")
 
 BACKOFF = Backoff(1.0, 30.0)
 LOOK_SECONDS = 5.0
@@ -37,13 +40,9 @@ class LateArchive:
         self._opened: MessageStore | None = None
         self._stack = ExitStack()
         self._pauses = BACKOFF.pauses()
-        self._settings = settings
-        self._late = _Late(self, StorageLevels(settings.storage_level, settings.topic_storage_levels))
-
-    @property
-    def store(self) -> MessageStore:
+        self._levels = StorageLevels(settings.storage_level, settings.topic_storage_levels)
+        self.store = LateStore(self._now, self._levels)
         """The store, opened or not."""
-        return cast(MessageStore, self._late)
 
     @property
     def opened(self) -> MessageStore | None:
@@ -51,11 +50,8 @@ class LateArchive:
         return self._opened
 
     def set_levels(self, settings: Fetch) -> None:
-        """Storage levels from now on, of this store or of the one that will be opened. ``Invalid``: as before, then."""
-        self._late.levels.replace(settings.storage_level, settings.topic_storage_levels)
-        self._settings = settings
-        if self._opened is not None:
-            self._opened.replace_storage_levels(settings.storage_level, settings.topic_storage_levels)
+        """Storage levels from now on. ``Invalid``: as before, then."""
+        self._levels.replace(settings.storage_level, settings.topic_storage_levels)
 
     def step(self) -> Next:
         """Open it, or look what is new in it."""
@@ -89,7 +85,11 @@ class LateArchive:
             store = self._open_store(inner)
             self._stack.push(inner.pop_all())
         self._opened = store
-        self.set_levels(self._settings)  # they may have been changed since
+
+    def _now(self) -> MessageStore:
+        if self._opened is None:
+            raise Unavailable(f"the archive is not open: {self.problem}")
+        return self._opened
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:
@@ -97,25 +97,54 @@ class LateArchive:
         self.problem = problem
 
 
-class _Late:
-    """Every attribute of the store, as soon as there is one."""
+def _once_open(
+    verb: Callable[Concatenate[MessageStore, Asked], Found],
+) -> Callable[Concatenate[LateStore, Asked], Found]:
+    """A verb of the store, as ``LateStore`` has it."""
+    name = verb.__name__
 
-    def __init__(self, owner: LateArchive, levels: StorageLevels) -> None:
-        self._owner = owner
-        self.levels = levels
+    def ask(late: LateStore, *arguments: Asked.args, **named: Asked.kwargs) -> Found:
+        found: Found = getattr(late.opened(), name)(*arguments, **named)
+        return found
 
-    def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
-        """Nothing to tell before there is a cache."""
-        if self._owner.opened is not None:
-            self._owner.opened.observe(reader, topic, queue_id, offset)
+    return ask
+
+
+class LateStore:
+    """What the gateway and its pages ask of the store: ``Unavailable`` while ``opened`` raises that. Which topics are the
+    archive's is known before."""
+
+    def __init__(self, opened: Callable[[], MessageStore], levels: StorageLevels) -> None:
+        self.opened = opened
+        self._levels = levels
 
     def storage_level(self, topic: str) -> StorageLevel:
-        """Known from the settings before the store is."""
-        store = self._owner.opened
-        return store.storage_level(topic) if store is not None else self.levels.level(topic)
+        """The level in force for a topic."""
+        return self._levels.level(topic)
 
-    def __getattr__(self, name: str) -> Any:
-        store = self._owner.opened
-        if store is None:
-            raise Unavailable(f"the archive is not open: {self._owner.problem}")
-        return getattr(store, name)
+    def observe(self, reader: ReaderId, topic: str, queue_id: int, offset: int) -> None:
+        """See ``MessageStore``; nothing to tell before there is a cache."""
+        with suppress(Unavailable):
+            self.opened().observe(reader, topic, queue_id, offset)
+
+    alive = _once_open(MessageStore.alive)
+    forget = _once_open(MessageStore.forget)
+    known = _once_open(MessageStore.known)
+    progress = _once_open(MessageStore.progress)
+    physical_floor = _once_open(MessageStore.physical_floor)
+    follow = _once_open(MessageStore.follow)
+    follow_if_older = _once_open(MessageStore.follow_if_older)
+    get_message = _once_open(MessageStore.get_message)
+    get_message_async = _once_open(MessageStore.get_message_async)
+    min_offset = _once_open(MessageStore.min_offset)
+    max_offset = _once_open(MessageStore.max_offset)
+    earliest_message_time = _once_open(MessageStore.earliest_message_time)
+    message_time = _once_open(MessageStore.message_time)
+    offset_by_time = _once_open(MessageStore.offset_by_time)
+    query_message = _once_open(MessageStore.query_message)
+    view_message = _once_open(MessageStore.view_message)
+    newest = _once_open(MessageStore.newest)
+    locate = _once_open(MessageStore.locate)
+    query = _once_open(MessageStore.query)
+    topics = _once_open(MessageStore.topics)
+    queues = _once_open(MessageStore.queues)

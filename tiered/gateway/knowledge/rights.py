@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
-from tiered.gateway.knowledge.observe import subscribed_topics
+from tiered.gateway.knowledge.clients import subscribed_topics
 from tiered.gateway.ports import clipped
 from tiered.gateway.reply import reply
 

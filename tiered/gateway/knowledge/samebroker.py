@@ -33,7 +33,7 @@ from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Bytes
 from tiered.errors import Refused, TieredError, Unavailable
-from tiered.gateway.knowledge.archive import Archive
+from tiered.gateway.knowledge.archive import ComparedArchive
 from tiered.gateway.knowledge.stored import is_record_at
 from tiered.gateway.ports import KEYS_HINT, PEEK_BYTES, ConnectionInfo
 from tiered.metrics import Metrics
@@ -97,7 +97,7 @@ class SameBroker:
     """
 
     def __init__(
-        self, archive: Archive, floor: AsksRecord, pool: Executor, metrics: Metrics, clock: Clock
+        self, archive: ComparedArchive, floor: AsksRecord, pool: Executor, metrics: Metrics, clock: Clock
     ) -> None:
         self._archive = archive
         self._floor = floor

@@ -25,9 +25,10 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.pull import Pull
-from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.archive import PullArchive
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import Clients
+from tiered.gateway.knowledge.caughtup import Coverage
+from tiered.gateway.knowledge.clients import Clients
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
@@ -65,7 +66,7 @@ class Pulls:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: PullArchive,
         asking: Asking,
         clients: Clients,
         judge: PullJudge,

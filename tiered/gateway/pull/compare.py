@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tiered.codec.remoting.codes import ResponseCode
 from tiered.errors import TieredError, Unavailable
-from tiered.gateway.knowledge.archive import FAR_BYTES, Archive, Coverage
+from tiered.gateway.knowledge.archive import KnownArchive
+from tiered.gateway.knowledge.caughtup import FAR_BYTES, Coverage
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.gaps import agree, places
@@ -48,7 +49,7 @@ async def is_enough(cold: ColdPull, archived: Archived, coverage: Coverage) -> b
 
 
 async def in_reach(
-    archive: Archive, coverage: Coverage, connection: ConnectionInfo, queue: MessageQueue, offset: int
+    archive: KnownArchive, coverage: Coverage, connection: ConnectionInfo, queue: MessageQueue, offset: int
 ) -> bool:
     """Whether the message at ``offset`` lies so close to the start of the broker's log that a deletion under way may reach it.
 

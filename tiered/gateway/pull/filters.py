@@ -17,7 +17,7 @@ from tiered.errors import Invalid, Refused, Unavailable
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import row_filter
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import MAX_EXPRESSION, Clients, Subscription
+from tiered.gateway.knowledge.clients import MAX_EXPRESSION, Clients, Subscription
 
 SQL = "SQL92"
 

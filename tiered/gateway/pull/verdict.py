@@ -14,9 +14,10 @@ from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, Re
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.filter.storagelevels import StorageLevel
-from tiered.gateway.knowledge.archive import Archive, Coverage
+from tiered.gateway.knowledge.archive import KnownArchive
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.observe import Minimums
+from tiered.gateway.knowledge.caughtup import Coverage
+from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, Reason, Verdict
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
@@ -55,7 +56,7 @@ class PullJudge:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: KnownArchive,
         asking: Asking,
         filters: Filters,
         minimums: Minimums,

@@ -1,41 +1,25 @@
-"""What passing frames tell: who subscribes to what, where groups stand, what the broker still has. Nothing is changed.
-
-Everything is held in tables of bounded size, the entry used longest ago going first, and only on the event loop.
-"""
+"""Who subscribes to what: groups and clients, as heartbeats tell them. On the event loop only; tables are of bounded size."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cachetools import LRUCache
 
-from tiered.clock import Clock
-from tiered.codec.remoting.codes import (
-    TAG,
-    PullRequest,
-    QueueRequest,
-    RequestCode,
-    number,
-    parse_pop_starts,
-    text,
-)
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.codes import TAG, RequestCode
 from tiered.fetch.base import ReaderId
 from tiered.gateway.ports import ConnectionInfo
 from tiered.metrics import Metrics
 
 log = logging.getLogger("tiered.gateway")
 
-MAX_GROUPS = 16_384
 MAX_CONNECTIONS = 65_536
-MAX_QUEUES = 262_144
 MAX_PER_HEARTBEAT = 4096
 """Groups of a heartbeat, and topics of a group, that are looked at."""
-EVERY_SECONDS = 1.0
 MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_EXPRESSION = 65_536
 """Characters of a filter expression that is still run. A longer one by tag is not kept; other ones as long as to be refused."""
@@ -203,101 +187,3 @@ def _list(fields: Any, name: str) -> list[dict[str, Any]]:
         if name == "subscriptionDataSet" and not isinstance(item.get("topic"), str):
             raise ValueError("a subscription without topic")
     return found
-
-
-class Positions:
-    """Where readers stand, from pulls and offset commits; told to ``tell`` (the cache keeps what somebody will reach)."""
-
-    def __init__(
-        self, clients: Clients, clock: Clock, tell: Callable[[ReaderId, str, int, int], None]
-    ) -> None:
-        self._clients = clients
-        self._clock = clock
-        self._tell = tell
-        self._told: dict[tuple[int, str | None, str | None], float] = {}
-
-    def pull(self, fields: Mapping[str, str], connection: ConnectionInfo) -> None:
-        """A pull reads from its queue offset on. One a second per connection and queue is enough."""
-        key = connection.number, fields.get("topic"), fields.get("queueId")
-        now = self._clock.monotonic()
-        if now - self._told.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
-            return
-        if len(self._told) >= MAX_QUEUES:
-            self._told.clear()
-        self._told[key] = now
-        pull = PullRequest.parse(fields)
-        if pull.offset >= 0 and pull.queue_id >= 0:
-            reader = self._clients.reader(connection, pull.group, pull.proxied_client)
-            self._tell(reader, pull.topic, pull.queue_id, pull.offset)
-
-    def commit(self, fields: Mapping[str, str]) -> None:
-        """A group has consumed up to an offset. Broadcasting clients keep theirs to themselves."""
-        queue = QueueRequest.parse(fields)
-        offset = number(fields, "commitOffset")
-        if queue.group and offset >= 0 and queue.queue_id >= 0:
-            self._tell(ReaderId(queue.group), queue.topic, queue.queue_id, offset)
-
-
-class Minimums:
-    """The broker's own minimum offsets, as its answers told them last."""
-
-    def __init__(self) -> None:
-        self._known: LRUCache[tuple[str, int], int] = LRUCache(MAX_QUEUES)
-        self._heard: dict[tuple[str, str], str] = {}
-
-    def hear(self, topic: str, queue_id: str, offset: str) -> None:
-        """``learn`` from fields as they came; most answers say what the last one said. ``Invalid`` if they make no sense."""
-        key = topic, queue_id
-        if self._heard.get(key) == offset:
-            return
-        values = {"queueId": queue_id, "minOffset": offset}
-        self.learn(topic, number(values, "queueId", 32), number(values, "minOffset"))
-        if len(self._heard) >= MAX_QUEUES:
-            self._heard.clear()
-        self._heard[key] = offset
-
-    def learn(self, topic: str, queue_id: int, offset: int) -> None:
-        """The broker said that its queue begins at ``offset``."""
-        self._known[topic, queue_id] = offset
-        self._heard.pop((topic, str(queue_id)), None)
-
-    def get(self, topic: str, queue_id: int) -> int | None:
-        """The last that was heard; ``None``: nothing."""
-        return self._known.get((topic, queue_id))
-
-
-class PopWatch:
-    """POP answers as evidence: a broker that skips messages for a POP group still names the position it began at."""
-
-    def __init__(self, minimums: Minimums, metrics: Metrics) -> None:
-        self._minimums = minimums
-        self._metrics = metrics
-        self._told: LRUCache[tuple[str, str, int], int] = LRUCache(MAX_GROUPS)
-
-    def look(self, request: Command, answer: Command) -> None:
-        """Count a skip that this answer shows. ``Invalid`` if its fields make no sense."""
-        topic, group = text(request.ext, "topic"), text(request.ext, "consumerGroup")
-        for start in parse_pop_starts(answer.ext.get("startOffsetInfo", "")):
-            name = (topic, f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")[
-                start.kind if 0 <= start.kind < 3 else 0
-            ]
-            minimum = self._minimums.get(name, start.queue_id)
-            if minimum is None or not 0 <= start.offset < minimum:
-                continue
-            key = (group, name, start.queue_id)
-            if self._told.get(key, -1) >= minimum:
-                continue
-            skipped = minimum - max(start.offset, self._told.get(key, 0))
-            self._told[key] = minimum
-            self._metrics.gateway_pop_skips.inc()
-            self._metrics.gateway_pop_skipped_messages.inc(skipped)
-            log.warning(
-                "the broker skipped messages of a POP group; tiered replay can send them again",
-                extra={
-                    "group": group,
-                    "topic": name,
-                    "queue": start.queue_id,
-                    "from": start.offset,
-                    "to": minimum,
-                },
-            )
