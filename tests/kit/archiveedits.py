@@ -19,7 +19,15 @@ from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditBatch, EditKind, Rows, batch
-from tiered.codec.format.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.format.object import (
+    BLOCK_DTYPE,
+    ROW_DTYPE,
+    RUN_DTYPE,
+    EncodedObject,
+    MessageKeys,
+    ObjectTables,
+    encode_object,
+)
 from tiered.codec.record.message import decode_message
 from tiered.codec.record.properties import key_hash
 from tiered.model import MessageQueue
@@ -145,21 +153,22 @@ class Edits:
         for name in set(RUN_DTYPE.names or ()) & target.keys():
             runs[name] = target[name]
         runs["queue_id"] = queue.queue_id
-        return encode_object(
-            object_id=object_id,
-            archive_id=self.scene.daemon.log.reader.identity.archive_id,
-            level=level,
+        archive_id = self.scene.daemon.log.reader.identity.archive_id
+        tables = ObjectTables(
             topics=(queue.topic,),
             runs=runs,
             blocks=np.concatenate(blocks).astype(BLOCK_DTYPE),
             stored=stored,
             rows=np.concatenate(rows),
             tags=tags,
-            key_hash=np.array([k for k, _ in keys], np.uint64),
-            key_run=np.zeros(len(keys), np.int32),
-            key_queue_offset=np.array([o for _, o in keys], np.int64),
+            keys=MessageKeys(
+                np.array([k for k, _ in keys], np.uint64),
+                np.zeros(len(keys), np.int32),
+                np.array([o for _, o in keys], np.int64),
+            ),
             commit_seq=np.concatenate(commits),
         )
+        return encode_object(tables, object_id=object_id, archive_id=archive_id, level=level)
 
 
 def _target(sources: list[RunState]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from typing import Any
 
 from tests.kit.storefakes import Scripted
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.identity import ensure_identity
-from tiered.archive.log.line import CommitLine, Proven, Unsettled
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import ResendEvents, Resending
 from tiered.archive.log.writer import CommitLog, PlannedCommit

@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from tiered.codec.format import block
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
-from tiered.codec.format.object import BLOCK_DTYPE, ROW_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.format.object import (
+    BLOCK_DTYPE,
+    ROW_DTYPE,
+    RUN_DTYPE,
+    EncodedObject,
+    MessageKeys,
+    ObjectTables,
+    encode_object,
+)
 
 OBJECT_ID = bytes(range(16))
 ARCHIVE_ID = bytes(range(16, 32))
@@ -38,21 +46,17 @@ class Tables:
 
     def encode(self, object_id: bytes = OBJECT_ID, level: int = 0) -> EncodedObject:
         """The object."""
-        return encode_object(
-            object_id=object_id,
-            archive_id=ARCHIVE_ID,
-            level=level,
+        made = ObjectTables(
             topics=self.topics,
             runs=self.runs,
             blocks=self.blocks,
             stored=self.stored,
             rows=self.rows,
             tags=self.tags,
-            key_hash=self.key_hash,
-            key_run=self.key_run,
-            key_queue_offset=self.key_queue_offset,
+            keys=MessageKeys(self.key_hash, self.key_run, self.key_queue_offset),
             commit_seq=self.commit_seq,
         )
+        return encode_object(made, object_id=object_id, archive_id=ARCHIVE_ID, level=level)
 
 
 def spread(count: int, seed: int, below: int) -> npt.NDArray[np.int64]:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.kit.assemble import AtOnce, Counting, Heard, memory, open_log
 from tests.kit.assemble import plan as planned
-from tiered.archive.log.line import CommitLine, Flush, Priority, Proven
+from tiered.archive.log.flush import Flush, Priority, Proven
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.clock import ManualClock

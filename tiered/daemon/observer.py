@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiered.archive.log.line import Proven
+from tiered.archive.log.flush import Proven
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.daemon.once import PresentEnd

@@ -12,7 +12,8 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from tiered.archive.log.line import CommitLine, Proven
+from tiered.archive.log.flush import Proven
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.values import Head
 from tiered.clock import Clock

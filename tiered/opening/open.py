@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tiered.archive.log.line import CommitLine, Flush
+from tiered.archive.log.flush import Flush
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import Head

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tiered.archive.log.line import CommitLine, Flush, Unsettled
+from tiered.archive.log.flush import Flush, Unsettled
+from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark, gap_edit
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach

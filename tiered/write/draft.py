@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from tiered.archive.log.line import Flush, Priority
+from tiered.archive.log.flush import Flush, Priority
 from tiered.archive.log.marks import Mark
 from tiered.archive.log.writer import Place
 from tiered.archive.state.view import ArchiveState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tiered.archive.log.line import LineEvents
+from tiered.archive.log.flush import LineEvents
 from tiered.model import PhysicalOffset
 
 

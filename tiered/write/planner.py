@@ -14,11 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.keys import Area, ObjectKey, build
-from tiered.archive.log.line import Archived, DataObject, DispatchOffsets
+from tiered.archive.log.flush import Archived, DataObject, DispatchOffsets
 from tiered.archive.log.writer import Place
 from tiered.codec.format.block import StoredBlocks
 from tiered.codec.format.edits import EditBatch, EditKind
-from tiered.codec.format.object import BLOCK_DTYPE, RUN_DTYPE, EncodedObject, encode_object
+from tiered.codec.format.object import (
+    BLOCK_DTYPE,
+    RUN_DTYPE,
+    EncodedObject,
+    MessageKeys,
+    ObjectTables,
+    encode_object,
+)
 from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
 from tiered.write.gathered import Gathered
@@ -157,21 +164,21 @@ def _object(flush: _Tables, number: int, archive_id: bytes, object_id: bytes) ->
     used, rows["tag"] = np.unique(np.append(rows["tag"], 0), return_inverse=True)[0], _renumber(rows["tag"])
     k0, k1 = np.searchsorted(made.key_position, np.array((p0, p1), np.int32)).tolist()
     position = made.key_position[k0:k1]
-    return encode_object(
-        object_id=object_id,
-        archive_id=archive_id,
-        level=0,
+    keys = MessageKeys(
+        made.key_hash[k0:k1],
+        (np.searchsorted(pieces.run_start, position, side="right") - 1 - r0).astype(np.int32),
+        flush.offsets.queue_offset[position],
+    )
+    tables = ObjectTables(
         topics=topics,
         runs=runs,
         blocks=blocks,
         stored=flush.stored.between(b0, b1),
         rows=rows,
         tags=[made.tags[t] for t in used.tolist()],
-        key_hash=made.key_hash[k0:k1],
-        key_run=(np.searchsorted(pieces.run_start, position, side="right") - 1 - r0).astype(np.int32),
-        key_queue_offset=flush.offsets.queue_offset[position],
-        commit_seq=None,
+        keys=keys,
     )
+    return encode_object(tables, object_id=object_id, archive_id=archive_id, level=0)
 
 
 def _renumber(tag: npt.NDArray[np.generic]) -> Ints:

@@ -52,8 +52,9 @@ from tiered.errors import Corrupt, Invalid, Refused
 
 __all__ = [
     "BLOCK_DTYPE", "FOOTER_BYTES", "KEY_DTYPE", "ROW_DTYPE", "RUN_DTYPE", "ColumnsReader", "Directory",
-    "EncodedObject", "Footer", "KeyFilter", "KeysReader", "as_sections", "check_object", "decode_block_table",
-    "decode_directory", "decode_footer", "decode_keys", "encode_object",
+    "EncodedObject", "Footer", "KeyFilter", "KeysReader", "MessageKeys", "ObjectTables", "as_sections",
+    "check_object", "decode_block_table", "decode_directory", "decode_footer", "decode_keys",
+    "encode_object",
 ]  # fmt: skip
 
 MAGIC = b"RMQTOBJ\n"
@@ -146,45 +147,56 @@ class ColumnsReader(ChunkedTable):
             )
 
 
-def encode_object(
-    *,
-    object_id: bytes,
-    archive_id: bytes,
-    level: int,
-    topics: Sequence[str],
-    runs: npt.NDArray[Any],
-    blocks: BlockTable,
-    stored: Sequence[Buffer],
-    rows: npt.NDArray[Any],
-    tags: Sequence[bytes],
-    key_hash: npt.NDArray[np.uint64],
-    key_run: npt.NDArray[Any],
-    key_queue_offset: npt.NDArray[Any],
-    commit_seq: npt.NDArray[np.int64] | None = None,
-) -> EncodedObject:
-    """Encode an object of at least one run. Same input, same bytes (for one version of the zstd library).
+@dataclass(frozen=True, slots=True)
+class MessageKeys:
+    """Keys of messages: hash, run in the object's table and queue offset of each."""
 
-    ``runs`` (``RUN_DTYPE``) in the order of their blocks and rows; ``blocks`` (``BLOCK_DTYPE``,
-    ``position`` ignored) describe ``stored``, their bytes back to back in any number of pieces; ``rows``
-    (``ROW_DTYPE``) in record order; ``tags[0]`` is
-    empty. ``Invalid`` if the tables contradict each other: such an object could not be read.
+    hash: npt.NDArray[np.uint64]
+    run: npt.NDArray[Any]
+    queue_offset: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTables:
+    """What an object is made of, at least one run.
+
+    ``runs`` (``RUN_DTYPE``) in the order of their blocks and rows; ``blocks`` (``BLOCK_DTYPE``, ``position`` ignored) describe
+    ``stored``, their bytes back to back in any number of pieces; ``rows`` (``ROW_DTYPE``) in record order; ``tags[0]`` is
+    empty. ``commit_seq``: the commit that each row came with; ``None`` where that is the object's own.
     """
-    fault = _input_fault(topics, runs, blocks, stored, rows, tags, key_hash, key_run, key_queue_offset)
+
+    topics: Sequence[str]
+    runs: npt.NDArray[Any]
+    blocks: BlockTable
+    stored: Sequence[Buffer]
+    rows: npt.NDArray[Any]
+    tags: Sequence[bytes]
+    keys: MessageKeys
+    commit_seq: npt.NDArray[np.int64] | None = None
+
+
+def encode_object(tables: ObjectTables, *, object_id: bytes, archive_id: bytes, level: int) -> EncodedObject:
+    """Encode an object. Same input, same bytes (for one version of the zstd library).
+
+    ``Invalid`` if the tables contradict each other: such an object could not be read.
+    """
+    runs, rows, keys = tables.runs, tables.rows, tables.keys
+    fault = _input_fault(tables)
     if fault is not None or not len(object_id) == len(archive_id) == 16:
         raise Invalid("the tables of an object contradict each other", found=fault or "ids are not 16 bytes")
     columns = {name: rows[name] for name in _COLUMNS if name != "commit_seq"}
-    if commit_seq is not None:
-        columns["commit_seq"] = commit_seq
+    if tables.commit_seq is not None:
+        columns["commit_seq"] = tables.commit_seq
     chunks, index = encode_chunks(columns, _COLUMNS)
     sections: dict[int, list[bytes]] = {SectionKind.COLUMNS: chunks, SectionKind.COLUMN_INDEX: [index]}
-    if len(key_hash):
-        keys, key_index, key_filter = encode_keys(key_hash, key_run, key_queue_offset, len(runs))
-        sections[SectionKind.KEYS] = keys
+    if len(keys.hash):
+        chunks, key_index, key_filter = encode_keys(keys.hash, keys.run, keys.queue_offset, len(runs))
+        sections[SectionKind.KEYS] = chunks
         sections[SectionKind.KEY_INDEX] = [key_index]
         sections[SectionKind.KEY_FILTER] = [key_filter]
-    sections[SectionKind.BLOCK_TABLE] = [encode_block_table(blocks)]
-    sections[SectionKind.DIRECTORY] = [encode_directory(topics, runs, tags)]
-    return _assemble(object_id, archive_id, level, stored, sections)
+    sections[SectionKind.BLOCK_TABLE] = [encode_block_table(tables.blocks)]
+    sections[SectionKind.DIRECTORY] = [encode_directory(tables.topics, runs, tables.tags)]
+    return _assemble(object_id, archive_id, level, tables.stored, sections)
 
 
 def _assemble(
@@ -291,30 +303,21 @@ def _tables_fault(runs: npt.NDArray[Any], blocks: BlockTable, rows: int) -> str 
     return None
 
 
-def _input_fault(
-    topics: Sequence[str],
-    runs: npt.NDArray[Any],
-    blocks: BlockTable,
-    stored: Sequence[Buffer],
-    rows: npt.NDArray[Any],
-    tags: Sequence[bytes],
-    key_hash: npt.NDArray[Any],
-    key_run: npt.NDArray[Any],
-    key_queue_offset: npt.NDArray[Any],
-) -> str | None:
+def _input_fault(tables: ObjectTables) -> str | None:
+    runs, blocks, rows, keys = tables.runs, tables.blocks, tables.rows, tables.keys
     fault = (
-        directory_fault(topics, runs, tags)
+        directory_fault(tables.topics, runs, tables.tags)
         or block_table_fault(blocks)
         or _tables_fault(runs, blocks, len(rows))
     )
     if fault is not None:
         return fault
-    if sum(map(len, stored)) != int(blocks["stored_length"].sum(dtype=np.int64)):
+    if sum(map(len, tables.stored)) != int(blocks["stored_length"].sum(dtype=np.int64)):
         return "stored bytes and block table"
-    if rows["tag"].min() < 0 or rows["tag"].max() >= len(tags):
+    if rows["tag"].min() < 0 or rows["tag"].max() >= len(tables.tags):
         return "tag numbers"
-    if not len(key_hash) == len(key_run) == len(key_queue_offset):
+    if not len(keys.hash) == len(keys.run) == len(keys.queue_offset):
         return "lengths of the key columns"
-    if len(key_run) and (key_run.min() < 0 or key_run.max() >= len(runs)):
+    if len(keys.run) and (keys.run.min() < 0 or keys.run.max() >= len(runs)):
         return "runs of keys"
     return None
