@@ -4,24 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import UTC, datetime
 from typing import Protocol
-
-
-def time_ms(text: str) -> int | None:
-    """Milliseconds since the epoch, from decimal ms or ISO 8601 (UTC unless it says otherwise); ``None`` if it is neither."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def time_text(ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC, to the second: ``2026-01-31T12:00:00Z``."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Clock(Protocol):

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
-from tiered.clock import time_ms
 from tiered.errors import Invalid
+from tiered.text import values
 
 Parsers = Mapping[str, tuple[str, Callable[[str, str], object]]]
 """Options by name: the field that each fills, and its parser."""
@@ -28,7 +28,7 @@ def parsed(parsers: Parsers, name: str, value: str) -> tuple[str, object]:
 
 def moment(name: str, value: str) -> int:
     """Ms since 1970 of ISO 8601 (UTC unless it says otherwise) or of a number of ms."""
-    found = time_ms(value.strip())
+    found = values.time_ms(value)
     if found is None:
         raise wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970")
     return found
@@ -36,7 +36,7 @@ def moment(name: str, value: str) -> int:
 
 def wrong(name: str, value: str, expected: str) -> Invalid:
     """The error of a value, with what it had to be."""
-    return Invalid(f"the option {name} is wrong", found=value, expected=expected, hint=f"option('{name}', …)")
+    return values.wrong(f"the option {name}", value, expected, _hint(name))
 
 
 def words(name: str, value: str) -> tuple[str, ...]:
@@ -81,26 +81,19 @@ def text(name: str, value: str) -> str:
 
 
 def whole(low: int, high: int) -> Callable[[str, str], int]:
+    """A whole number from ``low`` to ``high``."""
+    return lambda name, value: values.whole(f"the option {name}", value, low, high, hint=_hint(name))
+
+
+def number(low: float, high: float) -> Callable[[str, str], float]:
     """A number from ``low`` to ``high``."""
+    return lambda name, value: values.number(f"the option {name}", value, low, high, hint=_hint(name))
 
-    def parse(name: str, value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = low - 1
-        if not low <= number <= high:
-            raise wrong(name, value, f"a whole number from {low} to {high}")
-        return number
 
-    return parse
+def _hint(name: str) -> str:
+    return f"option('{name}', …)"
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str, str], str]:
-    """A word of a list, in whatever case."""
-
-    def parse(name: str, value: str) -> str:
-        if value.strip().lower() not in choices:
-            raise wrong(name, value, " or ".join(choices))
-        return value.strip().lower()
-
-    return parse
+    """A word of a list, in any case."""
+    return lambda name, value: values.one_of(f"the option {name}", value, choices, hint=_hint(name))

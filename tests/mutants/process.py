@@ -97,19 +97,19 @@ MUTANTS = (
         f"{_SETTINGS}::test_a_wrong_secret_is_not_repeated",
     ),
     Mutant(
-        "tiered/text/values.py",
+        "tiered/text/settingvalues.py",
         "        if not _matches_names(part):\n",
         "        if False:\n",
         f"{_CONFIG_VALUES}::test_a_pattern_that_can_match_nothing_is_refused",
     ),
     Mutant(
-        "tiered/text/values.py",
+        "tiered/text/settingvalues.py",
         "    if value.denominator != 1:\n        raise",
         "    if False:\n        raise",
         f"{_CONFIG_VALUES}::test_refused_with_key_place_and_value",
     ),
     Mutant(
-        "tiered/text/values.py",
+        "tiered/text/settingvalues.py",
         '            parts = [part.strip() for part in raw.split(",") if part.strip()]\n',
         '            parts = [part.strip() for part in raw.split(",")]\n',
         f"{_CONFIG_VALUES}::test_accepted",

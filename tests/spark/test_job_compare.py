@@ -173,7 +173,7 @@ def test_another_topic_and_another_time(compare: Compare, tmp_path: Path) -> Non
             2,
             "--by keys_body cannot ignore the body",
         ),
-        (("--other-topics", "x", "--by", "name"), 2, "invalid choice: 'name'"),
+        (("--other-topics", "x", "--by", "name"), 2, "--by is wrong (found=name"),
         (("--other-topics", "x", "--limit", "0"), 2, "--limit is wrong"),
     ],
 )

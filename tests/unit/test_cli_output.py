@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tiered.clock import time_ms
 from tiered.errors import Corrupt, Refused
 from tiered.text.human import Kind, human, moment, printable, size
 from tiered.text.machine import Machine
 from tiered.text.output import Column, speaker
 from tiered.text.people import People
+from tiered.text.values import time_ms
 
 COLUMNS = (
     Column("topic"),

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tiered.cli.options import flags
 from tiered.daemon.config import env_name, keys, load
 from tiered.errors import Invalid
-from tiered.text.values import convert, size_in_bytes
+from tiered.text.settingvalues import convert
+from tiered.text.values import size_bytes
 
 SIZE, TIME, FLAG, LIST, RATE = (
     "dispatch.group_commit_bytes",
@@ -113,10 +114,10 @@ def test_a_bad_secret_is_not_repeated() -> None:
 
 
 def test_size_of_a_flag() -> None:
-    assert size_in_bytes("--body-bytes", "4KiB") == 4096
+    assert size_bytes("--body-bytes", "4KiB") == 4096
     for bad in ("4Q", "-1", "", "0.5B"):
         with pytest.raises(Invalid, match="--body-bytes"):
-            size_in_bytes("--body-bytes", bad)
+            size_bytes("--body-bytes", bad)
 
 
 @given(

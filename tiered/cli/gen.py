@@ -13,7 +13,7 @@ from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid
 from tiered.text.human import Kind
-from tiered.text.values import size_in_bytes
+from tiered.text.values import size_bytes
 
 _FOLLOW_BATCH = 1 << 40
 
@@ -60,10 +60,10 @@ def command(
         messages=_FOLLOW_BATCH if follow else messages,
         topics=topic_names(topics, "DemoTopic"),
         queues=queues,
-        body_bytes=size_in_bytes("--body-bytes", body_bytes),
+        body_bytes=size_bytes("--body-bytes", body_bytes),
         rate=rate,
         seed=seed,
-        file_bytes=size_in_bytes("--file-bytes", file_bytes),
+        file_bytes=size_bytes("--file-bytes", file_bytes),
     )
     clock, stop = SystemClock(), threading.Event()
     generator = StoreGenerator(options, clock)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tiered.clock import time_ms
 from tiered.daemon.checks import check
 from tiered.daemon.config import Loaded, environment, load
 from tiered.errors import Invalid
@@ -70,17 +69,6 @@ def settings_from(
         out.note(f"note: {warning}")
     check(loaded, writer=writer)
     return loaded
-
-
-def moment_ms(text: str, flag: str) -> int:
-    """A time given to ``flag``, in ms since 1970. ``Invalid`` naming the flag."""
-    found = time_ms(text.strip())
-    if found is None:
-        raise Invalid(
-            f"{flag} is not a time", found=text, expected="ms since 1970, or ISO 8601",
-            hint=f"for example {flag} 2026-01-31T00:00:00Z",
-        )  # fmt: skip
-    return found
 
 
 def output(json_output: bool) -> Output:

@@ -11,12 +11,13 @@ from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
-from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, moment_ms, output
+from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.codec.record.hosts import decode_message_id
 from tiered.errors import Invalid, NotFound
 from tiered.store import MessageStore
 from tiered.text.human import Kind
 from tiered.text.output import Column
+from tiered.text.values import moment_ms
 
 COLUMNS = (
     Column("topic", less=1),
@@ -69,7 +70,7 @@ def command(
             "query needs exactly one of --key, --unique-key, --msg-id, --time", found=" ".join(asked) or "none",
             hint="for example: tiered query --topic Orders --key order-17",
         )  # fmt: skip
-    time_ms = None if time is None else moment_ms(time, "--time")
+    time_ms = None if time is None else moment_ms("--time", time)
     name = "" if msg_id is not None else _needed(topic, "--topic")
     if time_ms is not None and queue is None:
         raise Invalid("--queue is needed with --time", hint="tiered queues lists them")

@@ -18,7 +18,6 @@ from tiered.cli.options import (
     JsonFlag,
     SetValues,
     StoreDir,
-    moment_ms,
     output,
     settings_from,
 )
@@ -38,6 +37,7 @@ from tiered.settings import Settings
 from tiered.store import MessageStore
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
+from tiered.text.values import moment_ms
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -105,7 +105,7 @@ def command(
             "replay needs --group, --topic and --from", missing=", ".join(missing),
             hint="for example: tiered replay --group Billing --topic Orders --from 2026-01-31T00:00:00Z",
         )  # fmt: skip
-    start_ms, end_ms = moment_ms(from_time, "--from"), None if to_time is None else moment_ms(to_time, "--to")
+    start_ms, end_ms = moment_ms("--from", from_time), None if to_time is None else moment_ms("--to", to_time)
     if end_ms is not None and end_ms <= start_ms:
         raise Invalid("--to is not after --from", found=f"{to_time} <= {from_time}", hint="swap them")
     out = output(json)

@@ -1,11 +1,17 @@
-"""``tiered spark JOB …``: hands everything to the jobs of ``spark/jobs``, which say themselves what they lack."""
+"""``tiered spark JOB …``: hands everything to the jobs, which register themselves and say what they lack."""
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
+
+from tiered.errors import NotFound
+
+REGISTERED = "tiered.verbs"
+"""The group of entry points in which a package above this one offers a verb: a function of words that gives the exit code."""
 
 SETTINGS: dict[str, Any] = {
     "add_help_option": False,
@@ -16,5 +22,8 @@ SETTINGS: dict[str, Any] = {
 
 def command(context: typer.Context) -> int:
     """Run a job on the archive."""
-    code: int = importlib.import_module("tiered_jobs.main").main(context.args)
-    return code
+    found = next(iter(entry_points(group=REGISTERED, name="spark")), None)
+    if found is None:
+        raise NotFound("the jobs are not installed", hint="install the wheel anew, or make install")
+    run: Callable[[Sequence[str]], int] = found.load()
+    return run(context.args)

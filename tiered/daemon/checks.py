@@ -6,13 +6,13 @@ import os.path
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
-from tiered.clock import time_ms
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.settings import Settings
 from tiered.text.addresses import split_address
+from tiered.text.values import time_ms
 
 UNSEEN_RESTARTS = (
     "source.commitlog_dirs is set without source.store_dir: the broker's lock and abort files are not looked at, so a restart "

@@ -21,7 +21,7 @@ from typing import Any
 
 from tiered.errors import Invalid
 from tiered.settings import STARS, Section, Settings
-from tiered.text.values import convert
+from tiered.text.settingvalues import convert
 
 ENV_PREFIX = "TIERED_"
 ENV_CONFIG = "TIERED_CONFIG"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tiered.clock import time_ms
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
 from tiered.source.base import Files, Tail
+from tiered.text.values import time_ms
 
 
 class DatedFiles(Tail, Files, Protocol):
@@ -29,7 +29,7 @@ def resolve_start(source: DatedFiles, start: str) -> PhysicalOffset:
 
 def parse_time_ms(text: str) -> int:
     """Milliseconds since the epoch from decimal ms or ISO 8601. ``Invalid`` names key, value and fix."""
-    found = time_ms(text.strip())
+    found = time_ms(text)
     if found is None:
         raise Invalid(
             "source.start is not a start point",

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from tiered.text.values import DURATIONS, SIZES
+
 
 class Kind(Enum):
     """What a value is, for people; JSON always gets it plain."""
@@ -94,6 +96,27 @@ def moment(ms: int) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
     except (ValueError, OverflowError, OSError):
         return str(ms)
+
+
+def second(ms: int) -> str:
+    """Milliseconds since 1970 as UTC, to the second: ``2026-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration(ms: int) -> str:
+    """Milliseconds in the largest unit that they fill, three digits: ``1.5 h``."""
+    for unit in ("d", "h", "min", "s"):
+        if abs(ms) >= DURATIONS[unit]:
+            return f"{ms / DURATIONS[unit]:.3g} {unit}"
+    return f"{ms} ms"
+
+
+def exact_size(value: int) -> str:
+    """Bytes in the largest binary unit without a fraction, as settings take it: ``32MiB``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if value >= SIZES[unit.lower()] and value % SIZES[unit.lower()] == 0:
+            return f"{value // SIZES[unit.lower()]}{unit}"
+    return str(value)
 
 
 def printable(text: str) -> str:

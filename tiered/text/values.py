@@ -1,174 +1,123 @@
-"""Text to setting: sizes, durations, flags and lists as people write them, in files, environment and flags.
+"""Text to value: numbers, sizes, durations and times as people write them, in flags, options, settings and files.
 
-A whole number is taken in the setting's own unit. Text may carry a unit: ``"32MiB"``, ``"10MB"`` for bytes,
-``"500ms"``, ``"1.5s"``, ``"2m"``, ``"1h"``, ``"7d"`` for times, ``"80%"`` for percent. Bare ``K`` or ``M`` is refused:
-it means 1000 to some and 1024 to others.
+A size has a unit of bytes (``"10MB"``, ``"32MiB"``) or none, a duration one of time (``"500ms"``, ``"1.5s"``, ``"2m"``,
+``"1h"``, ``"7d"``). Bare ``K`` or ``M`` is refused: it means 1000 to some and 1024 to others. A time is ISO 8601, UTC unless
+it says otherwise, or milliseconds since 1970.
 
-A list is a TOML array, or texts with commas between them; in the environment and in flags both are text. Every list is one of
-patterns of names (``*``, ``?``, ``[ab]``), so what can match no name is refused: it is a list that lost, or kept, its quotes.
+Functions that take a ``name`` raise ``Invalid`` with name, text, what is wanted and an example; the others answer ``None``.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import Field
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
 
 from tiered.errors import Invalid
-from tiered.settings import shown
 
+SIZES: Mapping[str, int] = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+"""Bytes of a unit."""
+
+DURATIONS: Mapping[str, int] = {
+    "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+"""Milliseconds of a unit."""
+
+BARE: Mapping[str, int] = {"": 1}
+"""A number without a unit."""
+
+_MOST = 1 << 62
 _NUMBER = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z%/]*)\s*\Z", re.ASCII)
 
-_SIZES: Mapping[str, int] = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_TIMES: Mapping[str, int] = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
 
-_UNITS: Mapping[str, tuple[Mapping[str, int], str]] = {
-    "bytes": (_SIZES, 'a number of bytes or a size such as "32MiB"'),
-    "bytes/s": (
-        {**_SIZES, **{k + "/s": v for k, v in _SIZES.items() if k}},
-        'bytes per second, or such as "10MiB"',
-    ),
-    "ms": (_TIMES, 'milliseconds or a time such as "500ms" or "1s"'),
-    "%": ({"": 1, "%": 1}, "a whole number of percent"),
-}
-_PLAIN: tuple[Mapping[str, int], str] = ({"": 1}, "a whole number")
-
-_CLASS = re.compile(r"\[!?[\w%|.-]+\]", re.ASCII)
-"""Characters between brackets, as a pattern may have them."""
-
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
-
-
-def convert(key: str, field: Field[Any], raw: object, *, where: str) -> Any:
-    """The value of setting ``key`` from ``raw``, a TOML value or text; ``where`` names its origin in errors.
-
-    Raises ``Invalid`` with key, value, what is wanted and where it stands. Bounds are checked by the section itself.
-    """
-    default = field.default
-    if isinstance(default, bool):
-        return _flag(key, field, raw, where)
-    if isinstance(default, int):
-        return _number(key, field, raw, where)
-    if isinstance(default, tuple):
-        return _list(key, field, raw, where)
-    if isinstance(raw, str):
-        if not field.metadata.get("secret") and _array(raw) is not None:
-            raise _wrong(key, field, raw, "text, not a list", where)
-        return raw
-    if isinstance(raw, int) and not isinstance(raw, bool) and key == "source.start":
-        return str(raw)
-    raise _wrong(key, field, raw, "text in quotes", where)
-
-
-def size_in_bytes(name: str, text: str) -> int:
-    """A size of 0 or more given to the flag ``name``, such as ``"4096"`` or ``"4KiB"``; ``Invalid`` otherwise."""
-    value = _scaled(text, _SIZES)
-    if value is None or value.denominator != 1 or value < 0:
-        raise Invalid(f"{name} must be {_UNITS['bytes'][1]}", found=text, hint=f"for example {name} 4KiB")
-    return int(value)
-
-
-def _scaled(text: object, scales: Mapping[str, int]) -> Fraction | None:
-    """Number times unit; ``None`` if ``text`` is not of that form."""
+def scaled(text: object, units: Mapping[str, int]) -> Fraction | None:
+    """Number times unit, a unit in any case; ``None`` if ``text`` is not of that form."""
     match = _NUMBER.match(text) if isinstance(text, str) and len(text) <= 40 else None
-    scale = scales.get(match[2].lower()) if match else None
+    scale = units.get(match[2].lower()) if match else None
     if match is None or scale is None or "__" in match[1] or "_." in match[1]:
         return None
     return Fraction(match[1].replace("_", "")) * scale
 
 
-def _wrong(key: str, field: Field[Any], raw: object, wanted: str, where: str) -> Invalid:
-    return Invalid(
-        f"{key} must be {wanted}",
-        found=shown(field, raw),
-        where=where,
-        hint="`tiered config default` shows every key with its form and bounds",
-    )
+def time_ms(text: str) -> int | None:
+    """Milliseconds since 1970; ``None`` if ``text`` is not a time."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _flag(key: str, field: Field[Any], raw: object, where: str) -> bool:
-    if isinstance(raw, bool):
-        return raw
-    word = raw.strip().lower() if isinstance(raw, str) else None
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise _wrong(key, field, raw, "true or false", where)
+def parse_duration(text: str) -> int | None:
+    """Milliseconds of a duration above 0; ``None`` if ``text`` is not one."""
+    return _within(scaled(text, DURATIONS), 1)
 
 
-def _number(key: str, field: Field[Any], raw: object, where: str) -> int:
-    scales, wanted = _UNITS.get(field.metadata.get("unit") or "", _PLAIN)
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return raw
-    value = _scaled(raw, scales)
-    if value is None:
-        raise _wrong(key, field, raw, wanted, where)
-    if value.denominator != 1:
-        raise _wrong(key, field, raw, wanted + ", without a fraction left over", where)
+def whole(name: str, text: str, low: int, high: int, *, hint: str | None = None) -> int:
+    """A whole number from ``low`` to ``high``."""
+    value = scaled(text, BARE)
+    if value is None or value.denominator != 1 or not low <= value <= high:
+        raise wrong(name, text, f"a whole number from {low} to {high}", hint or f"such as {name} {low}")
     return int(value)
 
 
-def _list(key: str, field: Field[Any], raw: object, where: str) -> tuple[str, ...]:
-    parts = raw
-    if isinstance(raw, str):
-        parts = _array(raw)
-        if parts is None:
-            parts = [part.strip() for part in raw.split(",") if part.strip()]
-            if raw.strip().startswith("[") and raw.strip().endswith("]"):
-                raise _misread(key, raw, where)  # the quotes are lost, as a shell does it
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise _wrong(key, field, raw, "a list of texts", where)
-    for part in parts:
-        if not _matches_names(part):
-            raise _misread(key, part, where)
-    return tuple(parts)
-
-
-def _array(text: str) -> list[object] | None:
-    """The list that ``text`` is in TOML; ``None`` if it is not one."""
-    if not text.strip().startswith("["):
-        return None
+def number(name: str, text: str, low: float, high: float, *, hint: str | None = None) -> float:
+    """A number from ``low`` to ``high``."""
     try:
-        found = tomllib.loads(f"list = {text.strip()}")
-    except (ValueError, RecursionError):
-        return None
-    return found["list"] if set(found) == {"list"} and isinstance(found["list"], list) else None
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise wrong(name, text, f"a number from {low:.12g} to {high:.12g}", hint or f"such as {name} 1")
+    return value
 
 
-def _matches_names(pattern: str) -> bool:
-    """Whether a pattern may match a name: no name has a quote, and brackets stand around characters that names have."""
-    return not set("\"'[]") & set(_CLASS.sub("", pattern))
+def one_of(name: str, text: str, choices: Sequence[str], *, hint: str | None = None) -> str:
+    """A word of a list, in any case."""
+    word = text.strip().lower()
+    if word not in choices:
+        raise wrong(name, text, " or ".join(choices), hint or f"such as {name} {choices[0]}")
+    return word
 
 
-def _misread(key: str, found: str, where: str) -> Invalid:
-    return Invalid(
-        f"{key} reads like a list whose quotes were lost, or are too many: no name would match",
-        found=found,
-        where=where,
-        expected="patterns with commas between them, or a TOML list with its quotes",
-        hint=f"""in a shell outer quotes keep the inner ones: '{key}=["…", "…"]'""",
-    )
+def size_bytes(name: str, text: str, *, least: int = 0) -> int:
+    """Bytes of a size, ``least`` or more."""
+    value = _within(scaled(text, {**SIZES, **BARE}), least)
+    if value is None:
+        raise wrong(name, text, "a size such as 256MiB or 50GB", f"such as {name} 256MiB")
+    return value
+
+
+def duration_ms(name: str, text: str) -> int:
+    """Milliseconds of a duration above 0."""
+    value = parse_duration(text)
+    if value is None:
+        raise wrong(name, text, "a time such as 90s, 1h or 30d", f"such as {name} 30d")
+    return value
+
+
+def moment_ms(name: str, text: str) -> int:
+    """Milliseconds since 1970 of a time."""
+    found = time_ms(text)
+    if found is None:
+        raise Invalid(
+            f"{name} is not a time", found=text, expected="ms since 1970, or ISO 8601",
+            hint=f"for example {name} 2026-01-31T00:00:00Z",
+        )  # fmt: skip
+    return found
+
+
+def wrong(name: str, text: str, expected: str, hint: str) -> Invalid:
+    """The error of a value: its name, the text that was found, what it had to be, and how to write it."""
+    return Invalid(f"{name} is wrong", found=text, expected=expected, hint=hint)
+
+
+def _within(value: Fraction | None, least: int) -> int | None:
+    return int(value) if value is not None and value.denominator == 1 and least <= value < _MOST else None

@@ -1,19 +1,22 @@
 """Finds the job, reads its command line, runs it, and turns what happens into an exit code.
 
-A job ``j`` lives in ``tiered_jobs/j/job.py``, which exposes ``arguments(parser)``, which adds its own flags to the shared ones,
+A job ``j`` lives in ``tiered_jobs/j/job.py``, which exposes ``Flags``, the shared flags and its own with Typer annotations,
 ``run(work)``, which returns ``None`` or an exit code of its own (1: a difference was found), and, if it writes anything,
 ``writes(work)``: lines for ``--dry-run``. Only the module of the job that was asked for is imported.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, get_type_hints
+
+import typer
 
 from tiered import errors
 from tiered.errors import Invalid, NotFound, TieredError, did_you_mean, exit_code
@@ -31,13 +34,6 @@ JOBS: Mapping[str, str] = {
 EXIT_INTERRUPTED = 130
 
 
-class _Parser(argparse.ArgumentParser):
-    """Wrong flags are errors of the program's own kind."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Invalid(message[:1].lower() + message[1:], hint=f"{self.prog} --help")
-
-
 def main(argv: Sequence[str]) -> int:
     """Run one job; returns its exit code, those of ``tiered``."""
     words = list(argv)
@@ -46,13 +42,15 @@ def main(argv: Sequence[str]) -> int:
         if not words or words[0] in ("-h", "--help"):
             speaker(json_output=False).lines(_usage())
             return 0 if words else Invalid.exit_code
-        return _run(_job(words[0]), words[0], words[1:])
+        command = _command(_job(words[0]), words[0])
+        with command.make_context(f"tiered spark {words[0]}", words[1:]) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as stop:  # after --help
+        return stop.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except SystemExit as stop:  # argparse after --help
-        return stop.code if isinstance(stop.code, int) else 1
     except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
-        shown = _plain(error)
+        shown = _plain(error, f"tiered spark {words[0]} --help")
         speaker(json_output=as_json).error(shown, debug=debug)
         return exit_code(shown)
 
@@ -69,27 +67,48 @@ def _job(name: str) -> ModuleType:
     return importlib.import_module(f"tiered_jobs.{name}.job")
 
 
-def _run(job: ModuleType, name: str, words: Sequence[str]) -> int:
-    from tiered_jobs.work import Work, shared_arguments  # PySpark, which the list of jobs does without
+def _command(job: ModuleType, name: str) -> Any:
+    """A job as a command; its flags are the fields of its ``Flags``."""
 
-    parser = _Parser(
-        prog=f"tiered spark {name}", description=JOBS[name], allow_abbrev=False,
-        epilog=(job.__doc__ or "").split("\n\n", 1)[-1], formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    shared_arguments(parser)
-    job.arguments(parser)
-    with Work(name, parser.parse_args(words)) as work:
-        if work.dry_run:
-            work.show_plan(job.writes(work) if hasattr(job, "writes") else ())
-            return 0
-        return int(job.run(work) or 0)
+    def run(**given: Any) -> int:
+        from tiered_jobs.work import Work  # PySpark, which the list of jobs does without
+
+        with Work(name, job.Flags(**given)) as work:
+            if work.dry_run:
+                work.show_plan(job.writes(work) if hasattr(job, "writes") else ())
+                return 0
+            return int(job.run(work) or 0)
+
+    hints = get_type_hints(job.Flags, include_extras=True)
+    flags = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(job.Flags)
+    ]
+    run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    run.__annotations__ = {flag.name: flag.annotation for flag in flags}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    text = "\n\n".join((JOBS[name], *map(_as_it_is, (job.__doc__ or "").split("\n\n")[1:])))
+    app.command(name, help=text, context_settings={"help_option_names": ["-h", "--help"]})(run)
+    return typer.main.get_command(app)
+
+
+def _as_it_is(paragraph: str) -> str:
+    """A list keeps its lines, any other paragraph is filled."""
+    return f"\b\n{paragraph}" if "  " in paragraph else paragraph
 
 
 _OURS = re.compile(r"tiered\.errors\.(\w+): (.+)")
 
 
-def _plain(error: Exception) -> Exception:
-    """An error of ours that came through Spark, as itself; a package that is not there, as ours."""
+def _plain(error: Exception, help_command: str) -> Exception:
+    """An error of ours that came through Spark, as itself; a package that is not there or a wrong command line, as ours."""
+    if isinstance(error, typer.TyperException):
+        return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=help_command)
     if isinstance(error, ModuleNotFoundError):
         return NotFound(
             "a package that the jobs need is not installed", missing=error.name,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import typer
 from pyspark.sql import SparkSession
 
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
 from tiered.text.human import Kind
 from tiered.text.output import Output, speaker
+from tiered.text.values import number, one_of, whole
 from tiered_spark.datasource import register
 from tiered_spark.options import exactly, parse_options, perhaps
 from tiered_spark.snapshot import Snapshot, open_snapshots
@@ -27,40 +29,74 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 
 _KINDS = {"bytes": Kind.SIZE}
+_PATTERNS = "Shell patterns, joined with commas."
 
 
-def shared_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that every job has."""
-    what = parser.add_argument_group("what is read")
-    what.add_argument(
-        "--archive", metavar="URL", required=True, help="the archive; several joined with commas"
+def whole_flag(flag: str, low: int, high: int, text: str) -> Any:
+    """A flag that takes a whole number from ``low`` to ``high``."""
+    text = f"{text} {low:,} to {high:,}."
+    return typer.Option(flag, metavar="N", help=text, parser=lambda given: whole(flag, str(given), low, high))
+
+
+def number_flag(flag: str, low: float, high: float, text: str) -> Any:
+    """A flag that takes a number from ``low`` to ``high``."""
+    return typer.Option(
+        flag, metavar="N", help=text, parser=lambda given: number(flag, str(given), low, high)
     )
-    what.add_argument("--cluster", default="*", help="shell patterns, joined with commas (all)")
-    what.add_argument("--broker", default="*", help="shell patterns, joined with commas (all)")
-    what.add_argument(
-        "--topics", default="*", help="shell patterns, joined with commas (all but RocketMQ's own)"
-    )
-    what.add_argument("--include-system-topics", action="store_true", help="RocketMQ's own topics too")
-    what.add_argument("--from", dest="start", metavar="TIME", help="store time, ISO 8601 or ms since 1970")
-    what.add_argument("--to", dest="end", metavar="TIME", help="store time, excluded")
-    what.add_argument("--as-of-commit", metavar="N", help="the archive as it was after a commit")
-    how = parser.add_argument_group("how")
-    how.add_argument("--master", help=f"Spark's master (that of spark-submit, or {LOCAL})")
-    how.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark; repeatable"
-    )
-    how.add_argument(
-        "--dry-run", action="store_true", help="show what would be read and written, and do nothing"
-    )
-    how.add_argument("--json", action="store_true", help="the summary as one JSON object on stdout")
-    how.add_argument("--debug", action="store_true", help="tracebacks")
+
+
+def choice_flag(flag: str, choices: Sequence[str], text: str) -> Any:
+    """A flag that takes a word of a list."""
+    text = f"{text} {', '.join(choices)}."
+    return typer.Option(flag, metavar="WORD", help=text, parser=lambda given: one_of(flag, given, choices))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedFlags:
+    """The flags that every job has; a job's own ones are added below them."""
+
+    archive: Annotated[
+        str, typer.Option("--archive", metavar="URL", help="The archive; several joined with commas.")
+    ]
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAMES", help=_PATTERNS)] = "*"
+    broker: Annotated[str, typer.Option("--broker", metavar="NAMES", help=_PATTERNS)] = "*"
+    topics: Annotated[
+        str,
+        typer.Option("--topics", metavar="NAMES", help=f"{_PATTERNS} * is all but RocketMQ's own."),
+    ] = "*"
+    include_system_topics: Annotated[
+        bool, typer.Option("--include-system-topics", help="RocketMQ's own topics too.")
+    ] = False
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Store time, ISO 8601 or ms since 1970.")
+    ] = None
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Store time, not included.")] = None
+    as_of_commit: Annotated[
+        str | None,
+        typer.Option("--as-of-commit", metavar="N", help="The archive as it was after a commit."),
+    ] = None
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help=f"Spark's master; default: that of spark-submit, or {LOCAL}."
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable."),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and written, and do nothing.")
+    ] = False
+    json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object on stdout.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False
 
 
 class Work:
     """One run of a job. A session that was there before is used and left alone; an own one ends with the run."""
 
-    def __init__(self, job: str, args: argparse.Namespace, clock: Clock | None = None) -> None:
-        """``Invalid`` for flags that the data source would refuse."""
+    def __init__(self, job: str, args: Any, clock: Clock | None = None) -> None:
+        """``args``: the job's own ``Flags``. ``Invalid`` for flags that the data source would refuse."""
         self.job = job
         self.args = args
         self.clock = clock or SystemClock()
@@ -68,7 +104,7 @@ class Work:
         self._session: SparkSession | None = None
         self._own = False
         parse_options(self.options())
-        self._given = dict(_setting(pair) for pair in args.conf)
+        self._given = dict(_setting(pair) for pair in args.conf or ())
 
     @property
     def dry_run(self) -> bool:

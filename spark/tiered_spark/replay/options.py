@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tiered.codec.remoting.signing import Credentials
 from tiered.errors import Invalid
 from tiered.text.addresses import split_address
-from tiered_spark.optionvalues import Parsers, flag, one_of, parsed, whole, wrong
+from tiered_spark.optionvalues import Parsers, flag, number, one_of, parsed, whole, wrong
 from tiered_spark.snapshot import shared_provider
 
 QUEUES = ("same", "hash", "spread")
@@ -135,16 +135,6 @@ def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str, str], s
     return parse
 
 
-def _rate(name: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0.001 <= number <= 1e9:
-        raise wrong(name, value, "a number from 0.001 to 1000000000")
-    return number
-
-
 def _text(name: str, value: str) -> str:
     if not value.strip():
         raise wrong(name, repr(value), "a string that is not empty")
@@ -158,7 +148,7 @@ _PARSERS: Parsers = {
     "topic": ("topic", _matching(_TOPIC, _NAME)),
     "producerGroup": ("group", _matching(_TOPIC, _NAME)),
     "queue": ("queue", one_of(QUEUES)),
-    "messagesPerSecond": ("rate", _rate),
+    "messagesPerSecond": ("rate", number(0.001, 1e9)),
     "tasks": ("tasks", whole(1, 100_000)),
     "timeoutMs": ("timeout_ms", whole(1, 600_000)),
     "retries": ("retries", whole(0, 1_000)),

@@ -21,7 +21,6 @@ from tiered.archive.log.resending import Resending
 from tiered.archive.state.layers import Changes, Overlay
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
-from tiered.clock import time_text
 from tiered.codec.format.commit import decode_commit_footer, encode_commit
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.codec.types import Buffer
@@ -29,6 +28,7 @@ from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.provider.resolve import ask_clock, bind, make_durable
+from tiered.text.human import second
 from tiered.version import MIN_READER, MIN_WRITER
 
 ZERO_ID = bytes(16)
@@ -346,6 +346,6 @@ def _other_writer(found: ReadCommit | None) -> dict[str, object]:
     written_ms = found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
     return {
         "host": "unknown" if opening is None else opening.row(0)["host"],
-        "time": time_text(written_ms),
+        "time": second(written_ms),
         "writer": found.commit.writer_id.hex(),
     }

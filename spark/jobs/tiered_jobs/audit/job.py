@@ -8,15 +8,16 @@ Exit code 1 if anything differs. What is merely not archived yet is told and is 
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tiered.errors import Invalid, TieredError
 from tiered.text.human import Kind
 from tiered.text.output import Column
-from tiered_jobs.flagvalues import whole
-from tiered_jobs.work import Work, commits
+from tiered_jobs.work import SharedFlags, Work, commits, whole_flag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,26 +37,28 @@ COLUMNS = (
 )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
     """How much is read, and what the archive is compared with."""
-    parser.add_argument(
-        "--quick", action="store_true", help="tables and columns only: no block and no body is read"
-    )
-    parser.add_argument(
-        "--table",
-        metavar="DIR",
-        help="a Parquet table of the archive's messages, such as the pipeline's bronze",
-    )
-    parser.add_argument(
-        "--store", metavar="DIR", help="the broker's store directory, on this machine; it is only read"
-    )
-    parser.add_argument(
-        "--limit",
-        type=whole("--limit", 1, 100_000),
-        default=100,
-        metavar="N",
-        help="differences listed at most (100)",
-    )
+
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tables and columns only: no block and no body is read.")
+    ] = False
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="DIR",
+            help="A Parquet table of the archive's messages, such as the pipeline's bronze.",
+        ),
+    ] = None
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="DIR", help="The broker's store directory, on this machine; it is only read."
+        ),
+    ] = None
+    limit: Annotated[int, whole_flag("--limit", 1, 100_000, "Differences listed at most.")] = 100
 
 
 def writes(work: Work) -> tuple[str, ...]:

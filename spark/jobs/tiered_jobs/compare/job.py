@@ -8,17 +8,18 @@ keys and body (--by keys_body: senders that make new unique keys). It is differe
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tiered.errors import Invalid, TieredError
 from tiered.text.human import Kind
 from tiered.text.output import Column
-from tiered_jobs.flagvalues import whole
+from tiered_jobs.work import SharedFlags, Work, choice_flag, whole_flag
 
 if TYPE_CHECKING:
     from tiered_jobs.compare.match import Plan
-    from tiered_jobs.work import Work
 
 BY = ("unique_key", "place", "keys_body")
 IGNORABLE = ("topic", "body", "tags", "properties")
@@ -39,32 +40,49 @@ EXAMPLE_COLUMNS = (
 )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The right side, and what makes messages the same."""
-    other = parser.add_argument_group("the right side (an option that is not given is as on the left)")
-    other.add_argument("--other", metavar="URL", help="the other archive")
-    other.add_argument("--other-cluster", metavar="NAMES", help="its clusters")
-    other.add_argument("--other-broker", metavar="NAMES", help="its brokers")
-    other.add_argument(
-        "--other-topics", metavar="NAMES", help="its topics; one name on each side: the same topic renamed"
-    )
-    other.add_argument("--other-from", metavar="TIME", help="store time")
-    other.add_argument("--other-to", metavar="TIME", help="store time, excluded")
-    how = parser.add_argument_group("what counts as the same")
-    how.add_argument(
-        "--by", choices=BY, default="unique_key", help="how a message is found again (unique_key)"
-    )
-    how.add_argument(
-        "--ignore", default="", metavar="NAMES",
-        help="of topic, body, tags, properties, properties.NAME, joined with commas (none)",
-    )  # fmt: skip
-    how.add_argument(
-        "--limit",
-        type=whole("--limit", 1, 1000),
-        default=20,
-        metavar="N",
-        help="examples of each kind at most (20)",
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
+    """The right side, which is as the left one but for the flags that begin with other; and what makes messages the same."""
+
+    other: Annotated[
+        str | None,
+        typer.Option(
+            "--other",
+            metavar="URL",
+            help="The right side's archive; what no --other flag gives is as on the left.",
+        ),
+    ] = None
+    other_cluster: Annotated[
+        str | None, typer.Option("--other-cluster", metavar="NAMES", help="Its clusters.")
+    ] = None
+    other_broker: Annotated[
+        str | None, typer.Option("--other-broker", metavar="NAMES", help="Its brokers.")
+    ] = None
+    other_topics: Annotated[
+        str | None,
+        typer.Option(
+            "--other-topics",
+            metavar="NAMES",
+            help="Its topics; one name on each side: the same topic renamed.",
+        ),
+    ] = None
+    other_from: Annotated[str | None, typer.Option("--other-from", metavar="TIME", help="Store time.")] = None
+    other_to: Annotated[
+        str | None, typer.Option("--other-to", metavar="TIME", help="Store time, not included.")
+    ] = None
+    by: Annotated[
+        str,
+        choice_flag("--by", BY, "How a message is found again:"),
+    ] = "unique_key"
+    ignore: Annotated[
+        str,
+        typer.Option(
+            "--ignore",
+            metavar="NAMES",
+            help="Of topic, body, tags, properties, properties.NAME, joined with commas.",
+        ),
+    ] = ""
+    limit: Annotated[int, whole_flag("--limit", 1, 1000, "Examples of each kind at most.")] = 20
 
 
 def writes(work: Work) -> tuple[str, ...]:

@@ -6,69 +6,98 @@ Sizes and rates are the archive's own, of all its topics: from its fold, one lis
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tiered.errors import Invalid, NotFound
 from tiered.settings.option import ONE_DAY_MS
 from tiered.text.human import Kind, size
 from tiered.text.output import Column
-from tiered_jobs import flagvalues
+from tiered.text.values import duration_ms, size_bytes, whole
 from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month
 from tiered_jobs.estimate.prices import Price, read_prices
 from tiered_jobs.estimate.stats import Stats, load_of, scaled, stats_of
-from tiered_jobs.work import Work, commits
+from tiered_jobs.work import SharedFlags, Work, commits, number_flag, whole_flag
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's own flags."""
-    own = parser.add_argument_group("estimate")
-    own.add_argument(
-        "--prices", type=Path, metavar="FILE", help="a price table in TOML (list prices that come with it)"
-    )
-    own.add_argument(
-        "--stores", default="*", help="names of stores in the price table, joined with commas (all)"
-    )
-    own.add_argument(
-        "--retention",
-        type=_retention,
-        default="7d,30d,365d",
-        metavar="TIMES",
-        help="joined with commas (7d,30d,365d)",
-    )
-    own.add_argument(
-        "--reads-per-month", type=flagvalues.number("--reads-per-month", 0, 1e6), default=1.0, metavar="N",
-        help="how often all of it is read a month; 0.1: a tenth of it (1)",
-    )  # fmt: skip
-    own.add_argument(
-        "--reads-leave", action="store_true", help="what is read leaves the store's region: egress is charged"
-    )
-    own.add_argument(
-        "--merge",
-        type=flagvalues.size("--merge"),
-        default="256MiB",
-        metavar="SIZE",
-        help="size of merged objects (256MiB)",
-    )
-    own.add_argument(
-        "--sample-blocks", type=flagvalues.whole("--sample-blocks", 0, 100_000), default=64, metavar="N",
-        help="blocks that are fetched and compressed again; 0: none, and no other codecs (64)",
-    )  # fmt: skip
-    own.add_argument(
-        "--levels",
-        type=_levels,
-        default="3,9",
-        metavar="N",
-        help="levels of zstd to try, joined with commas (3,9)",
-    )
-    own.add_argument(
-        "--bytes-per-day", type=flagvalues.size("--bytes-per-day"), metavar="SIZE",
-        help="records that come in a day, before compression (as measured); objects and requests in proportion",
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
+    """Prices, and the choices that are reckoned."""
+
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices", metavar="FILE", help="A price table in TOML; default: list prices that come with it."
+        ),
+    ] = None
+    stores: Annotated[
+        str,
+        typer.Option(
+            "--stores", metavar="NAMES", help="Names of stores in the price table, joined with commas."
+        ),
+    ] = "*"
+    retention: Annotated[
+        str, typer.Option("--retention", metavar="TIMES", help="How long it is kept, joined with commas.")
+    ] = "7d,30d,365d"
+    reads_per_month: Annotated[
+        float,
+        number_flag("--reads-per-month", 0, 1e6, "How often all of it is read a month; 0.1: a tenth of it."),
+    ] = 1.0
+    reads_leave: Annotated[
+        bool,
+        typer.Option("--reads-leave", help="What is read leaves the store's region: egress is charged."),
+    ] = False
+    merge: Annotated[str, typer.Option("--merge", metavar="SIZE", help="Size of merged objects.")] = "256MiB"
+    sample_blocks: Annotated[
+        int,
+        whole_flag(
+            "--sample-blocks",
+            0,
+            100_000,
+            "Blocks that are fetched and compressed again; 0: none, and no other codecs.",
+        ),
+    ] = 64
+    levels: Annotated[
+        str, typer.Option("--levels", metavar="N", help="Levels of zstd to try, joined with commas.")
+    ] = "3,9"
+    bytes_per_day: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes-per-day",
+            metavar="SIZE",
+            help="Records that come in a day, before compression; objects and requests in proportion. Default: as measured.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """``Invalid`` for a flag whose text means nothing."""
+        _ = self.retention_days, self.merge_bytes, self.zstd_levels, self.daily_bytes
+
+    @property
+    def retention_days(self) -> list[float]:
+        """Each of ``retention``."""
+        return [duration_ms("--retention", part) / ONE_DAY_MS for part in self.retention.split(",")]
+
+    @property
+    def merge_bytes(self) -> int:
+        """``merge``."""
+        return size_bytes("--merge", self.merge, least=1)
+
+    @property
+    def zstd_levels(self) -> list[int]:
+        """Each of ``levels``, ascending."""
+        return sorted({whole("--levels", part, 1, 22) for part in self.levels.split(",")})
+
+    @property
+    def daily_bytes(self) -> int | None:
+        """``bytes_per_day``."""
+        given = self.bytes_per_day
+        return None if given is None else size_bytes("--bytes-per-day", given, least=1)
 
 
 def writes(work: Work) -> list[str]:
@@ -90,12 +119,12 @@ def run(work: Work) -> None:
             "the archive has no message to measure",
             hint="wait for messages, or name another archive with --archive",
         )
-    loads = _loads(stats, args.bytes_per_day)
+    loads = _loads(stats, args.daily_bytes)
     sample = None
     if args.sample_blocks:
         work.say(f"compressing a sample of at most {args.sample_blocks} blocks again")
-        sample = measure(snapshots, args.sample_blocks, args.levels, work.clock)
-    scenarios = _scenarios(args.retention, args.merge, sample)
+        sample = measure(snapshots, args.sample_blocks, args.zstd_levels, work.clock)
+    scenarios = _scenarios(args.retention_days, args.merge_bytes, sample)
     rows = [
         (scenario, price, _cost(loads, scenario, price, args.reads_per_month, args.reads_leave))
         for scenario in scenarios for price in prices
@@ -244,13 +273,3 @@ def _show_scenarios(work: Work, made: dict[str, Any]) -> None:
 
 
 _MONEY = Kind.COUNT  # set to the right; texts stay as they are
-
-
-def _retention(text: str) -> list[float]:
-    parse = flagvalues.duration("--retention")
-    return [parse(part) / ONE_DAY_MS for part in text.split(",")]
-
-
-def _levels(text: str) -> list[int]:
-    parse = flagvalues.whole("--levels", 1, 22)
-    return sorted({parse(part.strip()) for part in text.split(",")})

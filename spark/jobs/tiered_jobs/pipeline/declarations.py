@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tiered.errors import Invalid, did_you_mean
+from tiered.text.values import parse_duration
 
 WITHIN = "1h"
 
@@ -27,8 +28,6 @@ _KEYS = {
 
 _SHARED = ("format", "table", "duplicates_within")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_TIME = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)")
-_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,8 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
     if not _NAME.fullmatch(table):
         hint = "write table = a name of letters, digits, - and _, with a letter first"
         raise wrong("table", "the table's name is not usable, or cannot be made from the topics", table, hint)
-    within = _TIME.fullmatch(given.get("duplicates_within", WITHIN).strip())
-    if within is None:
+    within_ms = parse_duration(given.get("duplicates_within", WITHIN))
+    if within_ms is None:
         raise wrong(
             "duplicates_within",
             "this is not a duration",
@@ -122,4 +121,4 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
             'write such as "90s", "1h" or "2d"',
         )
     values = {key: given[key] for key in _KEYS[format_]}
-    return Declaration(file, pattern, table, format_, int(within[1]) * _MS[within[2]], values)
+    return Declaration(file, pattern, table, format_, within_ms, values)

@@ -10,45 +10,58 @@ refused while the first one is at work.
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from tiered.errors import Invalid, Refused
 from tiered.text.human import Kind
-from tiered.text.values import size_in_bytes
+from tiered.text.values import size_bytes
 from tiered_jobs.pipeline import gold, silver
 from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check
 from tiered_jobs.pipeline.claim import Claim
 from tiered_jobs.pipeline.declarations import Declaration, read_declarations
 from tiered_jobs.pipeline.table import Files, Table
-from tiered_jobs.work import Work
+from tiered_jobs.work import SharedFlags, Work
 
 LAYERS = ("bronze", "silver", "gold")
 OTHERS = ("delta", "iceberg")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this job."""
-    group = parser.add_argument_group("what is written")
-    group.add_argument(
-        "--table", metavar="URL", required=True, help="directory of the layers: a path, file:, s3a: …"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
+    """What is written."""
+
+    table: Annotated[
+        str,
+        typer.Option("--table", metavar="URL", help="Directory of the layers: a path, file:, s3a: …"),
+    ]
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            "--layers",
+            metavar="NAMES",
+            help="Of bronze, silver, gold, joined with commas; default: all, silver with --declarations.",
+        ),
+    ] = None
+    declarations: Annotated[
+        str | None,
+        typer.Option(
+            "--declarations",
+            metavar="FILE",
+            help="TOML: how the bodies of which topics are decoded, for silver.",
+        ),
+    ] = None
+    format: Annotated[str, typer.Option("--format", help="Of bronze; parquet is the only one as yet.")] = (
+        "parquet"
     )
-    group.add_argument(
-        "--layers",
-        metavar="NAMES",
-        help="of bronze, silver, gold, joined with commas (all; silver with --declarations)",
-    )
-    group.add_argument(
-        "--declarations", metavar="FILE", help="TOML: how the bodies of which topics are decoded, for silver"
-    )
-    group.add_argument(
-        "--format", default="parquet", help="of bronze; parquet is the only one as yet (parquet)"
-    )
-    group.add_argument(
-        "--batch-bytes",
-        metavar="SIZE",
-        default="4GiB",
-        help="about this much of the archive in one batch of bronze (4GiB)",
-    )
+    batch_bytes: Annotated[
+        str,
+        typer.Option(
+            "--batch-bytes", metavar="SIZE", help="About so much of the archive in one batch of bronze."
+        ),
+    ] = "4GiB"
 
 
 def writes(work: Work) -> list[str]:
@@ -110,7 +123,7 @@ def _parsed(work: Work) -> tuple[tuple[str, ...], list[Declaration], Table, int]
         )  # fmt: skip
     if args.format != FORMAT:
         raise Invalid("unknown format", flag="--format", found=args.format, hint=f"--format {FORMAT}")
-    size = size_in_bytes("--batch-bytes", args.batch_bytes)
+    size = size_bytes("--batch-bytes", args.batch_bytes)
     declared = read_declarations(args.declarations) if args.declarations is not None else []
     return names, declared, Table(args.table), size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tiered.text.human import moment, size
+from tiered.text.human import duration, moment, size
 from tiered_jobs.profile import report
 from tiered_jobs.profile.report import Markup, Tile
 from tiered_jobs.profile.svg import bars, spark
@@ -95,8 +95,8 @@ def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool)
     peak = max(counts, default=0)
     plots = [
         report.figure(
-            f"Messages per {_duration(bucket_ms)}",
-            bars(counts, _time_labels(span), name="Messages over time", says=f"At most {peak:,} per {_duration(bucket_ms)}."),
+            f"Messages per {duration(bucket_ms)}",
+            bars(counts, _time_labels(span), name="Messages over time", says=f"At most {peak:,} per {duration(bucket_ms)}."),
         ),
         report.figure(
             "Body size",
@@ -108,7 +108,7 @@ def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool)
         report.figure(
             "Delay from birth to storing (powers of ten)",
             bars(
-                [n for _, _, n in topic["delays"]], _range_labels(topic["delays"], _duration), colour="three",
+                [n for _, _, n in topic["delays"]], _range_labels(topic["delays"], duration), colour="three",
                 name="Delays", says=_says(delays, _delay), decades=True,
             ),
         ),
@@ -211,14 +211,7 @@ def _size(value: float | None) -> str:
 
 
 def _delay(value: int | None) -> str:
-    return "–" if value is None else _duration(value)
-
-
-def _duration(ms: int) -> str:
-    for unit, scale in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if abs(ms) >= scale:
-            return f"{ms / scale:.3g} {unit}"
-    return f"{ms} ms"
+    return "–" if value is None else duration(value)
 
 
 def _minute(ms: int | None) -> str:

@@ -7,19 +7,21 @@ most 1/32 too high; stored and record bytes are those of whole blocks; all other
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tiered.errors import Invalid, NotFound
 from tiered.text.human import Kind
 from tiered.text.output import Column
-from tiered_jobs.flagvalues import duration, whole
+from tiered.text.values import duration_ms
 from tiered_jobs.profile import result
 from tiered_jobs.profile.facts import Facts, gather
 from tiered_jobs.profile.html import page
 from tiered_jobs.profile.scan import OTHERS, Counted, count_headers, count_records
-from tiered_jobs.work import Work, commits
+from tiered_jobs.work import SharedFlags, Work, commits, whole_flag
 from tiered_spark.options import parse_options
 
 HEADERS = "topic,store_timestamp,born_timestamp,tags,body_size"
@@ -32,39 +34,44 @@ _MOST_BUCKETS = 2000
 _WIDTHS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's own flags."""
-    own = parser.add_argument_group("profile")
-    own.add_argument(
-        "--quick",
-        action="store_true",
-        help="headers only: no block is fetched, no keys and producers are counted",
-    )
-    own.add_argument(
-        "--limit", type=whole("--limit", 1, 10_000), default=1000, metavar="N",
-        help="topics, those with most messages; the rest is summed up as others (1000)",
-    )  # fmt: skip
-    own.add_argument(
-        "--top",
-        type=whole("--top", 1, 1000),
-        default=10,
-        metavar="N",
-        help="tags and producers of a topic (10)",
-    )
-    own.add_argument(
-        "--bucket", type=duration("--bucket"), metavar="TIME",
-        help=f"messages over time in steps of TIME, such as 1h (default: so that there are at most {BUCKETS})",
-    )  # fmt: skip
-    own.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a report with plots, one file, nothing else needed"
-    )
-    own.add_argument(
-        "--plots",
-        type=whole("--plots", 0, 10_000),
-        default=100,
-        metavar="N",
-        help="topics with plots in the report (100)",
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
+    """How much is counted, and what the report shows."""
+
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Headers only: no block is fetched; no keys, no producers.")
+    ] = False
+    limit: Annotated[
+        int,
+        whole_flag(
+            "--limit", 1, 10_000, "Topics, those with most messages; the rest is summed up as others."
+        ),
+    ] = 1000
+    top: Annotated[int, whole_flag("--top", 1, 1000, "Tags and producers of a topic.")] = 10
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            "--bucket",
+            metavar="TIME",
+            help=f"Messages over time in steps of TIME, such as 1h; default: so that there are at most {BUCKETS}.",
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a report with plots, one file, nothing else needed."
+        ),
+    ] = None
+    plots: Annotated[int, whole_flag("--plots", 0, 10_000, "Topics with plots in the report.")] = 100
+
+    def __post_init__(self) -> None:
+        """``Invalid`` for a flag whose text means nothing."""
+        _ = self.bucket_ms
+
+    @property
+    def bucket_ms(self) -> int | None:
+        """``bucket``."""
+        return None if self.bucket is None else duration_ms("--bucket", self.bucket)
 
 
 def writes(work: Work) -> list[str]:
@@ -87,7 +94,7 @@ def run(work: Work) -> None:
             topics=args.topics,
             hint="tiered topics lists them; RocketMQ's own need --include-system-topics",
         )
-    width = bucket_width(facts.times, args.bucket)
+    width = bucket_width(facts.times, args.bucket_ms)
     found: dict[str | None, Counted] = {}
     in_all: tuple[int, int, int] | None = None
     if facts.times is not None:

@@ -7,14 +7,15 @@ has the same unique key or names it as its origin. Exit code 5 if nothing is fou
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
 
 from tiered.errors import Invalid, NotFound
 from tiered.text.human import Kind
 from tiered.text.output import Column
-from tiered_jobs.flagvalues import whole
-from tiered_jobs.work import Work, commits
+from tiered_jobs.work import SharedFlags, Work, commits, whole_flag
 
 COLUMNS = (
     Column("store_timestamp", "stored", Kind.TIME),
@@ -33,24 +34,30 @@ COLUMNS = (
 ASKED = {"key": "key", "unique_key": "unique key", "message_id": "message id", "transaction": "transaction"}
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flags(SharedFlags):
     """What to look for, exactly one, and how much of it."""
-    what = parser.add_argument_group("what to trace").add_mutually_exclusive_group(required=True)
-    what.add_argument("--key", help="one of a message's KEYS")
-    what.add_argument(
-        "--unique-key", help="the id that the client made (UNIQ_KEY), which clients show as message id"
-    )
-    what.add_argument("--message-id", help="the broker's id of one copy: store host and physical offset")
-    what.add_argument(
-        "--transaction", help="a transaction's id; that of RocketMQ's clients is the unique key"
-    )
-    parser.add_argument(
-        "--limit",
-        type=whole("--limit", 1, 100_000),
-        default=1000,
-        metavar="N",
-        help="steps at most, the oldest (1000)",
-    )
+
+    key: Annotated[str | None, typer.Option("--key", help="One of a message's KEYS.")] = None
+    unique_key: Annotated[
+        str | None,
+        typer.Option(
+            "--unique-key",
+            help="The id that the client made (UNIQ_KEY), which clients show as message id.",
+        ),
+    ] = None
+    message_id: Annotated[
+        str | None,
+        typer.Option("--message-id", help="The broker's id of one copy: store host and physical offset."),
+    ] = None
+    transaction: Annotated[
+        str | None,
+        typer.Option(
+            "--transaction",
+            help="A transaction's id; that of RocketMQ's clients is the unique key.",
+        ),
+    ] = None
+    limit: Annotated[int, whole_flag("--limit", 1, 100_000, "Steps at most, the oldest.")] = 1000
 
 
 def writes(work: Work) -> tuple[str, ...]:
@@ -99,9 +106,18 @@ def run(work: Work) -> None:
 
 def _asked(work: Work) -> tuple[str, str]:
     """(flag, value). ``Invalid`` for what no message can have."""
-    kind = next(name for name in ASKED if getattr(work.args, name) is not None)
+    flags = {name: "--" + name.replace("_", "-") for name in ASKED}
+    given = [name for name in ASKED if getattr(work.args, name) is not None]
+    if not given:
+        raise Invalid(
+            f"one of the arguments {' '.join(flags.values())} is required", hint="tiered spark trace --help"
+        )
+    if given[1:]:
+        raise Invalid(
+            f"{flags[given[1]]} is not allowed with argument {flags[given[0]]}", hint="give one of them"
+        )
+    kind, flag = given[0], flags[given[0]]
     value = str(getattr(work.args, kind)).strip()
-    flag = "--" + kind.replace("_", "-")
     if not value:
         raise Invalid(f"{flag} is empty", hint="tiered spark trace --help")
     if kind == "key" and " " in value:
