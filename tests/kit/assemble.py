@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.storefakes import Scripted
+from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.identity import ensure_identity
@@ -131,6 +132,8 @@ class Heard:
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     resent: list[TieredError] = field(default_factory=list)
+    checkpoints: list[Manifest] = field(default_factory=list)
+    damage: list[TieredError] = field(default_factory=list)
     said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     on_say: Callable[[str], None] = lambda message: None
     and_then: Callable[[Proven], None] = lambda event: None
@@ -152,6 +155,12 @@ class Heard:
 
     def alive(self) -> None:
         """Nobody watches."""
+
+    def checkpointed(self, manifest: Manifest) -> None:
+        self.checkpoints.append(manifest)
+
+    def damaged(self, error: TieredError) -> None:
+        self.damage.append(error)
 
     def compared(self, outcome: Outcome, lineage: int) -> None:
         self._say(

@@ -13,6 +13,12 @@ _CONFIG_VALUES = "tests/unit/test_config_values.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/backoff.py",
+        "        return map(self.seconds, count(1))\n",
+        "        return map(self.seconds, count(2))\n",
+        f"{_SERVICE}::test_backoff_never_overflows",
+    ),
+    Mutant(
         "tiered/service.py",
         "        if busy >= self._fatal_seconds:\n",
         "        if False:\n",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory, plan, put
+from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, live_rows, memory, plan, put
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
 from tiered.archive.log.localfiles import empty_distrusted, record_distrust
@@ -83,7 +83,7 @@ def checkpointer(
     made = Checkpointer(
         daemon.log, Archive(checkpoint_commits=1), daemon.clock, random.Random(3).randbytes,
         shadow=MemoryStore() if shadow is None else shadow,
-        told=(lambda error: None) if told is None else told.append,
+        events=Heard() if told is None else Heard(damage=told),
     )  # fmt: skip
     made.count()
     return made

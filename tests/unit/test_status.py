@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
+from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
 from tiered.clock import ManualClock
@@ -199,7 +199,7 @@ def checkpointer(
         daemon.clock,
         lambda n: next(IDS).to_bytes(n, "big"),
         shadow=MemoryStore(),
-        written=written.append,
+        events=Heard(checkpoints=written),
     )
 
 

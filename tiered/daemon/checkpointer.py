@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from tiered.archive.checkpoint.store import (
     Manifest,
@@ -27,14 +28,26 @@ from tiered.metadata.base import MetadataStore
 from tiered.settings import Archive
 
 
+class CheckpointEvents(Protocol):
+    """Who hears what becomes of checkpoints."""
+
+    def checkpointed(self, manifest: Manifest) -> None:
+        """A checkpoint was written."""
+        ...
+
+    def damaged(self, error: TieredError) -> None:
+        """What was read back of the archive is damaged: no checkpoint is made of it, archiving goes on."""
+        ...
+
+
 class Checkpointer:
     """Called after every proven commit, in the committer's thread; writes a checkpoint when one is due.
 
     Commits that earlier processes left behind the newest checkpoint count too, so that restarts do not pile them up.
 
     The fold that is saved is the proven one, and nothing else changes it meanwhile. A checkpoint of the same commit that
-    somebody else wrote is left alone. ``told`` hears of damage in the bucket, which keeps checkpoints from being made;
-    ``distrust`` is called before the error that a local fold which is not the log's ends the process with.
+    somebody else wrote is left alone. ``distrust`` is called before the error that a local fold which is not the log's ends the
+    process with.
     """
 
     def __init__(
@@ -45,20 +58,18 @@ class Checkpointer:
         random_bytes: Callable[[int], bytes],
         *,
         shadow: MetadataStore,
-        written: Callable[[Manifest], None] = lambda manifest: None,
-        told: Callable[[TieredError], None] = lambda error: None,
+        events: CheckpointEvents,
         distrust: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
         self._shadow = Shadow(log.reader, shadow)
-        self._told = told
+        self._events = events
         self._distrust = distrust
         self._commits = settings.checkpoint_commits
         self._edit_bytes = settings.checkpoint_edit_bytes
         self._seconds = settings.checkpoint_interval_ms / 1000
         self._clock = clock
         self._random_bytes = random_bytes
-        self._written = written
         self._previous: Manifest | None = None
         self._looked = False
         self._since = 0
@@ -96,14 +107,14 @@ class Checkpointer:
         except Conflict:  # something lies under our number: it counts as absent, the next number is free
             return False
         except (Corrupt, NotFound) as e:
-            self._told(e)
+            self._events.damaged(e)
             return False
         finally:
             self._since -= counted
             self._behind, self._edits_saved = 0, edits
             self._last = self._clock.monotonic()
         reach(CrashPoint.AFTER_CHECKPOINT)
-        self._written(self._previous)
+        self._events.checkpointed(self._previous)
         self._judge(verdict, self._previous.seq)
         return True
 
@@ -123,7 +134,7 @@ class Checkpointer:
     def _judge(self, verdict: Verdict, seq: int) -> None:
         """Say what the comparison found, now that a checkpoint made from the log alone stands."""
         if verdict is Verdict.CHECKPOINT_WRONG:
-            self._told(
+            self._events.damaged(
                 Corrupt(
                     "an older checkpoint is not the fold of the log; the one just written is",
                     hint="readers take the newest; open archives again that were opened before",

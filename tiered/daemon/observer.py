@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.log.flush import Proven
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
@@ -34,7 +35,7 @@ def let_go(lost: ByteRange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """``write.Events`` and ``OpeningEvents``: each is counted and said once.
+    """``write.Events``, ``OpeningEvents`` and ``CheckpointEvents``: each is counted and said once.
 
     ``touch`` is called when a worker waits for the store, so that its long step is not taken for a wedge; ``problem`` with what
     opening waits for. ``outages`` hears of writes to the local state that fail, and that they work again; those to the store it
@@ -96,6 +97,10 @@ class Observer:
             logging.DEBUG if said else logging.WARNING
         )  # a store that is away for days is one line, not one per try
         self.log.log(level, "a write did not get through: sending it again", extra={"error": str(error)})
+
+    def checkpointed(self, manifest: Manifest) -> None:
+        """A checkpoint was written."""
+        self.log.info("checkpoint written", extra={"seq": manifest.seq})
 
     def damaged(self, error: TieredError) -> None:
         """What was read back of the archive is damaged; archiving goes on, no checkpoint is made."""

@@ -258,8 +258,7 @@ class Archiving:
         checkpointer = Checkpointer(
             parts.log, parts.settings.archive, parts.clock, os.urandom,
             shadow=parts.shadow,
-            written=lambda manifest: log.info("checkpoint written", extra={"seq": manifest.seq}),
-            told=self._observer.damaged,
+            events=self._observer,
             distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
 
