@@ -54,7 +54,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock requirements-spark.in -o requirements-spark.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -70,7 +70,9 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
 
-test: install-dev install-spark lint types imports unit mutants-sample fault e2e spark ## everything CI checks: style, types, floors, all tests
+RINGS ?= coverage mutants-sample fault e2e spark
+test: install-dev install-spark ## everything CI checks: style, types, floors, all tests; at its end what each ring took
+	$(BIN)/python -m tests.kit.rings --rings $(RINGS) --beside lint types imports
 
 lint: install-dev ## ruff: style and banned calls
 	$(BIN)/ruff check .
@@ -85,16 +87,21 @@ imports: install-dev install-spark ## import-linter: the floors of the house
 PYTEST := $(BIN)/python -m pytest --dist loadgroup --durations 15
 SERVERS := broker or s3server or proxy
 
-unit: install-dev ## one module at a time, properties, contracts, the model: no servers; with coverage and its floor
+UNIT = $(PYTEST) -n 2 -m "not ($(SERVERS))" tests/unit tests/property tests/contract
+
+unit: install-dev ## one module at a time, properties, contracts, the model: no servers
+	$(UNIT) $(PYTEST_ARGS)
+
+coverage: install-dev ## the same with coverage, which has a floor
 	rm -f .coverage .coverage.*
-	$(PYTEST) -n 2 --cov --cov-report=term:skip-covered -m "not ($(SERVERS))" tests/unit tests/property tests/contract $(PYTEST_ARGS)
+	$(UNIT) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 fault: install-dev ## crash points, torn files, damage, full disks, power cuts, lost answers
 	$(PYTEST) -n 2 tests/fault $(PYTEST_ARGS)
 
 # Brokers and their clients wait more than they work: more workers than cores.
 e2e: install-dev ## the program against real brokers, S3 servers and clients
-	$(PYTEST) -n 3 tests/integration tests/e2e $(PYTEST_ARGS)
+	$(PYTEST) -n 4 --no-loadscope-reorder tests/integration tests/e2e $(PYTEST_ARGS)
 	$(PYTEST) -n 2 -m "$(SERVERS)" tests/contract $(PYTEST_ARGS)
 
 # By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.

@@ -23,6 +23,7 @@ from hypothesis import settings
 from tests.kit import cache, passedbefore, powercut, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
+from tests.kit.warm import WARM
 
 INSTALLED = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
 GIVEN: Mapping[str, Callable[[], str | None]] = {
@@ -55,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_NOT_RUN] = {}
     config.stash[_FAILED] = {}
     passedbefore.pytest_configure(config)
+    WARM.enabled = True
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Workers(config), "tiers-workers")
 

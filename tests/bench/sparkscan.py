@@ -27,7 +27,7 @@ from rich.table import Table
 
 from tests.bench.run import Row, expect, generate
 from tests.kit.fetchscene import Ranges
-from tests.kit.pysparks import session
+from tests.kit.pysparks import BEST_JVM, session
 from tests.kit.sparkscene import archive, batches_of
 from tiered_spark import register, snapshot
 from tiered_spark.columns import message_schema
@@ -257,6 +257,7 @@ def main(arguments: list[str]) -> int:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": f"file://{log}",
+            "spark.driver.extraJavaOptions": BEST_JVM,
         }
         with session(f"local[{CORES}]", spark__driver__memory="2g", **settings) as spark:
             register(spark)

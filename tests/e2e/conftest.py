@@ -13,11 +13,6 @@ from tests.kit.coldscene import ColdScene, cold_scene
 MESSAGES_49 = 6000
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module that lets the broker delete more (``SPOILS_THE_SCENE``) comes after all others: they need what is left."""
-    items.sort(key=lambda item: getattr(getattr(item, "module", None), "SPOILS_THE_SCENE", False))
-
-
 @pytest.fixture(scope="session")
 def cold(s3_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdScene]:
     """20,000 messages, nearly all deleted by the broker and archived twice, in a directory and on the S3 server."""

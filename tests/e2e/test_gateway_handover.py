@@ -12,14 +12,14 @@ import pytest
 
 from tests.kit import remoting
 from tests.kit.client import Running
-from tests.kit.coldscene import QUEUES, TAGS, ColdScene
+from tests.kit.coldscene import QUEUES, TAGS, ColdScene, cold_scene
 from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 
-pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-SPOILS_THE_SCENE = True
+HISTORY = 6000
 BEFORE = 6000
 MEANWHILE = 9000
 RATE = 600
@@ -32,6 +32,13 @@ CONSUMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "lite": ("lite", {"start": "begin"}),
     "tagged": ("push", {**LEVEL, "sub": "paid", "rate": 400}),
 }
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdScene]:
+    """A scene of its own: the broker deletes all the time, and others need what it has."""
+    with cold_scene(tmp_path_factory.mktemp("handover"), messages=HISTORY) as scene:
+        yield scene
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,9 @@ def idle_rss(daemon: Daemon, broker: FaultBroker) -> int:
 @pytest.mark.slow
 def test_backlog_far_larger_than_the_bound(tmp_path: Path) -> None:
     idle = FaultBroker.started(tmp_path / "idle", 10)
-    resting = Daemon(tmp_path, tmp_path / "idle", f"file://{tmp_path / 'idle-archive'}", name="resting")
+    resting = Daemon(
+        tmp_path, tmp_path / "idle", f"file://{tmp_path / 'idle-archive'}", name="resting", fork=False
+    )
     with resting.running():
         base = idle_rss(resting, idle)
         assert resting.stop() == 0
@@ -47,7 +49,7 @@ def test_backlog_far_larger_than_the_bound(tmp_path: Path) -> None:
     while broker.physical_offset < BACKLOG_BYTES:
         broker.append(50_000)
     daemon = Daemon(
-        tmp_path, tmp_path / "store", f"file://{tmp_path / 'archive'}",
+        tmp_path, tmp_path / "store", f"file://{tmp_path / 'archive'}", fork=False,
         **{"dispatch.group_commit_bytes": 16 * MIB, "dispatch.group_commit_interval_ms": 1000},
     )  # fmt: skip
     with daemon.running():
@@ -92,7 +94,7 @@ def test_messages_larger_than_a_group_commit_and_a_block(tmp_path: Path, inline_
     """A flush holds one message at least, however large; so does a block, an object and a commit."""
     broker = FaultBroker.started(tmp_path / "store", 20, file_bytes=4 * MIB)
     daemon = Daemon(
-        tmp_path, tmp_path / "store", f"file://{tmp_path / 'archive'}",
+        tmp_path, tmp_path / "store", f"file://{tmp_path / 'archive'}", fork=False,
         **{
             "dispatch.group_commit_bytes": 64 * KIB, "dispatch.block_bytes": 4 * KIB,
             "dispatch.object_bytes": 64 * KIB, "dispatch.inline_bytes": inline_bytes,

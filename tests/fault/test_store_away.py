@@ -15,7 +15,7 @@ SLOW_FLUSH = {"dispatch.group_commit_interval_ms": 1500}
 
 def away(daemon: Daemon) -> bool:
     code, text = daemon.ask("/readyz")
-    return code == 503 and b"commitlog directory is not there" in text
+    return code == 503 and b"commitlog directory does not exist" in text
 
 
 def test_the_held_rest_is_archived_and_the_store_is_waited_for(tmp_path: Path) -> None:

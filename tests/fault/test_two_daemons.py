@@ -20,8 +20,8 @@ class Pair:
         self.broker = FaultBroker.started(work / "store", 400)
         self.url = f"file://{work / 'archive'}"
         settings = {**SMALL_FLUSHES, "archive.takeover_wait_ms": takeover_wait_ms}
-        self.first = Daemon(work, work / "store", self.url, name="first", **settings)
-        self.second = Daemon(work, work / "store", self.url, name="second", **settings)
+        self.first = Daemon(work, work / "store", self.url, name="first", fork=False, **settings)
+        self.second = Daemon(work, work / "store", self.url, name="second", fork=False, **settings)
 
     def archived_by(self, daemon: Daemon) -> None:
         daemon.wait_archived(self.broker.physical_offset)

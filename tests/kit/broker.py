@@ -50,7 +50,13 @@ def java_command(
     scratch.make()
     flags = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     flags += [f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in _EXPORTED]
-    flags += [f"-Xmx{heap_mib}m", "-Xms64m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"]
+    flags += [
+        f"-Xmx{heap_mib}m",
+        "-Xms64m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:MaxDirectMemorySize=512m",
+    ]
     flags += [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", scratch.java_option]
     jars = cache.rocketmq_directory(version) / "lib"
     if not jars.is_dir():

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,12 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit.process import PATIENCE, Child
+from tests.kit.process import PATIENCE, TIERED, Child
 from tiered.crashpoint import CrashPoint
 from tiered.daemon.app import CRASH_VARIABLE
 from tiered.daemon.portfile import WEB_PORT_FILE
 
-TIERED = (sys.executable, "-m", "tiered.cli.main")
 CRASHED = 137
 START_SECONDS = 60.0
 
@@ -100,8 +98,10 @@ class Daemon(Pages):
         state: Path | None = None,
         environment: Mapping[str, str] | None = None,
         command: tuple[str, ...] = TIERED,
+        fork: bool = True,
         **settings: object,
     ) -> None:
+        """``fork``: where ``command`` and ``environment`` allow it, the process is forked from a warm one (``warm.py``)."""
         self.store = store
         self.archive = archive
         self.state = state or work / f"{name}-state"
@@ -113,6 +113,7 @@ class Daemon(Pages):
         }
         self._environment = dict(environment or {})
         self._command = command
+        self._fork = fork and command == TIERED
         self._child: Child | None = None
 
     # ---- process
@@ -140,7 +141,8 @@ class Daemon(Pages):
         environment = dict(self._environment)
         if crash is not None:
             environment[CRASH_VARIABLE] = f"{int(crash)}:{times}"
-        return Child("daemon", (*self._command, "run", *places, *sets, *flags), self.log, environment)
+        words = (*self._command, "run", *places, *sets, *flags)
+        return Child("daemon", words, self.log, environment, fork=self._fork)
 
     @contextmanager
     def running(self, *flags: str, ready: bool = True) -> Iterator[Daemon]:

@@ -77,7 +77,7 @@ class Gateway(Pages):
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         command = (*TIERED, "gateway", "--archive", self.archive, *sets)
         self.port_file.unlink(missing_ok=True)
-        self._child = Child("gateway", command, self.log, self._environment)
+        self._child = Child("gateway", command, self.log, self._environment, fork=True)
         self._child.wait_until(self.answers, START_SECONDS, "its first answer")
         if self._waits:
             self._child.wait_until(self.ready, START_SECONDS, "its archive")

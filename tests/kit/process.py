@@ -7,11 +7,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-_alive: set[subprocess.Popen[bytes]] = set()
+from tests.kit.warm import WARM, Forked, can_fork
+
+TIERED = (sys.executable, "-m", "tiered.cli.main")
+"""The command, loaded anew."""
+_alive: set[subprocess.Popen[bytes] | Forked] = set()
 _scratch: set[Path] = set()
 
 
@@ -50,20 +55,28 @@ class Child:
     """One child process; its output is appended to ``log``."""
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        fork: bool = False,
     ) -> None:
+        """``fork``: ``command`` is ``TIERED`` and its words, and need not be a program loaded anew."""
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = log.stat().st_size if log.exists() else 0
+        own = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | Forked
         with open(log, "ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
-            )
+            if fork and can_fork(environment or {}):
+                self._process = WARM.start(command[len(TIERED) :], output.fileno(), own)
+            else:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=own
+                )
         _alive.add(self._process)
 
     @property
@@ -131,5 +144,6 @@ def _end_all() -> None:
         if process.poll() is None:
             process.kill()
             process.wait()
+    WARM.end()
     for path in list(_scratch):
         shutil.rmtree(path, ignore_errors=True)

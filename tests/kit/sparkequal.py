@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from tests.kit.command import tiered_process
-from tests.kit.pysparks import session
+from tests.kit.pysparks import BEST_JVM, session
 from tests.kit.sparkscene import PLACE, archive
 from tests.kit.variedlog import PLAIN, write
 from tiered.codec.record.systemtopics import is_system_topic
@@ -216,7 +216,8 @@ def main(arguments: list[str]) -> int:
         say("archived")
         queues = read_lines(url, directory / "lines")
         say(f"read by tiered read: {queues} queues")
-        with session(spark__driver__memory="2g", spark__local__dir=str(directory / "local")) as spark:
+        local = {"spark__local__dir": str(directory / "local"), "spark__driver__extraJavaOptions": BEST_JVM}
+        with session(spark__driver__memory="2g", **local) as spark:
             register(spark)
             found = compare(spark, url, directory / "lines", args.messages)
         return report(found, args.messages, say)
