@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import SeveralRuns
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.keyindex import KeyFilter
@@ -18,7 +19,7 @@ from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC
-from tiered_spark.plan import Piece, Portion
+from tiered_spark.plan import Portion
 from tiered_spark.wanted import Wanted
 
 
@@ -45,15 +46,11 @@ def choose(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted)
         key, last = objects.key_of(item), int(numbers[-1])
         raise Corrupt("the block table is too short", key=key, expected=last + 1, found=len(table))
     piece_of = np.repeat(np.arange(len(pieces)), [p.end_block - p.first_block for p in pieces])
-    ends = _ends(table, numbers, pieces, piece_of)
-    low = np.array([p.run.start for p in pieces])[piece_of]
-    high = np.array([p.run.end for p in pieces])[piece_of]
+    runs = SeveralRuns([p.run for p in pieces])
+    ends = runs.block_ends(table, numbers, piece_of)
     limits = wanted.limits(broker, [p.run.queue for p in pieces])[:, piece_of]
-    good = (
-        wanted.blocks(table[numbers], ends, limits)
-        & (table["first_queue_offset"][numbers] < high)
-        & (ends > low)
-    )
+    good = wanted.blocks(table[numbers], ends, limits)
+    good &= runs.live_blocks(table["first_queue_offset"][numbers], ends, piece_of)
     keep = np.flatnonzero(good)
     if wanted.tags is not None and len(keep):
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
@@ -84,16 +81,6 @@ def passing(found: KeyFilter, topics: Collection[str], keys: Collection[str]) ->
     """
     hashes = {key_hash(topic, key) for topic, key in product(topics, keys)}
     return {hashed for hashed in hashes if len(found.runs(hashed))}
-
-
-def _ends(table: npt.NDArray[Any], numbers: Ints, pieces: Sequence[Piece], piece_of: Ints) -> Ints:
-    """Queue offset behind each block: where the next of its run begins, or the run's end."""
-    following = np.minimum(numbers + 1, len(table) - 1)
-    ends = table["first_queue_offset"][following].astype(np.int64)
-    last = numbers + 1 == np.array([p.run.first_block + p.run.block_count for p in pieces])[piece_of]
-    run_ends = np.array([p.run.first_queue_offset + p.run.queue_offsets for p in pieces])[piece_of]
-    found: Ints = np.where(last, run_ends, ends)
-    return found
 
 
 def tagged(directory: Directory, wanted: frozenset[str]) -> Bools:

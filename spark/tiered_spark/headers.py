@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import SeveralRuns, rows_before, stretch_offsets
 from tiered.archive.state.values import ObjectState
 from tiered.codec.types import Ints
 from tiered_spark.arrays import chosen, repeated, times
@@ -62,9 +63,9 @@ def spans(
     for piece in pieces:
         first, rows = piece.run.first_row, piece.run.rows
         if not piece.whole:
-            counts = objects.block_table(item)["rows"]
-            first += int(counts[piece.run.first_block : piece.first_block].sum())
-            rows = int(counts[piece.first_block : piece.end_block].sum())
+            table = objects.block_table(item)
+            first += rows_before(table, piece.run.first_block, piece.first_block)
+            rows = rows_before(table, piece.first_block, piece.end_block)
         if span and first != end:
             yield span
             span = []
@@ -90,12 +91,6 @@ def queue_offsets(
         ],
         np.int64,
     )  # fmt: skip
-    begins = np.cumsum(counts) - counts
-    found: Ints = np.repeat(starts - begins, counts) + np.arange(int(counts.sum()))
-    if owned is not None:
-        for i, piece in enumerate(pieces):
-            if piece.run.queue_offsets != piece.run.rows:
-                rows = slice(int(begins[i]), int(begins[i] + counts[i]))
-                mine = owned[rows].astype(np.int64)
-                found[rows] = starts[i] + np.cumsum(mine) - mine
-    return found
+    if owned is None:
+        return stretch_offsets(starts, counts)
+    return stretch_offsets(starts, counts, owned, SeveralRuns([p.run for p in pieces]).batched())

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from tiered.allocator import keep_freed_memory
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import SeveralRuns, rows_before, stretch_offsets
 from tiered.archive.state.values import ObjectState
 from tiered.codec.types import Ints
 from tiered.errors import Corrupt
@@ -154,7 +155,7 @@ class Scan:
             stored.add(COMMIT)
         if self._wanted.tags is not None:
             stored.add("tag")
-        owned_differs = any(p.run.queue_offsets != p.run.rows for p, _, _ in span)
+        owned_differs = not all(p.run.dense for p, _, _ in span)
         names = sorted(stored | ({"queue_offsets"} if owned_differs else set()))
         counts = np.array([rows for _, _, rows in span], np.int64)
         columns = objects.columns(item, names, span[0][1], int(counts.sum()))
@@ -242,13 +243,12 @@ class Scan:
         data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         records = RecordBlock.parse(data, int(group.rows.sum()), objects.key_of(group.item))
         piece_of = np.repeat(group.piece_of, group.rows)
-        begins = np.repeat(group.first_offsets - (np.cumsum(group.rows) - group.rows), group.rows)
-        offsets = begins + np.arange(len(piece_of))
-        batched = np.array([p.run.queue_offsets != p.run.rows for p in group.pieces])[piece_of]
+        offsets = stretch_offsets(group.first_offsets, group.rows)
+        batched = SeveralRuns([p.run for p in group.pieces]).batched()
         if batched.any():
-            offsets = np.where(batched, records.headers["queue_offset"], offsets)
+            offsets = np.where(batched[piece_of], records.headers["queue_offset"], offsets)
         commits = None
-        first_row = int(objects.block_table(group.item)["rows"][: group.first_block].sum())
+        first_row = rows_before(objects.block_table(group.item), 0, group.first_block)
         if self._some_commits(group.item):
             commits = objects.columns(group.item, (COMMIT,), first_row, len(records))[COMMIT]
         keep = self._rows(place, group.pieces, piece_of, offsets, records.headers["store_timestamp"], commits)
@@ -310,9 +310,7 @@ class Scan:
         commits: npt.NDArray[Any] | None,
     ) -> Rows:
         """Rows that are alive, at a wanted offset, stored at a wanted time, and appended by a wanted commit."""
-        low = np.array([p.run.start for p in pieces])[piece_of]
-        high = np.array([p.run.end for p in pieces])[piece_of]
-        good = (offsets >= low) & (offsets < high)
+        good = SeveralRuns([p.run for p in pieces]).live_rows(offsets, piece_of)
         first, last, early, late = self._wanted.limits(place.broker, [p.run.queue for p in pieces])[
             :, piece_of
         ]

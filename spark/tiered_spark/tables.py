@@ -84,7 +84,7 @@ def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Row]:
         if not snapshot.shows(run.queue.topic, options):
             continue
         item = snapshot.object(run.object)
-        table = objects.block_table(item)[run.first_block : run.first_block + run.block_count]
+        table = objects.block_table(item)[run.first_block : run.end_block]
         for number, block in enumerate(table.tolist(), run.first_block):
             _, first, rows, position, stored, raw, codec, crc, low, high = block
             yield (

@@ -17,8 +17,9 @@ from typing import Protocol
 import numpy as np
 from cachetools import LRUCache
 
+from tiered.archive.read.runs import BlockKey
 from tiered.fetch.base import Expiry, ReaderId
-from tiered.fetch.block import BlockKey, LoadedBlock
+from tiered.fetch.block import LoadedBlock
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.expiry import GroupExpiry
 from tiered.model import MessageQueue

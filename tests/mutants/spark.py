@@ -36,15 +36,15 @@ MUTANTS = (
         "tests/spark/test_spark_rows.py -k test_offsets",
     ),
     Mutant(
-        "spark/tiered_spark/scan.py",
-        "        good = (offsets >= low) & (offsets < high)\n",
-        "        good = (offsets >= low) & (offsets <= high)\n",
+        "tiered/archive/read/runs.py",
+        "        found: Bools = (offsets >= low) & (offsets < high)\n",
+        "        found: Bools = (offsets >= low) & (offsets <= high)\n",
         "tests/spark/test_spark_edits.py -k test_a_plan_made_before_an_edit_gives_its_snapshot",
     ),
     Mutant(
-        "spark/tiered_spark/scan.py",
-        "        good = (offsets >= low) & (offsets < high)\n",
-        "        good = offsets < high\n",
+        "tiered/archive/read/runs.py",
+        "        found: Bools = (offsets >= low) & (offsets < high)\n",
+        "        found: Bools = offsets < high\n",
         "tests/spark/test_spark_edits.py -k test_scans_beside_edits_at_random",
     ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiered.archive.read.runs import BlockKey
 from tiered.clock import ManualClock
 from tiered.fetch.base import PlainExpiry, ReaderId, Verdict
-from tiered.fetch.block import BlockKey, LoadedBlock
+from tiered.fetch.block import LoadedBlock
 from tiered.fetch.cache import BlockCache
 from tiered.model import MessageQueue
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fetchscene import ORDERS, Scene, scene
+from tiered.archive.read.runs import BlockRef, blocks_of
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt
-from tiered.fetch.block import BlockRef, LoadedBlock, blocks_of, check_block
+from tiered.fetch.block import LoadedBlock, check_block
 
 
 @pytest.fixture

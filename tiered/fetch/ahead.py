@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import BlockKey, BlockRef
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.errors import TieredError
-from tiered.fetch.block import BlockKey, BlockRef
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader

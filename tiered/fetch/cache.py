@@ -11,8 +11,9 @@ from typing import Protocol
 
 from cachetools import Cache
 
+from tiered.archive.read.runs import BlockKey
 from tiered.fetch.base import Expiry
-from tiered.fetch.block import BlockKey, LoadedBlock
+from tiered.fetch.block import LoadedBlock
 
 SAMPLE = 16
 """Entries looked at for one victim, at either end of the order of use: those unread longest, and those a fast group has just

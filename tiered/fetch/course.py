@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
+from tiered.archive.read.runs import BlockRef, blocks_of
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt
-from tiered.fetch.block import BlockRef, blocks_of
 from tiered.filter.base import RowFilter
 from tiered.model import MessageQueue, RunId
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import BlockKey, BlockRef
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, TieredError, Unavailable
-from tiered.fetch.block import BlockKey, BlockRef, LoadedBlock, check_block
+from tiered.fetch.block import LoadedBlock, check_block, cost_bytes
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache, Owner
 from tiered.fetch.disk import DiskTier
@@ -326,7 +327,7 @@ def _check_alive(alive: bool) -> None:
 
 
 def _load(refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
-    charge = sum(ref.stored_length + ref.cost_bytes for ref in refs)
+    charge = sum(ref.stored_length + cost_bytes(ref) for ref in refs)
     return _Load(tuple(refs), owner, stamp, charge)
 
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import BlockRef
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.format.sections import SectionKind
-from tiered.fetch.block import BlockRef
 from tiered.fetch.loader import Loader
 from tiered.filter.base import RowFilter
 from tiered.model import ObjectRef

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import BlockRef
 from tiered.codec.format.block import BlockTable
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
-from tiered.fetch.block import BlockRef, LoadedBlock
+from tiered.fetch.block import LoadedBlock, cost_bytes
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
@@ -150,7 +151,7 @@ class Trip:
     def _neighbours(self, ref: BlockRef, table: BlockTable) -> list[BlockRef]:
         """The block and those behind it that this read wants too: one request."""
         tools, answer = self._tools, self._answer
-        refs, stored, charge = [ref], ref.stored_length, ref.stored_length + ref.cost_bytes
+        refs, stored, charge = [ref], ref.stored_length, ref.stored_length + cost_bytes(ref)
         largest = tools.settings.request_bytes
         if self._sieve is not None:
             largest = self._reader.request_bytes(largest) if self.reads_on else min(largest, UNIT_BYTES)
@@ -160,7 +161,7 @@ class Trip:
         key = tools.objects.key_of(ref.item)
         for following in self._course.blocks(ref.run, ref.item, table, ref.end_offset, key=key):
             stored += following.stored_length
-            charge += following.stored_length + following.cost_bytes
+            charge += following.stored_length + cost_bytes(following)
             if (
                 (self._sieve is None and (size >= answer.left_bytes or offsets >= answer.left_count))
                 or stored > largest

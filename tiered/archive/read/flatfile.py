@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.read.objects import BlockSlice, ObjectReader
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import BlockRef, blocks_of, record_edges, row_offsets, rows_between
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.record.frame import scan
 from tiered.codec.types import Ints
 from tiered.errors import Corrupt, NotFound
 from tiered.model import BoundaryType, MessageQueue, QueueOffset
@@ -68,24 +69,20 @@ class RunReader:
     def stretches(self, run: RunState, first: int, end: int) -> Iterator[Stretch]:
         """Records of one run that own queue offsets in [first, end)."""
         item = self._objects_of(run)
-        table = self._objects.block_table(item)
-        starts = table["first_queue_offset"][run.first_block : run.first_block + run.block_count]
-        lo = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
-        hi = int(np.searchsorted(starts, end, side="left"))
+        key, table = self._objects.key_of(item), self._objects.block_table(item)
         owned = self._owned(run)
-        for block in range(lo, hi, READ_BLOCKS):
-            count = min(READ_BLOCKS, hi - block)
-            for piece in self._objects.blocks(item, run, run.first_block + block, count):
-                stretch = _stretch(run, piece, owned, self._objects.key_of(item))
-                following = np.append(stretch.queue_offsets[1:], stretch.next_offset)
-                a = int(np.searchsorted(following, first, side="right"))
-                b = int(np.searchsorted(stretch.queue_offsets, end, side="left"))
+        refs = blocks_of(run, item, table, first, end, key=key)
+        while some := list(islice(refs, READ_BLOCKS)):
+            blocks = self._objects.block_bytes(item, some[0].key.block, some[-1].key.block + 1)
+            for ref, data in zip(some, blocks, strict=True):
+                stretch = _stretch(ref, data, owned, key)
+                a, b = rows_between(stretch.queue_offsets, ref.first_offset, ref.rows, first, end)
                 if b > a:
                     yield stretch.cut(a, b)
 
     def _owned(self, run: RunState) -> Ints | None:
         """Queue offsets owned by each record of a run; ``None`` when each owns one."""
-        if run.queue_offsets == run.rows:
+        if run.dense:
             return None
         return self.columns(run, ("queue_offsets",))["queue_offsets"].astype(np.int64)
 
@@ -96,12 +93,12 @@ class RunReader:
     def times(self, run: RunState) -> tuple[Ints, Ints]:
         """First queue offset and store time of every row of the run, also of those that a trim or a rewind cut off."""
         columns = self.columns(run, ("store_timestamp", "queue_offsets"))
-        owned = columns["queue_offsets"].astype(np.int64)
-        return run.first_queue_offset + np.cumsum(owned) - owned, columns["store_timestamp"].astype(np.int64)
+        offsets = row_offsets(run.first_queue_offset, run.rows, columns["queue_offsets"])
+        return offsets, columns["store_timestamp"].astype(np.int64)
 
     def time_of(self, run: RunState, offset: int) -> int:
         """Store time of the record that owns a queue offset of the run: one row, where each record owns one offset."""
-        if run.queue_offsets == run.rows:
+        if run.dense:
             row = run.first_row + offset - run.first_queue_offset
             return int(
                 self._objects.columns(self._objects_of(run), ("store_timestamp",), row, 1)["store_timestamp"][
@@ -120,7 +117,7 @@ class RunReader:
         """The records that own these queue offsets (ascending, inside the run), each with its first one; from the end with
         ``reverse``. A block is fetched once, when it is reached."""
         table = self._objects.block_table(self._objects_of(run))
-        starts = table["first_queue_offset"][run.first_block : run.first_block + run.block_count]
+        starts = table["first_queue_offset"][run.first_block : run.end_block]
         blocks = np.searchsorted(starts, offsets, side="right")
         wanted = np.unique(blocks)
         for block in wanted[::-1] if reverse else wanted:
@@ -213,22 +210,11 @@ class FlatMessageFile:
         return self.max_offset if last is None else QueueOffset(last)
 
 
-def _stretch(run: RunState, piece: BlockSlice, owned: Ints | None, key: str) -> Stretch:
-    """Record boundaries of a block, checked against what the tables say."""
-    frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
-    if len(frames.starts) != piece.rows or frames.end != len(piece.data):
-        raise Corrupt(
-            "a block's records do not add up",
-            key=key,
-            expected=piece.rows,
-            found=len(frames.starts),
-            detail=frames.detail,
-        )
-    if owned is None:
-        offsets = np.arange(piece.first_queue_offset, piece.first_queue_offset + piece.rows, dtype=np.int64)
-        following = piece.first_queue_offset + piece.rows
-    else:
-        mine = owned[piece.first_row - run.first_row : piece.first_row - run.first_row + piece.rows]
-        offsets = piece.first_queue_offset + np.cumsum(mine) - mine
-        following = piece.first_queue_offset + int(mine.sum())
-    return Stretch(memoryview(piece.data), frames.starts, frames.sizes, offsets, QueueOffset(following))
+def _stretch(ref: BlockRef, data: bytes, owned: Ints | None, key: str) -> Stretch:
+    """The records of a block, checked against what the tables say. ``owned``: of the whole run."""
+    edges = record_edges(data, ref.rows, key=key)
+    at = ref.first_row - ref.run.first_row
+    mine = None if owned is None else owned[at : at + ref.rows]
+    offsets = row_offsets(ref.first_offset, ref.rows, mine)
+    following = ref.first_offset + (ref.rows if mine is None else int(mine.sum()))
+    return Stretch(memoryview(data), edges[:-1], np.diff(edges), offsets, QueueOffset(following))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.runs import rows_before
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.block import BlockTable, decode_block_table, decompress
@@ -212,12 +213,11 @@ class ObjectReader:
         ``Corrupt`` if bytes or tables disagree with their checksums or with the fold.
         """
         key, table = self.key_of(item), self.block_table(item)
-        if first_block < run.first_block or first_block + count > run.first_block + run.block_count:
+        if first_block < run.first_block or first_block + count > run.end_block:
             raise Corrupt(
                 "a block range lies outside its run", key=key, expected=run.first_block, found=first_block
             )
-        rows_before = int(table["rows"][run.first_block : first_block].sum())
-        first_row = run.first_row + rows_before
+        first_row = run.first_row + rows_before(table, run.first_block, first_block)
         result: list[BlockSlice] = []
         for b, block in enumerate(self.block_bytes(item, first_block, first_block + count), first_block):
             rows = int(table["rows"][b])

@@ -13,6 +13,7 @@ from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
 from tiered.archive.read.objects import BlockSlice
+from tiered.archive.read.runs import row_offsets
 from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
 from tiered.archive.state.values import ObjectState, RunState
@@ -237,8 +238,8 @@ class Verifier:
         """Every block of a run against its checksum, its records against their body CRCs and against the columns."""
         names = (*COMPARED, "tags_code", "queue_offsets")
         columns = self._objects.columns(item, names, run.first_row, run.rows)
-        for first in range(run.first_block, run.first_block + run.block_count, BLOCKS_AT_ONCE):
-            count = min(BLOCKS_AT_ONCE, run.first_block + run.block_count - first)
+        for first in range(run.first_block, run.end_block, BLOCKS_AT_ONCE):
+            count = min(BLOCKS_AT_ONCE, run.end_block - first)
             for piece in self._objects.blocks(item, run, first, count):
                 at = piece.first_row - run.first_row
                 part = {name: values[at : at + piece.rows] for name, values in columns.items()}
@@ -294,7 +295,7 @@ def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState
         raise Corrupt("columns and records disagree", key=key, column="tags_code", queue=run.queue)
     if run.queue.topic == OFF_QUEUE_TOPIC:
         return
-    offsets = piece.first_queue_offset + np.cumsum(columns["queue_offsets"]) - columns["queue_offsets"]
+    offsets = row_offsets(piece.first_queue_offset, piece.rows, columns["queue_offsets"])
     if not np.array_equal(batch.headers["queue_offset"], offsets):
         raise Corrupt("records and their place in the queue disagree", key=key, queue=run.queue)
     if set(batch.topics) != {run.queue.topic} or (batch.headers["queue_id"] != run.queue.queue_id).any():

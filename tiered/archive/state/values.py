@@ -112,6 +112,21 @@ class RunState:
     physical_end: int
     closed_by: int | None
 
+    @property
+    def dense(self) -> bool:
+        """Whether every record owns one queue offset: there are no inner batches."""
+        return self.queue_offsets == self.rows
+
+    @property
+    def end_offset(self) -> int:
+        """The queue offset behind the whole run, live or not."""
+        return self.first_queue_offset + self.queue_offsets
+
+    @property
+    def end_block(self) -> int:
+        """The number behind that of its last block."""
+        return self.first_block + self.block_count
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.objects import BlockSlice, ObjectReader
+from tiered.archive.read.runs import row_offsets
 from tiered.archive.read.verify import COMPARED, check_block
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable
@@ -207,11 +207,12 @@ class _Good:
     def grown(self, first: int, columns: Columns, size: int) -> _Good:
         """With rows that begin at queue offset ``first``; ``size``: bytes of theirs that were read."""
         rows = len(columns["size"])
-        one_each = self._run.queue_offsets == self._run.rows
-        owned = np.ones(rows, np.int64) if one_each else columns["queue_offsets"].astype(np.int64)
-        offsets = first + np.cumsum(owned) - owned
+        owned = None if self._run.dense else columns["queue_offsets"]
+        offsets = row_offsets(first, rows, owned)
         self._begin = first if self._begin is None else self._begin
-        self.end = max(self._run.start, min(first + int(owned.sum()), self._run.end))
+        self.end = max(
+            self._run.start, min(first + (rows if owned is None else int(owned.sum())), self._run.end)
+        )
         self.records += int(((offsets >= self._run.start) & (offsets < self._run.end)).sum())
         self.bytes += size
         self.blocks += self._blocks_each
@@ -233,7 +234,7 @@ def _groups(table: BlockTable, piece: Piece) -> Iterator[tuple[int, int]]:
 def _offsets(piece: Piece, table: BlockTable, first: int, end: int) -> tuple[int, int]:
     """Live queue offsets of blocks [first, end) of a run, by the table."""
     run, starts = piece.run, table["first_queue_offset"]
-    stop = run.end if end == run.first_block + run.block_count else int(starts[end])
+    stop = run.end if end == run.end_block else int(starts[end])
     return max(run.start, int(starts[first])), min(run.end, stop)
 
 

@@ -93,7 +93,7 @@ def _of_object(
     topics = sorted({run.queue.topic for run in runs})
     place = {topic: number for number, topic in enumerate(topics)}
     counts = [run.block_count for run in runs]
-    blocks = np.concatenate([np.arange(r.first_block, r.first_block + r.block_count) for r in runs])
+    blocks = np.concatenate([np.arange(r.first_block, r.end_block) for r in runs])
     topic_of = np.repeat([place[run.queue.topic] for run in runs], counts)
     mine = table[blocks]
     inside = (mine["min_store_time"] <= times.high) & (mine["max_store_time"] >= times.low)
