@@ -120,6 +120,18 @@ MUTANTS = (
         f"{_LOG}::test_one_hole_is_one_line_wherever_it_is_asked_for",
     ),
     Mutant(
+        "tiered/gateway/knowledge/positions.py",
+        "            self._told.popitem(last=False)\n",
+        "            self._told.clear()\n",
+        "tests/unit/test_gateway_knowledge.py::test_of_many_queues_those_that_were_told_last_stay_told",
+    ),
+    Mutant(
+        "tiered/gateway/knowledge/minimums.py",
+        "            self._heard.popitem(last=False)\n",
+        "            self._heard.clear()\n",
+        "tests/unit/test_gateway_knowledge.py::test_of_many_minimums_those_that_were_heard_last_stay",
+    ),
+    Mutant(
         "tiered/daemon/gateway.py",
         "        return ready and self._archive.was_open and self._same.problem is None, ",
         "        return ready and self._same.problem is None, ",

@@ -46,6 +46,18 @@ MUTANTS = (
         f"{_MOUNT} -k nothing_is_absent",
     ),
     Mutant(
+        "tiered/provider/open.py",
+        "    return Retrying(\n        provider,\n",
+        "    return Retrying(\n        each_try(open_driver(url, store, clock)),\n",
+        "tests/unit/test_provider_wrap.py::test_a_retry_waits_for_its_turn_as_any_request",
+    ),
+    Mutant(
+        "tiered/provider/open.py",
+        "    if observer is not None:\n",
+        "    if False:\n",
+        "tests/unit/test_provider_wrap.py::test_every_try_is_counted_by_its_own_outcome_and_its_own_time",
+    ),
+    Mutant(
         "tiered/provider/probe.py",
         "        tidy(self._provider, self._base)\n",
         "",

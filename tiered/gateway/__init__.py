@@ -1,7 +1,7 @@
 """Stands between RocketMQ's clients and servers: passes everything through, answers for the archive what the broker cannot.
 
-Owns: the name-server front and the broker fronts (one listener per broker address), sessions, what is answered from the
-archive, and the read-only HTTP pages.
+Owns: the name-server front and the broker fronts (one listener per broker address), sessions, and what is answered from the
+archive. A broker's answer is judged once, by its first bytes, and a second time only where these do not tell (``Verdict``).
 
 Does not own: the archive. It is a plain reader of it, through the store facade; a gateway that fails cuts no archiving, an
 archiver that fails cuts no gateway.

@@ -148,7 +148,7 @@ class PullJudge:
             behind = self._log_end - place
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return _held(self._preferred(request, offset))
-        return _held(self._forced(request, offset, level))
+        return _held(self._preferred(request, offset)) if level is StorageLevel.FORCE else PASS
 
     def _lacking(
         self, request: Mapping[str, str], answer: Command, offset: int, body: Bytes, whole: bool
