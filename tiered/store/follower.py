@@ -10,8 +10,8 @@ from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
 from tiered.clock import Clock
 from tiered.errors import NotFound, TieredError, Unavailable
+from tiered.fetch.steps import Steps, done, run_later
 from tiered.metrics import Metrics
-from tiered.store.futures import chained
 
 log = logging.getLogger("tiered.store")
 
@@ -65,13 +65,13 @@ class Follower:
     def ready_async(self) -> Future[View]:
         """``ready`` without waiting."""
         if self.reader.opened is None and not self._closed:
-            return chained(self.follow_async(), lambda _: self.ready(), lambda _: self._opened(None))
-        found: Future[View] = Future()
-        try:
-            found.set_result(self.ready())
-        except Unavailable as error:
-            found.set_exception(error)
-        return found
+            return run_later(self._first_view())
+        return done(self.ready)()
+
+    def _first_view(self) -> Steps[View]:
+        look = self.follow_async()
+        yield look
+        return self.ready() if look.exception() is None else self._opened(None)
 
     def _opened(self, look: Future[bool] | None) -> View:
         """The view after the first look, or ``Unavailable`` with what that look met."""
