@@ -3,7 +3,7 @@
 Owns: object keys, identity, the log (epochs, fencing, opening, following), the fold of edits into an ordered
 byte map, its checkpoints, and reading rows back. Does not own: byte layouts of commits and objects
 (``codec``), where bytes lie (``provider``), where the fold is cached (``metadata``), what is archived when
-(``dispatch``).
+(``write``).
 
 One invariant: the state is a pure function of the commits, so any two that folded the same commits hold the
 same bytes.
