@@ -53,6 +53,28 @@ def test_a_connection_carries_so_many_requests_and_says_which_is_the_last(store:
         assert received.rindex(b"http/1.1 200 ok") < received.index(b"connection: close")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nzzzz\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nab\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"x" * 200_000,
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"Content-Length: 500000\r\n\r\n" + b"x" * 200_000,
+        b"Content-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_a_body_is_refused_as_such_whatever_is_in_it(
+    store: FakeStore, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    with caplog.at_level(logging.WARNING), serving(store) as scene:
+        received = scene.raw(b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\n" + body)
+        assert received.startswith(b"HTTP/1.1 413 ")
+        assert received.count(b"HTTP/1.1") == 1
+        assert scene.metrics.http_cut._value.get() == 0
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_a_client_that_closed_its_sending_side_gets_every_answer(store: FakeStore) -> None:
     store.trouble = lambda verb: time.sleep(0.05)
     with serving(store) as scene:

@@ -93,8 +93,9 @@ class HttpApp:
             connection.cut()
         if not answer.complete:
             connection.cut()
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            with contextlib.suppress(asyncio.CancelledError):  # the server is being closed
+                while (await receive())["type"] != "http.disconnect":
+                    pass
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:

@@ -142,6 +142,8 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """h11 cannot understand the request; called while its error is handled."""
+        if self._busy:
+            return  # its head was understood: it is the body, and the page refuses every body
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(too_long())
