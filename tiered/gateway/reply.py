@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tiered.codec.remoting.frame import Command
+from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
 from tiered.metrics import Metrics
+from tiered.settings import KIB, Gateway
 
 MAX_REMARK = 1000
+"""Characters of a remark, or of a reason in the log."""
+
+FRAME_ROOM = 64 * KIB
+"""Left free in a frame for its header."""
+
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
+
+
+def max_body_bytes(settings: Gateway) -> int:
+    """Most bytes of the body of an answer made here: what fits a frame that the client and we take."""
+    return max(min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES) - FRAME_ROOM, KIB)
 
 
 def changed(

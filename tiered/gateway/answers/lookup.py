@@ -7,23 +7,21 @@ from collections.abc import Callable, Sequence
 from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number
-from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
+from tiered.codec.remoting.frame import Command
 from tiered.gateway.knowledge.archive import LookupArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, split
 from tiered.gateway.ports import ConnectionInfo
-from tiered.gateway.reply import changed, reply
+from tiered.gateway.reply import changed, max_body_bytes, reply
 from tiered.metrics import Metrics
-from tiered.settings import KIB, Gateway
+from tiered.settings import Gateway
 
 MAX_FOUND = 1024
 """Most messages of one query, whatever the client asks for."""
 
 UNIQUE_FOUND = 32
 """What a broker looks up for a unique key, whatever the client asks for (``defaultQueryMaxNum``)."""
-
-FRAME_ROOM = 64 * KIB
 
 
 class Lookups:
@@ -44,7 +42,7 @@ class Lookups:
         self._metrics = metrics
         self._rights = rights
         self._served = served
-        self._max_bytes = max(min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES) - FRAME_ROOM, KIB)
+        self._max_bytes = max_body_bytes(settings)
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether the archive cannot help: only *found* and *not found* are looked at."""

@@ -22,7 +22,7 @@ from tiered.codec.remoting.codes import (
     ResponseCode,
     number,
 )
-from tiered.codec.remoting.frame import DEFAULT_MAX_FRAME_BYTES, Command
+from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.archive import PullArchive
@@ -36,18 +36,15 @@ from tiered.gateway.pull.compare import Archived, in_reach, is_enough
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import places
 from tiered.gateway.pull.verdict import PullJudge, Why, queue_of_pull
-from tiered.gateway.reply import refused, reply
+from tiered.gateway.reply import max_body_bytes, refused, reply
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
-from tiered.settings import KIB, Gateway
+from tiered.settings import Gateway
 
 log = logging.getLogger("tiered.gateway")
 
 MAX_COUNT = 4096
 """Most messages of one answer, whatever the client asks for."""
-
-FRAME_ROOM = 64 * KIB
-"""Left free in a frame for its header."""
 
 SCAN_SECONDS = 1.0
 """How long a filter that takes nothing is worked on before the client hears how far it came."""
@@ -88,8 +85,7 @@ class Pulls:
         self._metrics = metrics
         self._clock = clock
         self._excluded = excluded
-        frame = min(settings.max_frame_bytes, DEFAULT_MAX_FRAME_BYTES)
-        self._max_bytes = min(settings.max_pull_bytes, max(frame - FRAME_ROOM, KIB))
+        self._max_bytes = min(settings.max_pull_bytes, max_body_bytes(settings))
         self._told: LRUCache[tuple[MessageQueue, int], bool] = LRUCache(_MAX_TOLD)
 
     # ---- what instead

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from tiered.errors import Unavailable
 from tiered.gateway.ports import Answering, ConnectionInfo
+from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.brokerdown import Outage
 from tiered.gateway.transport.limits import Slots
 from tiered.gateway.transport.listener import Listener
-from tiered.gateway.transport.session import MAX_REMARK, Session, Shared
+from tiered.gateway.transport.session import Session, Shared
 from tiered.gateway.transport.tls import HANDSHAKE
 from tiered.gateway.transport.upstream import Upstream
 

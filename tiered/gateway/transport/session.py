@@ -17,6 +17,7 @@ from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Bytes, Command, encode_command
 from tiered.errors import TieredError
 from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, NewBody, clipped
+from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
 from tiered.gateway.transport.pending import AnswerJudge, Held, Pending, RequestJudge
@@ -27,8 +28,6 @@ log = logging.getLogger("tiered.gateway")
 
 HIGH_WATER_BYTES = 256 * 1024
 """Bytes waiting for one side at which the other side is no longer read."""
-
-MAX_REMARK = 1000
 
 
 @dataclass(frozen=True, slots=True)
