@@ -24,6 +24,7 @@ from tiered.broker.questions import Broker as Asking
 from tiered.clock import SystemClock
 from tiered.crashpoint import ReplayPoint
 from tiered.errors import Refused
+from tiered.replay.broker import check_suitable
 from tiered.replay.drain import BATCH
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -108,7 +109,7 @@ def test_an_old_broker_is_refused_politely(tmp_path: Path) -> None:
     ):
         client = RemotingClient(broker.address, SystemClock(), Dial())
         with pytest.raises(Refused, match="older than 5"):
-            Asking(client).facts().require("DefaultCluster", "broker-a")
+            check_suitable(Asking(client).facts(), "DefaultCluster", "broker-a")
         client.close()
 
 
