@@ -43,7 +43,7 @@ def pause(seconds: float) -> Next:
     return Next(max(0.0, seconds))
 
 
-class State(Enum):
+class ServiceState(Enum):
     """Where a service is in its life."""
 
     NEW = "new"  # never started
@@ -73,7 +73,7 @@ class Service:
         metrics: Metrics | None = None,
     ) -> None:
         self.name = name
-        self.state = State.NEW
+        self.state = ServiceState.NEW
         self.error: BaseException | None = None
         self.last_unavailable: Unavailable | None = None
         self.failures_in_a_row = 0
@@ -107,31 +107,31 @@ class Service:
 
     def step(self) -> Next:
         """One guarded unit of work: ``Unavailable`` becomes a pause that doubles; any other error is raised."""
-        self.state = State.RUNNING
+        self.state = ServiceState.RUNNING
         self._busy_since = self._clock.monotonic()
         try:
             wanted = self._step()
         except Unavailable as error:
             self.failures_in_a_row += 1
             self.last_unavailable = error
-            self.state = State.BACKING_OFF
+            self.state = ServiceState.BACKING_OFF
             self._count(error)
             return pause(self._backoff.seconds(self.failures_in_a_row))
         finally:
             self._busy_since = None
         self.failures_in_a_row = 0
         if wanted.wait_seconds:
-            self.state = State.WAITING
+            self.state = ServiceState.WAITING
         return wanted
 
     def run(self) -> None:
         """The loop, in the calling thread: steps until done, stopped or failed. Never raises; see ``error``."""
         try:
             self._loop()
-            self.state = State.STOPPED
+            self.state = ServiceState.STOPPED
         except BaseException as error:  # noqa: BLE001  (a worker's death is caught here only)
             self.error = error
-            self.state = State.FAILED
+            self.state = ServiceState.FAILED
             self._count(error)
             if self.on_failure is not None:
                 self.on_failure(self)
@@ -240,7 +240,7 @@ class Supervisor:
 
     def _ended(self, stop: threading.Event) -> None:
         """Called by a service that ends: with the last one there is nothing left to watch."""
-        if all(s.state is State.STOPPED for s in self._services):
+        if all(s.state is ServiceState.STOPPED for s in self._services):
             stop.set()
 
     def check(self) -> Health:
@@ -265,7 +265,7 @@ class Supervisor:
                 service.stop(drain=False)
 
     def _verdict(self, service: Service, busy: float) -> BaseException | None:
-        if service.state is State.FAILED:
+        if service.state is ServiceState.FAILED:
             return service.error
         if busy >= self._fatal_seconds:
             return Unavailable(
@@ -283,7 +283,7 @@ class Supervisor:
             service.start()
         while not stop.is_set():
             health = self.check()
-            if health.fatal is not None or all(s.state is State.STOPPED for s in self._services):
+            if health.fatal is not None or all(s.state is ServiceState.STOPPED for s in self._services):
                 break
             if health.live and self._beat is not None:
                 self._beat()

@@ -14,7 +14,7 @@ from tiered.clock import SystemClock
 from tiered.metadata.jsonfile import JsonFileStore
 from tiered.metadata.rocksdb import RocksDbStore
 from tiered.provider.posix import PosixProvider
-from tiered.replay.base import GroupQueue, Position
+from tiered.replay.base import GroupPosition, GroupQueue
 from tiered.replay.ledger import Ledger
 from tiered.source.files import base_of
 
@@ -198,7 +198,7 @@ def test_what_a_replay_ledger_entered_after_it_was_written_anew_survives(tmp_pat
     power.cut()
     ledger = Ledger(power.root, SystemClock())
     ledger.open()
-    assert ledger.position(GroupQueue("G", "T", 0)) == Position(3, 9, 0)
+    assert ledger.position(GroupQueue("G", "T", 0)) == GroupPosition(3, 9, 0)
     ledger.close()
 
 

@@ -35,7 +35,7 @@ from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.opening.claim import Claimant
-from tiered.opening.lineage import Outcome
+from tiered.opening.lineage import BrokerComparison
 from tiered.opening.open import Opened, Opening
 from tiered.provider.base import Provider, Stored
 from tiered.provider.memory import MemoryProvider
@@ -162,7 +162,7 @@ class Heard:
     def damaged(self, error: TieredError) -> None:
         self.damage.append(error)
 
-    def compared(self, outcome: Outcome, lineage: int) -> None:
+    def compared(self, outcome: BrokerComparison, lineage: int) -> None:
         self._say(
             "compared the broker with its archive",
             {
@@ -170,7 +170,7 @@ class Heard:
             },
         )  # fmt: skip
 
-    def rewound(self, outcome: Outcome, seq: int) -> None:
+    def rewound(self, outcome: BrokerComparison, seq: int) -> None:
         self._say("rewound", {"offset": outcome.offset, "reason": outcome.reason, "commit": seq})
 
     def standing_by(self, owner: Head | None, wait_ms: int) -> None:

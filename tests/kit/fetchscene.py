@@ -16,7 +16,7 @@ from tests.kit.pipeline import Crafted
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.fetch.base import Expiry, Fetched, ReaderId
+from tiered.fetch.base import Expiry, FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
@@ -119,7 +119,7 @@ class Scene:
 
     def read(
         self, fetcher: Fetcher, offset: int, count: int = 32, *, reader: ReaderId = READERS, **options: Any
-    ) -> Fetched:
+    ) -> FetchedRecords:
         """One read of the queue's generation 1."""
         limits = {"max_bytes": MIB, **options}
         queue = limits.pop("queue", ORDERS)

@@ -17,7 +17,7 @@ from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.pipeline import INNER_BATCH
 from tiered.fetch.base import ReaderId
 from tiered.fetch.budget import Budget
-from tiered.fetch.window import UNIT_BYTES, Window
+from tiered.fetch.window import UNIT_BYTES, ReadAheadWindow
 from tiered.settings import MIB
 
 FLUSHES = st.lists(
@@ -133,7 +133,7 @@ EVENTS = st.lists(
 def test_a_window_stays_in_its_bounds_and_only_use_makes_it_grow(
     ceiling: int, events: list[tuple[str, int]]
 ) -> None:
-    window = Window(ceiling)
+    window = ReadAheadWindow(ceiling)
     for kind, size in events:
         before = window.window_bytes
         if kind == "used":

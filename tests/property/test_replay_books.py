@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt
-from tiered.replay.base import Books, GroupQueue, Position, Reason, Wanted
+from tiered.replay.base import Books, DebtReason, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.ledger import LEDGER_FILE, Ledger, Settled, read_books, replay, snapshot
 
 QUEUES = st.builds(
     GroupQueue, st.sampled_from(["G", "H", "gröup"]), st.sampled_from(["T", "%RETRY%G_T"]), st.integers(0, 2)
 )
 OFFSETS = st.integers(0, 1 << 62)
-POSITIONS = st.builds(Position, OFFSETS, OFFSETS, OFFSETS)
+POSITIONS = st.builds(GroupPosition, OFFSETS, OFFSETS, OFFSETS)
 WANTED = st.builds(
-    lambda q, start, length, reason: Wanted(q, start, start + length, reason),
-    QUEUES, OFFSETS, st.integers(1, 100), st.sampled_from(Reason),
+    lambda q, start, length, reason: NewDebt(q, start, start + length, reason),
+    QUEUES, OFFSETS, st.integers(1, 100), st.sampled_from(DebtReason),
 )  # fmt: skip
 LOOKS = st.tuples(
     st.dictionaries(QUEUES, POSITIONS, max_size=4),
@@ -64,7 +64,7 @@ def test_a_torn_end_takes_at_most_the_last_record(steps: list[Any], cut: int, ru
         again = Ledger(path, ManualClock())
         again.open()
         assert again.books() == (history[-1] if len(torn) == len(data) else history[-2])
-        again.look({GroupQueue("G", "T", 9): Position(1, 2, 3)})
+        again.look({GroupQueue("G", "T", 9): GroupPosition(1, 2, 3)})
         again.close()
         assert read_books(path) == again.books()
 

@@ -13,7 +13,7 @@ from tests.kit.fakebroker import FakeBroker
 from tests.kit.pipeline import Crafted
 from tiered.clock import ManualClock
 from tiered.replay import inbox
-from tiered.replay.base import GroupQueue, Position, Reason, Wanted
+from tiered.replay.base import DebtReason, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.ledger import Ledger, Settled
 
 
@@ -136,8 +136,8 @@ def test_status_says_what_is_owed_and_what_waits(small: Small, tmp_path: Path) -
     ledger = Ledger(place, ManualClock())
     ledger.open()
     queue = GroupQueue("G", "Orders", 0)
-    [debt] = ledger.look({queue: Position(1, 9, 9)}, [Wanted(queue, 1, 9)])
-    ledger.look({}, [Wanted(GroupQueue("F", "Orders", 1), 0, 5, Reason.FIFO)])
+    [debt] = ledger.look({queue: GroupPosition(1, 9, 9)}, [NewDebt(queue, 1, 9)])
+    ledger.look({}, [NewDebt(GroupQueue("F", "Orders", 1), 0, 5, DebtReason.FIFO)])
     ledger.settle(Settled(debt.number, 5, sent=3, holes=((4, 5),)))
     inbox.leave(place, inbox.AskedFor("r1", "N", "Orders", 1, (inbox.Asked(0, 0, 7),)))
     said = tiered("replay", "status", "--state", tmp_path, "--json").json

@@ -6,7 +6,7 @@ import numpy as np
 
 from tiered.archive.read.runs import BlockKey
 from tiered.clock import ManualClock
-from tiered.fetch.base import PlainExpiry, ReaderId, Verdict
+from tiered.fetch.base import CacheVerdict, PlainExpiry, ReaderId
 from tiered.fetch.block import LoadedBlock
 from tiered.fetch.cache import BlockCache
 from tiered.model import MessageQueue
@@ -18,7 +18,7 @@ class Known:
     """Verdicts by first offset; everything else is kept and wanted by nobody known."""
 
     def __init__(self) -> None:
-        self.verdicts: dict[int, Verdict] = {}
+        self.verdicts: dict[int, CacheVerdict] = {}
 
     def observe(
         self, reader: ReaderId, queue: MessageQueue, offset: int, now: float, *, begin: int | None = None
@@ -27,8 +27,8 @@ class Known:
 
     def verdict(
         self, queue: MessageQueue, first_offset: int, end_offset: int, loaded_at: float, now: float
-    ) -> Verdict:
-        return self.verdicts.get(first_offset, Verdict(True))
+    ) -> CacheVerdict:
+        return self.verdicts.get(first_offset, CacheVerdict(True))
 
 
 class Heard:
@@ -96,7 +96,7 @@ def test_foreground_evicts_the_least_recently_used() -> None:
 
 def test_what_is_worth_nothing_or_read_goes_first_then_ahead_then_wanted_latest() -> None:
     c = Cached()
-    c.known.verdicts = {0: Verdict(True, 10.0), 1: Verdict(True, 99.0), 4: Verdict(False)}
+    c.known.verdicts = {0: CacheVerdict(True, 10.0), 1: CacheVerdict(True, 99.0), 4: CacheVerdict(False)}
     c.put(0, 1)
     c.put(2, ahead=True)
     c.put(3, 4)
@@ -110,14 +110,14 @@ def test_what_is_worth_nothing_or_read_goes_first_then_ahead_then_wanted_latest(
 
 def test_read_ahead_takes_only_what_was_read_and_nobody_wants() -> None:
     c = Cached()
-    c.known.verdicts = {0: Verdict(True, 10.0)}
+    c.known.verdicts = {0: CacheVerdict(True, 10.0)}
     c.put(0)
     c.put(1, ahead=True)
     c.put(2)
     assert c.cache.evict(1000, ahead=True) == SIZE
     assert c.here() == [0, 1]
-    c.known.verdicts = {1: Verdict(False)}
-    c.known.verdicts[0] = Verdict(True, 10.0)
+    c.known.verdicts = {1: CacheVerdict(False)}
+    c.known.verdicts[0] = CacheVerdict(True, 10.0)
     assert c.cache.evict(1000, ahead=True) == SIZE
     assert c.here() == [0]
 
@@ -136,7 +136,7 @@ def test_review_drops_a_block_that_nobody_will_want() -> None:
     c = Cached()
     c.put(1, 2)
     assert c.cache.review(key(1)) == 0
-    c.known.verdicts[1] = Verdict(False)
+    c.known.verdicts[1] = CacheVerdict(False)
     assert c.cache.review(key(1)) == SIZE
     assert c.cache.review(key(1)) == 0
     assert c.here() == [2]

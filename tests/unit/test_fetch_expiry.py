@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tiered.fetch.base import Expiry, ReaderId, Verdict
+from tiered.fetch.base import CacheVerdict, Expiry, ReaderId
 from tiered.fetch.expiry import GroupExpiry
-from tiered.fetch.groups import SEEK_OFFSETS, GroupProgress, Position
+from tiered.fetch.groups import SEEK_OFFSETS, GroupProgress, ReaderPosition
 from tiered.model import MessageQueue
 from tiered.settings import Fetch
 
@@ -45,7 +45,7 @@ def rate_of(expiry: GroupExpiry, reader: ReaderId) -> float | None:
 
 
 def test_a_rate_is_known_from_the_second_step_and_follows_a_change_of_speed() -> None:
-    position = Position(FAST, Q, 0, 0.0)
+    position = ReaderPosition(FAST, Q, 0, 0.0)
     assert position.rate is None
     position.step(32, 32, 0.1)
     assert position.rate == pytest.approx(320)
@@ -57,7 +57,7 @@ def test_a_rate_is_known_from_the_second_step_and_follows_a_change_of_speed() ->
 
 
 def test_a_reader_that_pulls_once_a_minute_has_its_rate_between_pulls_too() -> None:
-    position = Position(SLOW, Q, 0, 0.0)
+    position = ReaderPosition(SLOW, Q, 0, 0.0)
     for minute in range(1, 6):
         position.step(32 * minute, 32, 60.0 * minute)
     arrival = position.arrival(160 + 16, 300.0 + 90.0)
@@ -66,7 +66,7 @@ def test_a_reader_that_pulls_once_a_minute_has_its_rate_between_pulls_too() -> N
 
 
 def test_steps_at_one_instant_are_counted_together() -> None:
-    position = Position(FAST, Q, 0, 0.0)
+    position = ReaderPosition(FAST, Q, 0, 0.0)
     for step in range(1, 11):
         position.step(32 * step, 32, 0.0)
     assert position.rate is None
@@ -84,7 +84,7 @@ def test_a_pause_is_not_a_speed() -> None:
 
 
 def test_a_silent_reader_is_expected_to_stay_silent_for_as_long_again() -> None:
-    position = Position(FAST, Q, 0, 0.0)
+    position = ReaderPosition(FAST, Q, 0, 0.0)
     for step in range(1, 101):
         position.step(100 * step, 100, step / 10)
     assert position.arrival(11_000, 10.0) == pytest.approx(11.0)
@@ -147,7 +147,7 @@ def test_positions_are_bounded_and_the_one_seen_longest_ago_goes() -> None:
 
 
 def test_a_position_is_small() -> None:
-    position = Position(FAST, Q, 0, 0.0)
+    position = ReaderPosition(FAST, Q, 0, 0.0)
     assert sys.getsizeof(position) + 3 * 32 + 4 * 24 < 512
 
 
@@ -179,8 +179,8 @@ def test_it_is_the_port() -> None:
 def test_with_nobody_known_age_decides() -> None:
     expiry = policy()
     expiry.observe(FAST, OTHER, 0, 0.0)
-    assert expiry.verdict(Q, 0, 250, 0.0, 9.9) == Verdict(True)
-    assert expiry.verdict(Q, 0, 250, 0.0, 10.0) == Verdict(False)
+    assert expiry.verdict(Q, 0, 250, 0.0, 9.9) == CacheVerdict(True)
+    assert expiry.verdict(Q, 0, 250, 0.0, 10.0) == CacheVerdict(False)
 
 
 def test_a_block_that_every_group_has_passed_is_dropped_at_once() -> None:
@@ -188,8 +188,8 @@ def test_a_block_that_every_group_has_passed_is_dropped_at_once() -> None:
     fast = run(expiry, FAST, 1000, end=20)
     slow = run(expiry, SLOW, 500, end=20)
     assert (fast, slow) == (20_000, 10_000)
-    assert expiry.verdict(Q, 9_750, 10_000, 19.9, 20.0) == Verdict(False)
-    assert expiry.verdict(Q, 9_750, 10_001, 19.9, 20.0) == Verdict(True, 20.0)
+    assert expiry.verdict(Q, 9_750, 10_000, 19.9, 20.0) == CacheVerdict(False)
+    assert expiry.verdict(Q, 9_750, 10_001, 19.9, 20.0) == CacheVerdict(True, 20.0)
 
 
 def test_while_groups_arrive_what_all_have_passed_lingers_for_its_age() -> None:
@@ -197,7 +197,7 @@ def test_while_groups_arrive_what_all_have_passed_lingers_for_its_age() -> None:
     run(expiry, FAST, 1000, end=20)
     assert not expiry.verdict(Q, 19_000, 19_250, 19.9, 20.0).keep
     expiry.observe(SLOW, Q, 30_000, 20.0)
-    assert expiry.verdict(Q, 19_000, 19_250, 19.9, 20.1) == Verdict(True)
+    assert expiry.verdict(Q, 19_000, 19_250, 19.9, 20.1) == CacheVerdict(True)
     assert not expiry.verdict(Q, 1_000, 1_250, 1.0, 20.1).keep
     run(expiry, SLOW, 1000, start=20.2, end=30.2, first=30_000)
     assert not expiry.verdict(Q, 19_000, 19_250, 30.1, 30.2).keep
@@ -217,7 +217,7 @@ def test_a_block_that_nobody_will_reach_in_time_is_dropped_at_once() -> None:
     fast = run(expiry, FAST, 1000, end=40)
     slow = run(expiry, SLOW, 10, end=40)
     assert expiry.verdict(Q, slow + 500, slow + 750, 39.9, 40.0).keep
-    assert expiry.verdict(Q, slow + 700, slow + 950, 39.9, 40.0) == Verdict(False)
+    assert expiry.verdict(Q, slow + 700, slow + 950, 39.9, 40.0) == CacheVerdict(False)
     assert expiry.verdict(Q, fast + 59_000, fast + 59_250, 39.9, 40.0).keep
     assert not expiry.verdict(Q, fast + 61_000, fast + 61_250, 39.9, 40.0).keep
 
@@ -233,9 +233,9 @@ def test_a_faster_group_from_further_behind_is_the_one_that_counts() -> None:
 def test_a_reader_whose_rate_is_not_known_yet_gives_a_block_its_age() -> None:
     expiry = policy()
     expiry.observe(FAST, Q, 0, 0.0)
-    assert expiry.verdict(Q, 0, 250, 0.0, 0.1) == Verdict(True, 0.1)
-    assert expiry.verdict(Q, 250, 500, 0.0, 0.1) == Verdict(True)
-    assert expiry.verdict(Q, 250, 500, 0.0, 10.0) == Verdict(False)
+    assert expiry.verdict(Q, 0, 250, 0.0, 0.1) == CacheVerdict(True, 0.1)
+    assert expiry.verdict(Q, 250, 500, 0.0, 0.1) == CacheVerdict(True)
+    assert expiry.verdict(Q, 250, 500, 0.0, 10.0) == CacheVerdict(False)
 
 
 def test_a_group_that_stops_holds_less_and_less_and_then_nothing() -> None:
@@ -287,7 +287,7 @@ def test_broadcasting_clients_have_a_position_each_and_all_live_ones_must_pass()
         run(expiry, client, rate, end=20)
     assert len(expiry.positions()) == 3
     assert not expiry.verdict(Q, 7_750, 8_000, 19.9, 20.0).keep
-    assert expiry.verdict(Q, 8_000, 8_250, 0.0, 20.0) == Verdict(True, 20.0)
+    assert expiry.verdict(Q, 8_000, 8_250, 0.0, 20.0) == CacheVerdict(True, 20.0)
     assert expiry.verdict(Q, 15_000, 15_250, 0.0, 20.0).wanted_at == pytest.approx(20 + 17.5, abs=0.5)
     expiry.forget(clients[2])
     assert not expiry.verdict(Q, 8_000, 8_250, 19.9, 20.0).keep

@@ -15,7 +15,7 @@ from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
 from tests.kit.pipeline import INNER_BATCH
 from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt, NotFound, Unavailable
-from tiered.fetch.base import Fetched, ReaderId
+from tiered.fetch.base import FetchedRecords, ReaderId
 from tiered.model import MessageQueue
 from tiered.settings import KIB, MIB
 
@@ -26,7 +26,7 @@ def s(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def raws(got: Fetched) -> list[bytes]:
+def raws(got: FetchedRecords) -> list[bytes]:
     return [bytes(record) for record in got.records]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fetchscene import ORDERS, Scene, scene
-from tiered.fetch.base import Fetched, ReaderId, Verdict
+from tiered.fetch.base import CacheVerdict, FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
 from tiered.model import MessageQueue
 from tiered.settings import KIB, MIB
@@ -40,7 +40,7 @@ class Walker:
         )
         answer.add_done_callback(self.came)
 
-    def came(self, answer: Future[Fetched]) -> None:
+    def came(self, answer: Future[FetchedRecords]) -> None:
         error = answer.exception()
         if error is not None:
             self.done.set_exception(error)
@@ -125,9 +125,9 @@ class Told:
 
     def verdict(
         self, queue: MessageQueue, first_offset: int, end_offset: int, loaded_at: float, now: float
-    ) -> Verdict:
+    ) -> CacheVerdict:
         assert queue == ORDERS
-        return Verdict(self.keep)
+        return CacheVerdict(self.keep)
 
 
 def test_blocks_that_nobody_wants_after_a_read_are_dropped_at_once(s: Scene) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tiered.fetch.window import PARALLEL, START_UNITS, UNIT_BYTES, Window
+from tiered.fetch.window import PARALLEL, START_UNITS, UNIT_BYTES, ReadAheadWindow
 from tiered.settings import MIB
 
 
 def test_it_begins_small_and_doubles_per_window_read_until_the_threshold() -> None:
-    window = Window(64 * MIB)
+    window = ReadAheadWindow(64 * MIB)
     assert window.window_bytes == START_UNITS * UNIT_BYTES == MIB
     assert window.threshold_bytes == 32 * MIB
     sizes = []
@@ -20,7 +20,7 @@ def test_it_begins_small_and_doubles_per_window_read_until_the_threshold() -> No
 
 
 def test_beyond_the_threshold_one_unit_per_window_read() -> None:
-    window = Window(64 * MIB, window_bytes=8 * MIB, threshold_bytes=8 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=8 * MIB, threshold_bytes=8 * MIB)
     for grown in range(1, 4):
         before = window.window_bytes
         for _ in range(before // UNIT_BYTES):
@@ -30,13 +30,13 @@ def test_beyond_the_threshold_one_unit_per_window_read() -> None:
 
 
 def test_a_load_that_crosses_the_threshold_counts_on_both_sides() -> None:
-    window = Window(64 * MIB, window_bytes=2 * MIB, threshold_bytes=3 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=2 * MIB, threshold_bytes=3 * MIB)
     window.used(MIB + 3 * MIB)
     assert window.window_bytes == 3 * MIB + UNIT_BYTES
 
 
 def test_waste_halves_it_and_it_grows_by_addition_from_there() -> None:
-    window = Window(64 * MIB, window_bytes=16 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=16 * MIB)
     assert window.wasted(0)
     assert (window.window_bytes, window.threshold_bytes, window.slow_start) == (8 * MIB, 8 * MIB, False)
     window.used(8 * MIB)
@@ -44,7 +44,7 @@ def test_waste_halves_it_and_it_grows_by_addition_from_there() -> None:
 
 
 def test_one_mistake_counts_once() -> None:
-    window = Window(64 * MIB, window_bytes=16 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=16 * MIB)
     assert [window.wasted(0) for _ in range(5)] == [True, False, False, False, False]
     assert not window.pushed_back(0)
     assert window.decreases == 1
@@ -53,7 +53,7 @@ def test_one_mistake_counts_once() -> None:
 
 
 def test_a_store_that_pushes_back_means_slow_start_to_half() -> None:
-    window = Window(64 * MIB, window_bytes=16 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=16 * MIB)
     assert window.pushed_back(0)
     assert (window.window_bytes, window.threshold_bytes) == (UNIT_BYTES, 8 * MIB)
     for _ in range(5):
@@ -64,18 +64,18 @@ def test_a_store_that_pushes_back_means_slow_start_to_half() -> None:
 
 
 def test_it_never_leaves_its_bounds() -> None:
-    window = Window(2 * MIB)
+    window = ReadAheadWindow(2 * MIB)
     window.used(1000 * MIB)
     assert window.window_bytes == 2 * MIB
     for _ in range(10):
         window.wasted(window.stamp)
     assert window.window_bytes == window.threshold_bytes == UNIT_BYTES
-    tiny = Window(1)
+    tiny = ReadAheadWindow(1)
     assert tiny.window_bytes == tiny.ceiling_bytes == UNIT_BYTES
 
 
 def test_a_reader_that_jumps_starts_small_and_old_loads_do_not_count_against_it() -> None:
-    window = Window(64 * MIB, window_bytes=16 * MIB)
+    window = ReadAheadWindow(64 * MIB, window_bytes=16 * MIB)
     window.restart()
     assert window.window_bytes == START_UNITS * UNIT_BYTES
     assert not window.wasted(0)
@@ -95,4 +95,4 @@ def test_a_reader_that_jumps_starts_small_and_old_loads_do_not_count_against_it(
 def test_requests_grow_with_the_window_until_their_largest_size_then_their_number_does(
     window: int, largest: int, expected: int
 ) -> None:
-    assert Window(128 * MIB, window_bytes=window).request_bytes(largest) == expected
+    assert ReadAheadWindow(128 * MIB, window_bytes=window).request_bytes(largest) == expected

@@ -16,7 +16,7 @@ from tiered.codec.checksum import crc32c
 from tiered.errors import Refused
 from tiered.model import MessageQueue, PhysicalOffset, Progress
 from tiered.opening import lineage as lineage_module
-from tiered.opening.lineage import ArchivedRecord, Relation, Verdict, check_mark, compare, last_identical
+from tiered.opening.lineage import ArchivedRecord, MarkVerdict, Relation, check_mark, compare, last_identical
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
 
@@ -83,24 +83,24 @@ def test_a_mark_inside_a_file(case: Case, source: LocalCommitLog) -> None:
     second = case.broker.send(body=b"two").physical_offset
     end = case.broker.position
     data = b"".join(case.broker.records.values())
-    assert check_mark(source, mark(end, data)) is Verdict.MATCH
-    assert check_mark(source, mark(end, data[second:], crc_from=second)) is Verdict.MATCH
-    assert check_mark(source, mark(end, data[second:])) is Verdict.MISMATCH
-    assert check_mark(source, mark(end, data[:-1] + b"!")) is Verdict.MISMATCH
+    assert check_mark(source, mark(end, data)) is MarkVerdict.MATCH
+    assert check_mark(source, mark(end, data[second:], crc_from=second)) is MarkVerdict.MATCH
+    assert check_mark(source, mark(end, data[second:])) is MarkVerdict.MISMATCH
+    assert check_mark(source, mark(end, data[:-1] + b"!")) is MarkVerdict.MISMATCH
 
 
 def test_a_mark_over_no_byte_is_no_evidence(case: Case, source: LocalCommitLog) -> None:
     case.broker.send()
     for offset in (0, case.broker.position, 4096):
-        assert check_mark(source, Progress(1, offset, 0, offset)) is Verdict.UNKNOWN
+        assert check_mark(source, Progress(1, offset, 0, offset)) is MarkVerdict.UNKNOWN
 
 
 def test_a_mark_whose_bytes_are_not_all_local_is_unknown(case: Case, source: LocalCommitLog) -> None:
     case.broker.append_many(100)
     assert case.broker.position > 8192
     case.broker.delete_oldest()
-    assert check_mark(source, Progress(1, 300, 1, 0)) is Verdict.UNKNOWN
-    assert check_mark(source, Progress(1, 1 << 30, 1, 1 << 29)) is Verdict.UNKNOWN
+    assert check_mark(source, Progress(1, 300, 1, 0)) is MarkVerdict.UNKNOWN
+    assert check_mark(source, Progress(1, 1 << 30, 1, 1 << 29)) is MarkVerdict.UNKNOWN
 
 
 def file_end_mark(broker: Crafted, base: int, crc_from: int | None = None) -> Progress:
@@ -120,14 +120,14 @@ def test_a_mark_at_a_files_end_covers_the_blanks_header_and_never_its_filler(
     for number in range(60):
         case.broker.send(body=b"x" * 40 + bytes([number]))
     wanted = file_end_mark(case.broker, 0)
-    assert check_mark(source, wanted) is Verdict.MATCH
+    assert check_mark(source, wanted) is MarkVerdict.MATCH
     middle = sorted(case.broker.records)[5]
-    assert check_mark(source, file_end_mark(case.broker, 0, crc_from=middle)) is Verdict.MATCH
+    assert check_mark(source, file_end_mark(case.broker, 0, crc_from=middle)) is MarkVerdict.MATCH
     case.broker.write(4094, b"!!")  # filler
-    assert check_mark(source, wanted) is Verdict.MATCH
+    assert check_mark(source, wanted) is MarkVerdict.MATCH
     last = max(o for o in case.broker.records if o < 4096)
     case.broker.write(last + 60, b"!")  # a record
-    assert check_mark(source, wanted) is Verdict.MISMATCH
+    assert check_mark(source, wanted) is MarkVerdict.MISMATCH
 
 
 def test_a_blank_that_is_gone_refutes_the_mark_at_the_files_end(case: Case, source: LocalCommitLog) -> None:
@@ -136,7 +136,7 @@ def test_a_blank_that_is_gone_refutes_the_mark_at_the_files_end(case: Case, sour
     wanted = file_end_mark(case.broker, 0)
     last = max(o for o in case.broker.records if o < 4096)
     case.broker.write(last + len(case.broker.records[last]), bytes(8))
-    assert check_mark(source, wanted) is Verdict.MISMATCH
+    assert check_mark(source, wanted) is MarkVerdict.MISMATCH
 
 
 def test_a_blank_of_another_length_is_no_match(case: Case, source: LocalCommitLog) -> None:
@@ -145,7 +145,7 @@ def test_a_blank_of_another_length_is_no_match(case: Case, source: LocalCommitLo
     last = max(o for o in case.broker.records if o < 4096)
     blank = last + len(case.broker.records[last])
     case.broker.write(blank, (4096 - blank - 1).to_bytes(4, "big"))
-    assert check_mark(source, file_end_mark(case.broker, 0)) is Verdict.MISMATCH
+    assert check_mark(source, file_end_mark(case.broker, 0)) is MarkVerdict.MISMATCH
 
 
 def test_a_file_that_records_fill_to_the_last_byte(case: Case, source: LocalCommitLog) -> None:
@@ -165,7 +165,7 @@ def test_a_file_that_records_fill_to_the_last_byte(case: Case, source: LocalComm
     case.broker.position = 4096
     case.broker.send(body=b"next file")
     assert first.physical_offset == 0
-    assert check_mark(source, file_end_mark(case.broker, 0)) is Verdict.MATCH
+    assert check_mark(source, file_end_mark(case.broker, 0)) is MarkVerdict.MATCH
 
 
 def test_windows_are_smaller_than_files_and_than_records(
@@ -176,11 +176,11 @@ def test_windows_are_smaller_than_files_and_than_records(
         case.broker.send(body=b"x" * size)
     assert case.broker.position > 4096
     wanted = file_end_mark(case.broker, 0)
-    assert check_mark(source, wanted) is Verdict.MATCH
-    assert check_mark(source, mark(wanted.physical_offset, b"else")) is Verdict.MISMATCH
+    assert check_mark(source, wanted) is MarkVerdict.MATCH
+    assert check_mark(source, mark(wanted.physical_offset, b"else")) is MarkVerdict.MISMATCH
     third = sorted(case.broker.records)[4]
     data = case.broker.path(0).read_bytes()[:third]
-    assert check_mark(source, mark(third, data)) is Verdict.MATCH
+    assert check_mark(source, mark(third, data)) is MarkVerdict.MATCH
 
 
 # ---- the walk, record by record

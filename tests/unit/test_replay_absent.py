@@ -10,7 +10,7 @@ from tests.kit.fakebroker import FakeBroker
 from tests.kit.replaying import Bench, bench
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.replay.base import GroupQueue, Position, Reason
+from tiered.replay.base import DebtReason, GroupPosition, GroupQueue
 from tiered.replay.watch import FORGET_SECONDS
 
 Q0 = GroupQueue("G", "T", 0)
@@ -39,7 +39,7 @@ def test_what_is_deleted_from_a_retry_topic_that_was_never_popped_is_owed_again(
 ) -> None:
     with bench(tmp_path, *patterns, window_messages=50) as b:
         far_behind(b.broker, 0)
-        b.ledger.look({Q0: Position(20, 20, 0)})
+        b.ledger.look({Q0: GroupPosition(20, 20, 0)})
         b.watch.look()
         b.broker.delete("T", 0, 270)
         b.archive.put("T", 0, range(20, 270))
@@ -48,7 +48,7 @@ def test_what_is_deleted_from_a_retry_topic_that_was_never_popped_is_owed_again(
         b.watch.look()
         lose(b)
         [debt] = b.watch.look()
-        assert (debt.queue, debt.start, debt.end, debt.reason) == (RETRY_QUEUE, 0, 50, Reason.SKIPPED)
+        assert (debt.queue, debt.start, debt.end, debt.reason) == (RETRY_QUEUE, 0, 50, DebtReason.SKIPPED)
         for _ in range(7):
             b.clock.advance(10)
             b.drain.step()
@@ -74,7 +74,7 @@ def test_a_group_with_a_position_in_its_retry_topic_is_not_flooded(tmp_path: Pat
         b.watch.look()
         b.drained()
         b.watch.look()
-        assert b.ledger.position(RETRY_QUEUE) == Position(280, 280, 0)
+        assert b.ledger.position(RETRY_QUEUE) == GroupPosition(280, 280, 0)
         lose(b)
         del b.broker.committed[f"{RETRY}@G"]
         assert b.watch.look() == [], "it stands where it stood"
@@ -107,7 +107,7 @@ def test_an_old_position_of_a_group_made_again_is_forgotten(tmp_path: Path) -> N
         b.broker.committed["T@G"] = {0: 4500}
         assert b.watch.look() == []
     with bench(tmp_path, "G") as b:
-        assert b.ledger.position(Q0) == Position(4500, 4500, 4000)
+        assert b.ledger.position(Q0) == GroupPosition(4500, 4500, 4000)
         assert b.ledger.position(GroupQueue("G", "T", 1)) is None
 
 
@@ -150,7 +150,7 @@ def test_where_a_never_popped_retry_topic_stands_is_not_forgotten(tmp_path: Path
         for _ in range(4):
             b.clock.advance(FORGET_SECONDS)
             b.watch.look()
-        assert b.ledger.position(RETRY_QUEUE) == Position(0, 0, 0)
+        assert b.ledger.position(RETRY_QUEUE) == GroupPosition(0, 0, 0)
 
 
 def test_a_refused_question_about_order_is_no_answer(tmp_path: Path) -> None:
@@ -163,6 +163,6 @@ def test_a_refused_question_about_order_is_no_answer(tmp_path: Path) -> None:
         assert b.ledger.books().debts == {}
         b.broker.instead = lambda _: None
         [debt] = b.watch.look()
-        assert debt.reason is Reason.FIFO
+        assert debt.reason is DebtReason.FIFO
         b.broker.instead = lambda asked: Command(26, remark="no group") if asked.code == 352 else None
         assert not b.asking.is_ordered("G")

@@ -14,7 +14,7 @@ from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.model import GetMessageResult
-from tiered.replay.base import GroupQueue, Reason, Wanted
+from tiered.replay.base import DebtReason, GroupQueue, NewDebt
 from tiered.replay.drain import BATCH
 
 Q0, Q1 = GroupQueue("G", "T", 0), GroupQueue("G", "T", 1)
@@ -24,7 +24,7 @@ RETRY = "%RETRY%G_T"
 def owe(b: Bench, queue: GroupQueue, start: int, end: int) -> None:
     """A debt, and its messages in the archive."""
     b.archive.put(queue.topic, queue.queue_id, range(start, end))
-    b.ledger.look({}, [Wanted(queue, start, end)])
+    b.ledger.look({}, [NewDebt(queue, start, end)])
 
 
 def test_everything_owed_is_sent_in_order(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_message_keeps_what_it_is_and_loses_what_would_move_it(tmp_path: Path)
         b.archive.put(
             "T", 0, range(5, 6), properties=properties, flag=9, sys_flag=0x1 | 0x8 | 0x300, body=b"\x00\xff"
         )
-        b.ledger.look({}, [Wanted(Q0, 5, 6)])
+        b.ledger.look({}, [NewDebt(Q0, 5, 6)])
         b.drained()
         [sent] = b.broker.sent(RETRY)
         assert sent.body == b"\x00\xff"
@@ -70,7 +70,7 @@ def test_a_cold_retry_topic_is_sent_to_itself_and_keeps_its_tries(tmp_path: Path
         b.archive.put(RETRY, 0, range(5), reconsume_times=3)
         b.archive.put("%RETRY%G+T", 0, range(5, 7), reconsume_times=2)
         b.ledger.look(
-            {}, [Wanted(GroupQueue("G", RETRY, 0), 0, 5), Wanted(GroupQueue("G", "%RETRY%G+T", 0), 5, 7)]
+            {}, [NewDebt(GroupQueue("G", RETRY, 0), 0, 5), NewDebt(GroupQueue("G", "%RETRY%G+T", 0), 5, 7)]
         )
         b.drained()
         assert [s.ext["reconsumeTimes"] for s in b.broker.sent(RETRY)] == ["3"] * 5 + ["2"] * 2
@@ -114,7 +114,7 @@ def test_a_group_that_does_not_come_is_asked_about_less_and_less(tmp_path: Path)
 def test_the_window_of_bytes_lets_one_large_message_through(tmp_path: Path) -> None:
     with bench(tmp_path, window_bytes=65_536) as b:
         b.archive.put("T", 0, range(4), body=b"x" * 100_000)
-        b.ledger.look({}, [Wanted(Q0, 0, 4)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 4)])
         for taken in range(1, 5):
             assert b.drain.step() == 1
             b.clock.advance(1)
@@ -164,7 +164,7 @@ def test_holes_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFi
     with bench(tmp_path) as b:
         b.archive.put("T", 0, range(10, 20))
         b.archive.put("T", 0, range(25, 60))
-        b.ledger.look({}, [Wanted(Q0, 0, 50)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 50)])
         b.drained()
         assert b.seqs(RETRY) == [*range(10, 20), *range(25, 50)]
         [debt] = b.ledger.books().debts.values()
@@ -176,7 +176,7 @@ def test_holes_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_what_is_not_archived_yet_waits_and_holds_up_nothing_else(tmp_path: Path) -> None:
     with bench(tmp_path) as b:
         owe(b, Q0, 0, 40)
-        b.ledger.look({}, [Wanted(Q0, 40, 50)])
+        b.ledger.look({}, [NewDebt(Q0, 40, 50)])
         owe(b, Q1, 0, 5)
         b.drain.step()
         assert len(b.seqs(RETRY)) == 45
@@ -262,7 +262,7 @@ def test_a_batch_in_one_record_is_refused_and_counted(tmp_path: Path) -> None:
     with bench(tmp_path) as b:
         b.archive.put("T", 0, range(1), sys_flag=0x80, properties={"INNER_NUM": "1"})
         b.archive.put("T", 0, range(1, 3))
-        b.ledger.look({}, [Wanted(Q0, 0, 3)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 3)])
         b.drained()
         [debt] = b.ledger.books().debts.values()
         assert (debt.sent, debt.refused) == (2, 1)
@@ -310,7 +310,7 @@ def test_an_archive_that_is_away_is_waited_for(tmp_path: Path) -> None:
 def test_a_fifo_range_is_never_sent(tmp_path: Path) -> None:
     with bench(tmp_path) as b:
         b.archive.put("T", 0, range(10))
-        b.ledger.look({}, [Wanted(Q0, 0, 10, Reason.FIFO)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 10, DebtReason.FIFO)])
         assert b.drain.step() == 0
         assert b.broker.asked[10] == 0
 
@@ -334,7 +334,7 @@ def test_a_crash_repeats_at_most_one_batch(tmp_path: Path, point: ReplayPoint, t
                 raise Crash
 
     with bench(tmp_path, archive=archive) as b:
-        b.ledger.look({}, [Wanted(Q0, 0, 300)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 300)])
         install(hook)
         try:
             with pytest.raises(Crash):
@@ -367,7 +367,7 @@ def test_the_report_says_what_was_done(tmp_path: Path) -> None:
 
     with bench(tmp_path) as b:
         owe(b, Q0, 0, 10)
-        b.ledger.look({}, [Wanted(Q1, 5, 9, Reason.FIFO)])
+        b.ledger.look({}, [NewDebt(Q1, 5, 9, DebtReason.FIFO)])
         b.drained()
         books = b.ledger.books()
     told = summary(books)

@@ -17,7 +17,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Refused, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.model import GetMessageResult
-from tiered.replay.base import GroupQueue, Wanted
+from tiered.replay.base import GroupQueue, NewDebt
 from tiered.replay.drain import BATCH
 
 Q0 = GroupQueue("G", "T", 0)
@@ -27,7 +27,7 @@ RETRY = "%RETRY%G_T"
 def owe(b: Bench, queue: GroupQueue, start: int, end: int) -> None:
     """A debt, and its messages in the archive."""
     b.archive.put(queue.topic, queue.queue_id, range(start, end))
-    b.ledger.look({}, [Wanted(queue, start, end)])
+    b.ledger.look({}, [NewDebt(queue, start, end)])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_left_of_a_topic_that_was_made_anew_is_a_hole(
         assert (debt.left, debt.sent, debt.holes, debt.hole_ranges) == (0, 50, 830, ((70, 900),))
         [said] = [r for r in caplog.records if "created again" in r.message]
         assert (said.levelname, said.start, said.end, said.messages) == ("ERROR", 70, 900, 830)  # type: ignore[attr-defined]
-        b.ledger.look({}, [Wanted(Q0, 30, 40)])
+        b.ledger.look({}, [NewDebt(Q0, 30, 40)])
         b.drained()
         assert b.seqs(RETRY) == list(range(30, 40)), "what is owed of the new topic is sent"
 
@@ -225,7 +225,7 @@ def test_properties_near_their_limit_leave_no_room_for_the_group(
 ) -> None:
     with bench(tmp_path) as b:
         b.archive.put("T", 0, range(1), properties={"long": "x" * length})
-        b.ledger.look({}, [Wanted(Q0, 0, 1)])
+        b.ledger.look({}, [NewDebt(Q0, 0, 1)])
         b.drained()
         [sent] = b.broker.sent(RETRY)
         assert ("ORIGIN_GROUP" in sent.properties) is named

@@ -13,7 +13,7 @@ from tiered.clock import ManualClock
 from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Unavailable
 from tiered.replay import ledger as ledger_module
-from tiered.replay.base import GroupQueue, Position, Reason, Totals, Wanted
+from tiered.replay.base import DebtReason, DebtTotals, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.ledger import LEDGER_FILE, SWAP_FILE, Ledger, Settled, read_books, replay, snapshot
 from tiered.replay.ledgerfile import MAGIC, encode, scan
 
@@ -28,14 +28,14 @@ def opened(path: Path) -> Ledger:
 
 def test_what_was_entered_is_there_after_a_restart(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    [debt] = ledger.look({Q0: Position(10, 90, 90)}, [Wanted(Q0, 10, 90)])
-    ledger.look({Q1: Position(5, 5, 0)})
+    [debt] = ledger.look({Q0: GroupPosition(10, 90, 90)}, [NewDebt(Q0, 10, 90)])
+    ledger.look({Q1: GroupPosition(5, 5, 0)})
     ledger.settle(Settled(debt.number, 40, sent=25, filtered=3, refused=1, holes=((20, 21),)))
     before = ledger.books()
     ledger.close()
     again = opened(tmp_path)
     assert again.books() == before == read_books(tmp_path)
-    assert again.position(Q0) == Position(10, 90, 90)
+    assert again.position(Q0) == GroupPosition(10, 90, 90)
     [debt] = again.debts()
     assert (debt.start, debt.end, debt.drained, debt.left) == (10, 90, 40, 50)
     assert (debt.sent, debt.filtered, debt.refused, debt.holes, debt.hole_ranges) == (
@@ -49,21 +49,21 @@ def test_what_was_entered_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_range_that_follows_on_an_open_one_makes_it_longer(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    [first] = ledger.look({}, [Wanted(Q0, 10, 90)])
-    [grown] = ledger.look({}, [Wanted(Q0, 90, 100)])
+    [first] = ledger.look({}, [NewDebt(Q0, 10, 90)])
+    [grown] = ledger.look({}, [NewDebt(Q0, 90, 100)])
     assert (grown.number, grown.start, grown.end) == (first.number, 10, 100)
     ledger.settle(Settled(first.number, 100, sent=90))
-    [other] = ledger.look({}, [Wanted(Q0, 100, 110)])
+    [other] = ledger.look({}, [NewDebt(Q0, 100, 110)])
     assert other.number != first.number
-    [asked] = ledger.look({}, [Wanted(Q0, 110, 120, Reason.ASKED)], request="r1")
+    [asked] = ledger.look({}, [NewDebt(Q0, 110, 120, DebtReason.ASKED)], request="r1")
     assert asked.number != other.number, "why it is owed is kept apart"
     assert ledger.was_asked("r1")
 
 
 def test_ranges_of_ordered_groups_are_kept_and_never_open(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    ledger.look({}, [Wanted(Q0, 10, 90, Reason.FIFO)])
-    ledger.look({}, [Wanted(Q0, 90, 95, Reason.FIFO)])
+    ledger.look({}, [NewDebt(Q0, 10, 90, DebtReason.FIFO)])
+    ledger.look({}, [NewDebt(Q0, 90, 95, DebtReason.FIFO)])
     assert ledger.debts() == []
     [told] = ledger.books().debts.values()
     assert (told.start, told.end) == (10, 95)
@@ -79,7 +79,7 @@ def test_each_record_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pyt
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", note)
-    ledger.look({Q0: Position(1, 1, 0)}, [Wanted(Q0, 0, 1)])
+    ledger.look({Q0: GroupPosition(1, 1, 0)}, [NewDebt(Q0, 0, 1)])
     assert synced == [len((tmp_path / LEDGER_FILE).read_bytes())]
 
 
@@ -87,7 +87,7 @@ def test_a_disk_that_refuses_leaves_the_books_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = opened(tmp_path)
-    ledger.look({Q0: Position(1, 1, 0)})
+    ledger.look({Q0: GroupPosition(1, 1, 0)})
     before = ledger.books()
 
     def full(descriptor: int, data: bytes) -> int:
@@ -96,10 +96,10 @@ def test_a_disk_that_refuses_leaves_the_books_as_they_were(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(Unavailable, match="No space left") as caught:
-            ledger.look({}, [Wanted(Q0, 0, 1)])
+            ledger.look({}, [NewDebt(Q0, 0, 1)])
     assert caught.value.hint
     assert ledger.books() == before
-    ledger.look({}, [Wanted(Q0, 0, 1)])
+    ledger.look({}, [NewDebt(Q0, 0, 1)])
     assert len(opened(tmp_path).debts()) == 1
 
 
@@ -109,19 +109,19 @@ def test_a_sync_that_fails_is_looked_at_again(tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "I/O error")))
         with pytest.raises(Unavailable):
-            ledger.look({}, [Wanted(Q0, 0, 5)])
-    ledger.look({Q1: Position(1, 1, 1)})
+            ledger.look({}, [NewDebt(Q0, 0, 5)])
+    ledger.look({Q1: GroupPosition(1, 1, 1)})
     assert ledger.books() == opened(tmp_path).books()
 
 
 @pytest.mark.parametrize("kept", [0, 3, 8, 20])
 def test_a_torn_first_record_is_no_damage(tmp_path: Path, kept: int) -> None:
-    opened(tmp_path).look({}, [Wanted(Q0, 0, 5)])
+    opened(tmp_path).look({}, [NewDebt(Q0, 0, 5)])
     path = tmp_path / LEDGER_FILE
     path.write_bytes(path.read_bytes()[:kept])
     ledger = opened(tmp_path)
     assert ledger.debts() == []
-    ledger.look({}, [Wanted(Q0, 0, 5)])
+    ledger.look({}, [NewDebt(Q0, 0, 5)])
     assert len(opened(tmp_path).debts()) == 1
 
 
@@ -152,16 +152,18 @@ def test_a_long_ledger_is_written_anew(tmp_path: Path, monkeypatch: pytest.Monke
     ledger = opened(tmp_path)
     sizes = []
     for number in range(300):
-        [debt] = ledger.look({Q0: Position(number, number, 0)}, [Wanted(Q0, 2 * number, 2 * number + 1)])
+        [debt] = ledger.look(
+            {Q0: GroupPosition(number, number, 0)}, [NewDebt(Q0, 2 * number, 2 * number + 1)]
+        )
         ledger.settle(Settled(debt.number, 2 * number + 1, sent=1))
-        ledger.look({}, [Wanted(Q1, 5, 6)], request=f"r{number}") if number == 7 else None
+        ledger.look({}, [NewDebt(Q1, 5, 6)], request=f"r{number}") if number == 7 else None
         sizes.append((tmp_path / LEDGER_FILE).stat().st_size)
     assert max(sizes) < 6000
     assert not (tmp_path / SWAP_FILE).exists()
     again = opened(tmp_path)
     assert again.books() == ledger.books()
-    assert again.books().totals() == {("G", "T"): Totals(debts=301, sent=300)}
-    assert again.position(Q0) == Position(299, 299, 0)
+    assert again.books().totals() == {("G", "T"): DebtTotals(debts=301, sent=300)}
+    assert again.position(Q0) == GroupPosition(299, 299, 0)
     assert again.was_asked("r7")
     assert [d.queue for d in again.debts()] == [Q1]
     assert len(again.books().debts) < 100
@@ -189,7 +191,7 @@ def test_a_crash_at_every_point_loses_no_debt_that_was_told(
     try:
         with pytest.raises(Crash):
             for number in range(1000):
-                ledger.look({}, [Wanted(Q0, 2 * number, 2 * number + 1)])
+                ledger.look({}, [NewDebt(Q0, 2 * number, 2 * number + 1)])
                 told = number + 1
     finally:
         install(None)
@@ -203,7 +205,7 @@ def test_more_queues_than_one_record_holds(tmp_path: Path, monkeypatch: pytest.M
     ledger = opened(tmp_path)
     queues = [GroupQueue("G", "T", n) for n in range(35)]
     debts = ledger.look(
-        {q: Position(1, 2, 2) for q in queues}, [Wanted(q, 1, 2) for q in queues], request="r"
+        {q: GroupPosition(1, 2, 2) for q in queues}, [NewDebt(q, 1, 2) for q in queues], request="r"
     )
     assert sorted(d.number for d in debts) == list(range(1, 36))
     again = opened(tmp_path)
@@ -229,7 +231,7 @@ def test_a_ledger_of_the_first_form_opens(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     [kept] = ledger.debts()
     assert (kept.drained, kept.sent, kept.hole_ranges, kept.generation) == (40, 29, ((20, 21),), None)
-    assert ledger.position(Q1) == Position(3, 3, 0)
+    assert ledger.position(Q1) == GroupPosition(3, 3, 0)
     assert ledger.was_asked("r")
     ledger.settle(Settled(1, 50, sent=10, generation=3))
     ledger.forget([Q1])

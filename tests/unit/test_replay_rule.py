@@ -6,21 +6,21 @@ import random
 
 import pytest
 
-from tiered.replay.base import Position
+from tiered.replay.base import GroupPosition
 from tiered.replay.rule import Aging, judge, without
 
 
 def test_a_group_that_reads_in_time_is_owed_nothing() -> None:
     known, owed = judge(None, 100, 0)
-    assert (known, owed) == (Position(100, 100, 0), None)
+    assert (known, owed) == (GroupPosition(100, 100, 0), None)
     known, owed = judge(known, 300, 100, aged=100)
-    assert (known, owed) == (Position(300, 100, 100), None)
+    assert (known, owed) == (GroupPosition(300, 100, 100), None)
 
 
 def test_a_minimum_that_passes_a_position_makes_a_debt_once() -> None:
-    known, owed = judge(Position(100, 100, 0), 100, 250, aged=100)
+    known, owed = judge(GroupPosition(100, 100, 0), 100, 250, aged=100)
     assert owed == range(100, 250)
-    assert known == Position(100, 250, 250)
+    assert known == GroupPosition(100, 250, 250)
     assert judge(known, 100, 250, aged=100) == (known, None)
     assert judge(known, 100, 300, aged=100)[1] == range(250, 300), "only what is new"
     assert judge(known, 250, 250, aged=100)[1] is None, "the broker moved the group by itself"
@@ -28,25 +28,27 @@ def test_a_minimum_that_passes_a_position_makes_a_debt_once() -> None:
 
 def test_a_position_that_jumped_before_the_minimum_shows_it_is_still_owed() -> None:
     """The broker has deleted up to 500 and skipped there; its minimum still says 100. Later it says 500."""
-    known, owed = judge(Position(100, 100, 100), 520, 100, aged=100)
+    known, owed = judge(GroupPosition(100, 100, 100), 520, 100, aged=100)
     assert owed is None
     known, owed = judge(known, 540, 500, aged=100)
     assert owed == range(100, 500)
-    assert judge(known, 560, 500, aged=520) == (Position(560, 520, 500), None)
+    assert judge(known, 560, 500, aged=520) == (GroupPosition(560, 520, 500), None)
 
 
 def test_a_group_seen_for_the_first_time_far_behind() -> None:
-    assert judge(None, 10, 90) == (Position(10, 90, 90), range(10, 90))
+    assert judge(None, 10, 90) == (GroupPosition(10, 90, 90), range(10, 90))
 
 
 def test_a_reset_by_an_operator_wants_everything_from_there() -> None:
-    known = Position(1000, 900, 200)
-    assert judge(known, 50, 200, aged=990) == (Position(50, 200, 200), range(50, 200))
-    assert judge(known, 300, 200, aged=990) == (Position(300, 300, 200), None), "the broker has all of it"
+    known = GroupPosition(1000, 900, 200)
+    assert judge(known, 50, 200, aged=990) == (GroupPosition(50, 200, 200), range(50, 200))
+    assert judge(known, 300, 200, aged=990) == (GroupPosition(300, 300, 200), None), (
+        "the broker has all of it"
+    )
 
 
 def test_a_topic_made_anew_begins_anew() -> None:
-    assert judge(Position(1000, 900, 200), 0, 0, aged=900) == (Position(0, 0, 0), None)
+    assert judge(GroupPosition(1000, 900, 200), 0, 0, aged=900) == (GroupPosition(0, 0, 0), None)
 
 
 @pytest.mark.parametrize(

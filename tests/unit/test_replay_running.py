@@ -13,7 +13,7 @@ from tests.kit.fakebroker import FakeBroker
 from tiered.clock import ManualClock, SystemClock
 from tiered.metrics import Metrics
 from tiered.replay.ledger import LEDGER_FILE, read_books
-from tiered.replay.running import DIRECTORY, Running
+from tiered.replay.running import DIRECTORY, ReplayServices
 from tiered.settings import Archive, Replay, Settings, Source
 
 
@@ -34,7 +34,7 @@ def test_it_watches_and_owes_and_ends(tmp_path: Path) -> None:
         broker.fill("T", 0, 100, 0)
         broker.committed["T@G"] = {0: 20}
         with ExitStack() as stack:
-            running = Running(settings(broker.address), SystemClock(), metrics, tmp_path)
+            running = ReplayServices(settings(broker.address), SystemClock(), metrics, tmp_path)
             running.start(stack)
             wait_for(lambda: running.status().get("watched_queues") == 1, "the first look", 10)
             broker.delete("T", 0, 60)
@@ -51,7 +51,7 @@ def test_it_watches_and_owes_and_ends(tmp_path: Path) -> None:
 def test_an_old_broker_is_refused_politely_and_asked_again(tmp_path: Path) -> None:
     metrics = Metrics()
     with FakeBroker(version=409) as broker:
-        running = Running(settings(broker.address), ManualClock(), metrics, tmp_path)
+        running = ReplayServices(settings(broker.address), ManualClock(), metrics, tmp_path)
         watch, _, drain = running.services()
         assert (watch.step().wait_seconds or 0) > 0
         assert (watch.step().wait_seconds or 0) > 0
@@ -70,7 +70,7 @@ def test_a_damaged_ledger_stops_replay_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).mkdir()
     (tmp_path / DIRECTORY / LEDGER_FILE).write_bytes(b"not a ledger")
     with FakeBroker() as broker:
-        running = Running(settings(broker.address), ManualClock(), Metrics(), tmp_path)
+        running = ReplayServices(settings(broker.address), ManualClock(), Metrics(), tmp_path)
         for service in running.services():
             service.step()
         assert "not a replay ledger" in str(running.status()["problems"])
@@ -79,7 +79,7 @@ def test_a_damaged_ledger_stops_replay_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_bug_is_a_problem_and_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = Running(settings("127.0.0.1:1"), ManualClock(), Metrics(), tmp_path)
+    running = ReplayServices(settings("127.0.0.1:1"), ManualClock(), Metrics(), tmp_path)
     monkeypatch.setattr(running, "_look", lambda: 1 / 0)
     watch, *_ = running.services()
     waits = [watch.step().wait_seconds or 0 for _ in range(5)]

@@ -12,7 +12,7 @@ from tests.kit.replaying import bench
 from tiered.crashpoint import ReplayPoint, install
 from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.replay import inbox
-from tiered.replay.base import GroupQueue, Position, Reason
+from tiered.replay.base import DebtReason, GroupPosition, GroupQueue
 from tiered.replay.groups import ordered_groups
 from tiered.replay.inbox import Asked, AskedFor
 from tiered.replay.ledger import Settled
@@ -45,7 +45,7 @@ def test_a_minimum_that_passes_a_position_is_in_the_ledger(tmp_path: Path) -> No
         assert b.watch.look() == []
         b.broker.delete("T", 0, 300)
         [debt] = b.watch.look()
-        assert (debt.queue, debt.start, debt.end, debt.reason) == (Q0, 20, 300, Reason.SKIPPED)
+        assert (debt.queue, debt.start, debt.end, debt.reason) == (Q0, 20, 300, DebtReason.SKIPPED)
         assert b.watch.look() == []
         b.broker.delete("T", 0, 310)
         [debt] = b.watch.look()
@@ -102,7 +102,7 @@ def test_groups_that_want_order_are_told_of_and_not_owed(
         b.broker.ordered.add("G")
         b.groups.learn(b.asking, "G")
         [debt] = b.watch.look()
-        assert (debt.start, debt.end, debt.reason) == (20, 300, Reason.FIFO)
+        assert (debt.start, debt.end, debt.reason) == (20, 300, DebtReason.FIFO)
         assert b.ledger.debts() == []
         [record] = [r for r in caplog.records if "wants order" in r.message]
         assert (record.group, record.topic, record.queue_id, record.start, record.end) == (
@@ -194,7 +194,7 @@ def test_what_a_group_is_owed_is_held_when_it_turns_out_to_want_order(tmp_path: 
         told = {
             (d.queue.queue_id, d.start, d.end)
             for d in b.ledger.books().debts.values()
-            if d.reason is Reason.FIFO
+            if d.reason is DebtReason.FIFO
         }
         assert told == {(0, 50, 300), (1, 20, 200)}
         assert sum(d.sent for d in b.ledger.books().debts.values()) == 30
@@ -205,13 +205,13 @@ def test_kv_positions_are_the_pulled_ones(tmp_path: Path) -> None:
         far_behind(b.broker, 0)
         b.broker.pulled["T@G"] = {0: 52}
         b.watch.look()
-        assert b.ledger.position(Q0) == Position(52, 52, 0)
+        assert b.ledger.position(Q0) == GroupPosition(52, 52, 0)
     with bench(tmp_path / "..", "H", broker=FakeBroker()) as b:
         far_behind(b.broker, 0)
         b.broker.committed["T@H"] = {0: 20}
         b.broker.pulled["T@H"] = {0: 52}
         b.watch.look()
-        assert b.ledger.position(GroupQueue("H", "T", 0)) == Position(20, 20, 0)
+        assert b.ledger.position(GroupQueue("H", "T", 0)) == GroupPosition(20, 20, 0)
 
 
 def test_a_look_that_fails_half_way_changes_nothing(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_an_operators_request_is_entered_once(tmp_path: Path) -> None:
             install(None)
         b.watch.take_requests()
         assert [(d.queue.queue_id, d.start, d.end, d.reason) for d in b.ledger.debts()] == [
-            (0, 10, 60, Reason.ASKED), (1, 0, 7, Reason.ASKED),
+            (0, 10, 60, DebtReason.ASKED), (1, 0, 7, DebtReason.ASKED),
         ]  # fmt: skip
         assert inbox.waiting(tmp_path) == ([], [])
 

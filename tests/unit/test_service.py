@@ -12,7 +12,7 @@ from tiered.backoff import Backoff
 from tiered.clock import ManualClock, SystemClock
 from tiered.errors import Corrupt, Fenced, Unavailable
 from tiered.metrics import Metrics
-from tiered.service import AGAIN, DONE, Next, Service, State, Supervisor, pause
+from tiered.service import AGAIN, DONE, Next, Service, ServiceState, Supervisor, pause
 
 
 def steps(*outcomes: Next | Exception) -> Callable[[], Next]:
@@ -29,11 +29,11 @@ def steps(*outcomes: Next | Exception) -> Callable[[], Next]:
 
 def test_a_step_says_what_comes_next() -> None:
     service = Service("s", steps(AGAIN, pause(2.0), DONE), ManualClock())
-    assert service.state is State.NEW
+    assert service.state is ServiceState.NEW
     assert service.step() == AGAIN
-    assert service.state is State.RUNNING
+    assert service.state is ServiceState.RUNNING
     assert service.step().wait_seconds == 2.0
-    assert service.state is State.WAITING
+    assert service.state is ServiceState.WAITING
     assert service.step() == DONE
     assert pause(-1) == AGAIN
 
@@ -49,7 +49,7 @@ def test_unavailable_backs_off_doubling_and_recovers() -> None:
         metrics=metrics,
     )
     assert [service.step().wait_seconds for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
-    assert service.state is State.BACKING_OFF
+    assert service.state is ServiceState.BACKING_OFF
     assert service.failures_in_a_row == 4
     assert service.last_unavailable is down
     service.step()
@@ -71,7 +71,7 @@ def test_other_errors_are_raised_by_a_step_and_kept_by_the_loop(error: Exception
     service = Service("s", steps(AGAIN, error), ManualClock())
     service.on_failure = seen.append
     service.run()
-    assert service.state is State.FAILED
+    assert service.state is ServiceState.FAILED
     assert service.error is error
     assert seen == [service]
 
@@ -83,7 +83,7 @@ def test_the_loop_waits_as_asked_and_ends_when_done() -> None:
         "s", steps(pause(3.0), AGAIN, pause(4.0), DONE), clock, finish=lambda: finished.append("drained")
     )
     service.run()
-    assert service.state is State.STOPPED
+    assert service.state is ServiceState.STOPPED
     assert clock.monotonic() == 7.0
     assert finished == [], "finish belongs to a stop that was asked for"
 
@@ -99,7 +99,7 @@ def test_a_stop_ends_after_the_step_and_drains_if_asked(drain: bool, wanted: lis
     clock = ManualClock()
     service = Service("s", step, clock, finish=lambda: finished.append("drained"))
     service.run()
-    assert service.state is State.STOPPED
+    assert service.state is ServiceState.STOPPED
     assert finished == wanted
     assert clock.monotonic() == 0.0, "a stop does not sit out the pause"
 
@@ -111,7 +111,7 @@ def test_an_error_while_draining_is_not_swallowed() -> None:
     service = Service("s", steps(AGAIN), ManualClock(), finish=finish)
     service.stop()
     service.run()
-    assert service.state is State.FAILED
+    assert service.state is ServiceState.FAILED
     assert isinstance(service.error, Unavailable)
 
 
@@ -129,7 +129,7 @@ def test_wake_ends_a_pause_early() -> None:
     assert looked.wait(10)
     while not service.join(0.01):
         service.wake()
-    assert service.state is State.STOPPED
+    assert service.state is ServiceState.STOPPED
 
 
 def test_a_step_that_does_not_return_is_visible_then_fatal() -> None:

@@ -15,12 +15,12 @@ from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer, let_go
-from tiered.daemon.status import Names, Reporter, Totals, Workers, set_gauges
+from tiered.daemon.status import Names, ProcessTotals, Reporter, Workers, set_gauges
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
-from tiered.opening.lineage import Outcome, Relation
+from tiered.opening.lineage import BrokerComparison, Relation
 from tiered.settings import KIB, MIB, Archive
 
 
@@ -49,7 +49,7 @@ def daemon(broker: Crafted, store: Counting, clock: ManualClock) -> Iterator[Ass
 
 
 def reporter(daemon: Assembly) -> Reporter:
-    totals = Totals()
+    totals = ProcessTotals()
     daemon.heard.and_then = totals.count
     names = Names("c", "b", daemon.provider.url)
     made = Reporter(daemon.log, daemon.source, daemon.clock, names, totals)
@@ -120,7 +120,7 @@ def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
 
 
 def test_a_reporter_of_a_daemon_that_is_still_opening(daemon: Assembly) -> None:
-    says = Reporter(daemon.log, daemon.source, daemon.clock, Names("c", "b", "memory://"), Totals())
+    says = Reporter(daemon.log, daemon.source, daemon.clock, Names("c", "b", "memory://"), ProcessTotals())
     status = says.status()
     assert status["dispatch_offset"] is None
     assert status["buffer"] == {"bytes": 0, "messages": 0}
@@ -143,13 +143,13 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
     metrics = Metrics()
     logger = logging.getLogger("tiered.test.observer")
     logger.setLevel(logging.DEBUG)
-    observer = Observer(metrics, logger, daemon.clock, Totals())
+    observer = Observer(metrics, logger, daemon.clock, ProcessTotals())
     here = PhysicalOffset(5)
     with caplog.at_level(logging.DEBUG, "tiered.test.observer"):
-        observer.compared(Outcome(Relation.SAME, here), 1)
-        observer.rewound(Outcome(Relation.REWIND, here), 7)
-        observer.compared(Outcome(Relation.SAME, here, reason="nothing could be compared"), 1)
-        observer.compared(Outcome(Relation.REWIND, here, reason="the broker lost its tail"), 1)
+        observer.compared(BrokerComparison(Relation.SAME, here), 1)
+        observer.rewound(BrokerComparison(Relation.REWIND, here), 7)
+        observer.compared(BrokerComparison(Relation.SAME, here, reason="nothing could be compared"), 1)
+        observer.compared(BrokerComparison(Relation.REWIND, here, reason="the broker lost its tail"), 1)
         let_go(ByteRange(0, 10))
         observer.resending(Unavailable("away"))
         observer.gap(PhysicalOffset(5), PhysicalOffset(25), "deleted")

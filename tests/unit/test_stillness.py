@@ -16,9 +16,9 @@ from tiered.clock import ManualClock, SystemClock
 from tiered.daemon.looking import Looker
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import LOCAL_STATE, PROBE, Outages, Watched
-from tiered.daemon.status import Names, Reporter, Totals, first_look
+from tiered.daemon.status import Names, ProcessTotals, Reporter, first_look
 from tiered.daemon.stillness import Stillness
-from tiered.daemon.watch import Watch
+from tiered.daemon.watch import StallWatch
 from tiered.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from tiered.metrics import Metrics
 from tiered.model import PhysicalOffset
@@ -41,10 +41,10 @@ class Scene:
         self.metrics = Metrics()
         self.stillness = Stillness(self.clock, LIMIT)
         self.outages = Outages(self.clock, 10.0)
-        self.watch = Watch(self.clock, self.metrics, self.stillness, self.outages, lambda: "the reason")
+        self.watch = StallWatch(self.clock, self.metrics, self.stillness, self.outages, lambda: "the reason")
         names = Names("c", "b", "memory://")
         self.reporter = Reporter(
-            self.parts.log, self.parts.source, self.clock, names, Totals(), self.stillness
+            self.parts.log, self.parts.source, self.clock, names, ProcessTotals(), self.stillness
         )
 
     def pass_time(self, seconds: int, *, looking: bool = True) -> None:
@@ -230,8 +230,8 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics, outages = Metrics(), Outages(clock, 10.0)
-    observer = Observer(metrics, logging.getLogger("tiered.daemon"), clock, Totals(), outages=outages)
-    watch = Watch(clock, metrics, Stillness(clock, 1e9), outages, lambda: "")
+    observer = Observer(metrics, logging.getLogger("tiered.daemon"), clock, ProcessTotals(), outages=outages)
+    watch = StallWatch(clock, metrics, Stillness(clock, 1e9), outages, lambda: "")
     inner = Scripted(MemoryProvider("", clock), [Invalid("the store denies access", key="k")] * 12)
     store = Watched(inner, outages, clock, threading.Event())
     with caplog.at_level(logging.INFO, "tiered.daemon"):
@@ -294,7 +294,7 @@ def test_keys_that_are_new_at_every_try_share_a_name_and_a_conflict_ends_a_write
 
 def test_a_local_state_that_fails_is_an_outage_until_a_flush_is_proven(scene: Scene, broker: Crafted) -> None:
     observer = Observer(
-        scene.metrics, logging.getLogger("tiered.daemon"), scene.clock, Totals(), outages=scene.outages
+        scene.metrics, logging.getLogger("tiered.daemon"), scene.clock, ProcessTotals(), outages=scene.outages
     )
     scene.parts.heard.and_then = observer.proven
     observer.resending(

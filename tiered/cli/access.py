@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedArchive:
     """An archive opened for one verb."""
 
     loaded: Loaded
@@ -47,7 +47,7 @@ def reading(
     as_of: int | None = None,
     whole: bool = False,
     scope: Scope = EVERYTHING,
-) -> Iterator[Opened]:
+) -> Iterator[OpenedArchive]:
     """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once.
 
     ``scope``: the queues that will be asked for, so that no others are folded.
@@ -66,7 +66,7 @@ def reading(
             )
             view = reader.at(as_of)
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
-        yield Opened(loaded, view, policy)
+        yield OpenedArchive(loaded, view, policy)
     finally:
         provider.close()
 

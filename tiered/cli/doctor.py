@@ -17,7 +17,7 @@ from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
 from tiered.daemon.preview import Looked, check_state, compared, impatient, look
 from tiered.errors import NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
-from tiered.opening.lineage import Outcome, Relation
+from tiered.opening.lineage import BrokerComparison, Relation
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
@@ -223,7 +223,7 @@ def _archive(provider: Provider, keys: ArchiveKeys, settings: Settings, out: Out
         return reader.at()
 
 
-def _same_broker(outcome: Outcome, local_min: int | None) -> Row:
+def _same_broker(outcome: BrokerComparison, local_min: int | None) -> Row:
     said = {
         Relation.FRESH: "nothing is archived yet",
         Relation.SAME: f"archived up to {outcome.offset:,}",

@@ -13,7 +13,7 @@ from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
 from tiered.archive.state.view import dispatch_offsets
 from tiered.cli.absent import absent_topic
-from tiered.cli.access import Opened, reading
+from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.topics import System
 from tiered.errors import TieredError
@@ -78,7 +78,7 @@ def command(
             )
 
 
-def _local(opened: Opened, state: str | None) -> Peek | None:
+def _local(opened: OpenedArchive, state: str | None) -> Peek | None:
     """The daemon's metadata, if it lies on this machine."""
     settings = opened.loaded.settings
     directory = state or settings.state_directory
@@ -90,7 +90,7 @@ def _local(opened: Opened, state: str | None) -> Peek | None:
         return None
 
 
-def _rows(opened: Opened, local: Peek | None, page: list[QueueState]) -> Iterator[tuple[object, ...]]:
+def _rows(opened: OpenedArchive, local: Peek | None, page: list[QueueState]) -> Iterator[tuple[object, ...]]:
     dispatched: list[int | None] = [None] * len(page)
     if local is not None:
         ids = np.array([q.queue.queue_id for q in page], dtype=np.int64)

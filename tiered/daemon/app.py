@@ -32,14 +32,14 @@ from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.daemon.signals import Signals
-from tiered.daemon.status import Totals, View, first_look, set_gauges
+from tiered.daemon.status import DaemonView, ProcessTotals, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
-from tiered.daemon.watch import Watch
+from tiered.daemon.watch import StallWatch
 from tiered.daemon.writepath import Archiving
 from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
-from tiered.replay.running import Running as Replay
+from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
 from tiered.source.base import CommitLogSource, Wait
 from tiered.source.open import open_source
@@ -89,7 +89,7 @@ class Daemon:
         self._replay: Replay | None = None
         self._problem: str | None = STARTING
         self._give_up = threading.Event()
-        self._looker: Looker[View] | None = None
+        self._looker: Looker[DaemonView] | None = None
         self._away: NotFound | None = None
         self._halted: str | None = None
         self._state = Path(loaded.settings.state_directory)
@@ -99,7 +99,7 @@ class Daemon:
         # A flush waits for its interval on purpose: only what lasts longer than that is a stall.
         self._stillness = Stillness(clock, (dog.stall_ms + dispatch.group_commit_interval_ms) / 1000)
         self._outages = Outages(clock, dog.unavailable_ms / 1000)
-        self._watch = Watch(clock, metrics, self._stillness, self._outages, self._why)
+        self._watch = StallWatch(clock, metrics, self._stillness, self._outages, self._why)
 
     def run(self, stack: ExitStack) -> int:
         """Open everything, archive, close everything."""
@@ -114,7 +114,7 @@ class Daemon:
         source.hold()
         end = PresentEnd(source, self._clock, source.max_offset()) if self._choices.once else None
         observer = Observer(
-            self._metrics, log, self._clock, Totals(),
+            self._metrics, log, self._clock, ProcessTotals(),
             touch=self._touch, problem=self._tell, outages=self._outages, end=end,
         )  # fmt: skip
         early = [
@@ -225,7 +225,7 @@ class Daemon:
     def _watched(self, stack: ExitStack, source: CommitLogSource) -> tuple[Service, ...]:
         """What looks, and what says when nothing moves: from now on, whatever opening waits for."""
 
-        def look() -> View:
+        def look() -> DaemonView:
             if self._archiving is None:
                 return first_look(source, self._stillness)
             return self._archiving.look()
@@ -349,7 +349,7 @@ class Daemon:
         problem = own or self._watch.problem() or self._problem
         return (True, "ready") if problem is None else (False, problem)
 
-    def _view(self) -> View | None:
+    def _view(self) -> DaemonView | None:
         """What a look finds now, or the last one found when this one does not come back; the time goes on all the same."""
         view = self._looker.fresh() if self._looker is not None else None
         return None if view is None else replace(view, still_seconds=self._stillness.seconds())

@@ -18,7 +18,7 @@ from tiered.archive.checkpoint.store import (
     write_checkpoint,
 )
 from tiered.archive.log.reader import LogReader
-from tiered.archive.log.shadow import Shadow, Verdict
+from tiered.archive.log.shadow import FoldCheck, Shadow
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
@@ -131,9 +131,9 @@ class Checkpointer:
             before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
         )
 
-    def _judge(self, verdict: Verdict, seq: int) -> None:
+    def _judge(self, verdict: FoldCheck, seq: int) -> None:
         """Say what the comparison found, now that a checkpoint made from the log alone stands."""
-        if verdict is Verdict.CHECKPOINT_WRONG:
+        if verdict is FoldCheck.CHECKPOINT_WRONG:
             self._events.damaged(
                 Corrupt(
                     "an older checkpoint is not the fold of the log; the one just written is",
@@ -141,7 +141,7 @@ class Checkpointer:
                     checkpoint=seq,
                 )
             )
-        elif verdict is Verdict.LOCAL_WRONG:
+        elif verdict is FoldCheck.LOCAL_WRONG:
             self._distrust()
             raise Corrupt(
                 "the local fold is not the fold of the archive's log; the checkpoint just written is made from the log",

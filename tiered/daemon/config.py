@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tiered.errors import Invalid
-from tiered.settings import STARS, Section, Settings
+from tiered.settings import STARS, Settings, SettingsSection
 from tiered.text.settingvalues import convert
 
 ENV_PREFIX = "TIERED_"
@@ -80,8 +80,8 @@ def environment() -> dict[str, str]:
 
 
 @cache
-def section_types() -> dict[str, type[Section]]:
-    """Section name → class, in the order of ``Settings``."""
+def section_types() -> dict[str, type[SettingsSection]]:
+    """SettingsSection name → class, in the order of ``Settings``."""
     return {f.name: f.default_factory for f in fields(Settings)}  # type: ignore[misc]
 
 
@@ -174,8 +174,8 @@ def load(
 
 
 def _make(
-    kind: type[Section], values: dict[str, Any], origins: Mapping[str, Origin], section: str
-) -> Section:
+    kind: type[SettingsSection], values: dict[str, Any], origins: Mapping[str, Origin], section: str
+) -> SettingsSection:
     """Make a section; on a broken bound, say where the value was written."""
     try:
         return kind(**values)

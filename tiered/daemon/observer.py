@@ -14,11 +14,11 @@ from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.outages import LOCAL_STATE, Outages
-from tiered.daemon.status import Totals
+from tiered.daemon.status import ProcessTotals
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
-from tiered.opening.lineage import Outcome, Relation
+from tiered.opening.lineage import BrokerComparison, Relation
 
 NOTHING_LOST = (Relation.SAME, Relation.BEHIND)
 """Outcomes of a comparison after which archiving goes on where it ended: why it could say no more is information. What is
@@ -45,7 +45,7 @@ class Observer:
     metrics: Metrics
     log: logging.Logger
     clock: Clock
-    totals: Totals
+    totals: ProcessTotals
     touch: Callable[[], None] = lambda: None
     problem: Callable[[str], None] = lambda text: None
     outages: Outages | None = None
@@ -55,7 +55,7 @@ class Observer:
         """A worker waits for the store."""
         self.touch()
 
-    def compared(self, outcome: Outcome, lineage: int) -> None:
+    def compared(self, outcome: BrokerComparison, lineage: int) -> None:
         """The broker was compared with its archive."""
         lost = bool(outcome.reason) and outcome.relation not in NOTHING_LOST
         self.log.log(
@@ -69,7 +69,7 @@ class Observer:
             },
         )
 
-    def rewound(self, outcome: Outcome, seq: int) -> None:
+    def rewound(self, outcome: BrokerComparison, seq: int) -> None:
         """The archive's tail that the broker lost was closed."""
         self.metrics.rewinds.inc()
         self.log.warning(

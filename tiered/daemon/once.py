@@ -18,7 +18,7 @@ TORN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class DamagedStretch:
     """A stretch of a commitlog file, ``length`` bytes from ``position``, that damage made unreadable."""
 
     file: str
@@ -50,7 +50,7 @@ class PresentEnd:
         self._clock = clock
         self._target = target
         self._behind: PhysicalOffset | None = None
-        self._lost: list[Lost] = []
+        self._lost: list[DamagedStretch] = []
         self._gone: NotFound | None = None
         self._stopped_by: TieredError | None = None
         self._seen: tuple[PhysicalOffset, str] | None = None
@@ -68,7 +68,7 @@ class PresentEnd:
         """A physical gap was recorded. What the broker deleted in its own time is no damage."""
         if not reason.startswith("corrupt"):
             return
-        self._lost.append(Lost(self._file_of(start), start, end - start, reason.partition(": ")[2]))
+        self._lost.append(DamagedStretch(self._file_of(start), start, end - start, reason.partition(": ")[2]))
         self._behind = end
 
     def done(self, position: PhysicalOffset, waiting_for: str | None) -> bool:

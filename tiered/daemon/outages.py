@@ -27,7 +27,7 @@ _NEW_AT_EVERY_TRY = ("shard", "checkpoint", PROBE)
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class FailingWrite:
     """One write that fails. ``seconds``: since its first failing try began."""
 
     name: str
@@ -64,17 +64,17 @@ class Outages:
         oldest = self._oldest()
         return None if oldest is None else oldest.cause
 
-    def worst(self) -> Outage | None:
+    def worst(self) -> FailingWrite | None:
         """The write that has been failing longest, once that is longer than the limit."""
         oldest = self._oldest()
         return oldest if oldest is not None and oldest.seconds >= self._limit else None
 
-    def _oldest(self) -> Outage | None:
+    def _oldest(self) -> FailingWrite | None:
         with self._lock:
             if not self._failing:
                 return None
             name, (since, cause) = min(self._failing.items(), key=lambda pair: pair[1][0])
-        return Outage(name, self._clock.monotonic() - since, cause)
+        return FailingWrite(name, self._clock.monotonic() - since, cause)
 
 
 class Watched(Wrapped):

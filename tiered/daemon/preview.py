@@ -16,7 +16,7 @@ from tiered.daemon.parts import known_name
 from tiered.errors import Corrupt, TieredError
 from tiered.model import PhysicalOffset
 from tiered.opening.compare import compare_with_archive
-from tiered.opening.lineage import Outcome, Relation
+from tiered.opening.lineage import BrokerComparison, Relation
 from tiered.provider.base import Provider
 from tiered.settings import MIB, Settings
 from tiered.source.base import Chunk, CommitLogSource, ReadStatus
@@ -52,10 +52,10 @@ def check_state(state: Path, provider: Provider, root: str, archive_id: bytes | 
     check_known_archive(state, known_name(provider, root), archive_id)
 
 
-def compared(source: CommitLogSource, archive: View | None, settings: Settings) -> Outcome:
+def compared(source: CommitLogSource, archive: View | None, settings: Settings) -> BrokerComparison:
     """What broker and archive share; ``Refused`` where ``tiered run`` would decline. ``None``: there is no archive yet."""
     if archive is None or archive.head is None:
-        return Outcome(Relation.FRESH, PhysicalOffset(0))
+        return BrokerComparison(Relation.FRESH, PhysicalOffset(0))
     return compare_with_archive(
         source,
         archive.state,
@@ -73,7 +73,7 @@ def impatient(settings: Settings) -> Settings:
 
 def look(
     source: CommitLogSource,
-    outcome: Outcome,
+    outcome: BrokerComparison,
     settings: Settings,
     clock: Clock,
     advance: Callable[[int], None] = lambda done: None,

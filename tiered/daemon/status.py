@@ -2,7 +2,7 @@
 
 Lag is the broker's local end minus the *proven* commit, both looked up at the moment of the question: no worker's own idea
 of its progress takes part, so a stuck worker shows as growing lag (S11). What is looked up lies on disks, which may hang;
-a ``View`` is what one look found, and documents and gauges are made of it.
+a ``DaemonView`` is what one look found, and documents and gauges are made of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DaemonView:
     """What one look at the log, the fold and the workers found. ``lag``: ``None`` while nothing is known of the archive."""
 
     local_end: PhysicalOffset
@@ -77,14 +77,14 @@ class ReportedLog(Tail, Copies, Hold, Protocol):
     """What the lag is measured by."""
 
 
-def first_look(source: ReportedLog, stillness: Stillness) -> View:
+def first_look(source: ReportedLog, stillness: Stillness) -> DaemonView:
     """What can be said before the archive is open: nothing is known to be proven, and no number may look like "no lag"."""
     end = source.max_offset()
     stillness.saw(end, None)
-    return View(end, stillness.seconds(), source.held_bytes())
+    return DaemonView(end, stillness.seconds(), source.held_bytes())
 
 
-def set_gauges(metrics: Metrics, view: View) -> None:
+def set_gauges(metrics: Metrics, view: DaemonView) -> None:
     """Set the gauges that are looked up, not counted."""
     lag = view.lag
     metrics.lag(
@@ -110,7 +110,7 @@ class Counted:
     last_commit_ms: int | None = None
 
 
-class Totals:
+class ProcessTotals:
     """Counts what is proven. Safe from any thread."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class MessageCount:
     """A count of messages, and the commit and moment it was made at."""
 
     seq: int
@@ -163,7 +163,7 @@ class Reporter:
         source: ReportedLog,
         clock: Clock,
         names: Names,
-        totals: Totals,
+        totals: ProcessTotals,
         stillness: Stillness | None = None,
     ) -> None:
         self._log = log
@@ -174,7 +174,7 @@ class Reporter:
         self._totals = totals
         self._workers: Workers | None = None
         self._lock = threading.Lock()
-        self._archived: Archived | None = None
+        self._archived: MessageCount | None = None
 
     def set_workers(self, workers: Workers) -> None:
         """The archive is open: from now on the workers are looked at, too."""
@@ -192,7 +192,7 @@ class Reporter:
                 return kept.messages
         messages = sum(q.messages for q in self._log.proven().queues())
         with self._lock:
-            self._archived = Archived(head.seq, self._clock.monotonic(), messages)
+            self._archived = MessageCount(head.seq, self._clock.monotonic(), messages)
         return messages
 
     def position(self) -> PhysicalOffset | None:
@@ -202,7 +202,7 @@ class Reporter:
             return None
         return PhysicalOffset(head.progress[head.lineage].physical_offset)
 
-    def look(self) -> View:
+    def look(self) -> DaemonView:
         """One look at everything; what it needs is read from files and from the local fold."""
         buffered, in_flight, dispatch_offset = (0, 0), (0, 0), None
         if self._workers is not None:
@@ -216,7 +216,7 @@ class Reporter:
         end = self._source.max_offset()
         below = proven if proven is not None else self._source.min_offset() or PhysicalOffset(0)
         self._stillness.saw(end, proven)
-        return View(
+        return DaemonView(
             local_end=end,
             still_seconds=self._stillness.seconds(),
             held_bytes=self._source.held_bytes(),
@@ -255,7 +255,7 @@ class Reporter:
         store_ms = store_time_of(header)
         return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
 
-    def status(self, view: View | None = None, *, count: bool = True) -> dict[str, object]:
+    def status(self, view: DaemonView | None = None, *, count: bool = True) -> dict[str, object]:
         """The ``/status`` document, of ``view`` or of a look of its own. ``count``: walk over all queues for the number of
         messages, which reads the local state; else it is the number last counted."""
         view = view or self.look()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from tiered.clock import Clock
-from tiered.daemon.outages import Outage, Outages
+from tiered.daemon.outages import FailingWrite, Outages
 from tiered.daemon.stillness import Stall, Stillness
 from tiered.metrics import Metrics
 from tiered.service import Next, Service, pause
@@ -19,7 +19,7 @@ WATCH_SECONDS = 0.5
 log = logging.getLogger("tiered.daemon")
 
 
-class Watch:
+class StallWatch:
     """``why`` says what is known of the cause, from plain values: it is asked while something hangs."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Watch:
         self._outages = outages
         self._why = why
         self._stall: Stall | None = None
-        self._outage: Outage | None = None
+        self._outage: FailingWrite | None = None
         self.service = Service("watch", self.step, clock, metrics=metrics)
 
     def problem(self) -> str | None:

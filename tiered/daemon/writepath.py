@@ -17,7 +17,7 @@ from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
-from tiered.daemon.status import Names, Reporter, View, Workers
+from tiered.daemon.status import DaemonView, Names, Reporter, Workers
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.sweeping import Sweeper
 from tiered.errors import Unavailable
@@ -25,7 +25,7 @@ from tiered.filter.topicpolicy import TopicPolicy, restore_loss
 from tiered.model import PhysicalOffset
 from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
-from tiered.service import AGAIN, DONE, Health, Next, Service, State, Supervisor, pause
+from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, pause
 from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, Pace
 from tiered.write.preparer import Preparer
@@ -130,7 +130,7 @@ class Archiving:
         """What the watch over the workers sees; ``None`` before they run."""
         return self._supervisor.health if self._supervisor is not None else None
 
-    def look(self) -> View:
+    def look(self) -> DaemonView:
         """One look at what pages show. It reads files: not for callers that may not hang."""
         view = self._reporter.look()
         start, target = self._start, self._end.target if self._end is not None else None
@@ -138,7 +138,7 @@ class Archiving:
             self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
         return view
 
-    def status(self, view: View, *, count: bool) -> Mapping[str, object]:
+    def status(self, view: DaemonView, *, count: bool) -> Mapping[str, object]:
         """The part of ``/status`` that speaks of archiving; ``count`` as ``Reporter.status``."""
         return self._reporter.status(view, count=count)
 
@@ -149,7 +149,7 @@ class Archiving:
             busy = service.busy_seconds()
             if busy >= LONG_STEP_SECONDS:
                 known.append(f"one step of {service.name} has been under way for {busy:.0f} s")
-            elif service.state is State.BACKING_OFF:
+            elif service.state is ServiceState.BACKING_OFF:
                 known.append(f"{service.name} waits: {service.last_unavailable}")
         if self._dispatcher is not None and self._dispatcher.waiting_for:
             known.append(f"the source gives no records: {self._dispatcher.waiting_for}")

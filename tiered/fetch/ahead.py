@@ -18,7 +18,7 @@ from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
 from tiered.fetch.sieve import Sieve
-from tiered.fetch.window import Window
+from tiered.fetch.window import ReadAheadWindow
 
 TABLES_AHEAD = 8
 """Runs whose tables are fetched beside that of the next run, when that is missing."""
@@ -37,7 +37,7 @@ class Reader:
     """
 
     def __init__(self, ceiling_bytes: int) -> None:
-        self._window = Window(ceiling_bytes)
+        self._window = ReadAheadWindow(ceiling_bytes)
         self._window_lock = threading.Lock()
         self._lock = threading.Lock()
         self._walking = self._again = False

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tiered.fetch.base import Fetched
+from tiered.fetch.base import FetchedRecords
 from tiered.fetch.block import LoadedBlock
 from tiered.filter.base import RowFilter
 from tiered.model import QueueOffset, Records
@@ -71,12 +71,14 @@ class Answer:
         self.full = len(self._offsets) >= self._max_count
         return min(end, block.end_offset)
 
-    def finish(self, next_offset: int) -> Fetched:
+    def finish(self, next_offset: int) -> FetchedRecords:
         """The answer."""
         offsets = cast(
             tuple[QueueOffset, ...], tuple(self._offsets)
         )  # a call for each would be most of the work
-        return Fetched(Records(self._chunks, self._edges), offsets, QueueOffset(next_offset), self._examined)
+        return FetchedRecords(
+            Records(self._chunks, self._edges), offsets, QueueOffset(next_offset), self._examined
+        )
 
     def _take_all(self, block: LoadedBlock, low: int, high: int) -> int:
         high = min(high, low + self._max_count - len(self._offsets))

@@ -17,7 +17,7 @@ class ReaderId:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedRecords:
     """Records verbatim in queue order with their (first) queue offsets.
 
     ``next_offset`` is where to go on: behind the last record looked at and behind any hole found there. ``examined``: records
@@ -31,7 +31,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CacheVerdict:
     """Whether a cached block is worth its memory; ``wanted_at``: when a known reader will reach it, on the clock of ``now``."""
 
     keep: bool
@@ -52,7 +52,7 @@ class Expiry(Protocol):
 
     def verdict(
         self, queue: MessageQueue, first_offset: int, end_offset: int, loaded_at: float, now: float
-    ) -> Verdict:
+    ) -> CacheVerdict:
         """About a cached block that holds [first_offset, end_offset); ``loaded_at``: when it was loaded or last read."""
         ...
 
@@ -70,6 +70,6 @@ class PlainExpiry:
 
     def verdict(
         self, queue: MessageQueue, first_offset: int, end_offset: int, loaded_at: float, now: float
-    ) -> Verdict:
+    ) -> CacheVerdict:
         """By age alone."""
-        return Verdict(now - loaded_at < self._expiry_seconds)
+        return CacheVerdict(now - loaded_at < self._expiry_seconds)

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 import threading
 
-from tiered.fetch.base import ReaderId, Verdict
-from tiered.fetch.groups import GroupProgress, Position
+from tiered.fetch.base import CacheVerdict, ReaderId
+from tiered.fetch.groups import GroupProgress, ReaderPosition
 from tiered.model import MessageQueue
 from tiered.settings import Fetch
 
@@ -28,7 +28,7 @@ NEAREST = 16
 """Readers asked per block: those nearest behind it. More would not change much and cost the cache's lock."""
 
 
-KEEP, DROP = Verdict(True), Verdict(False)
+KEEP, DROP = CacheVerdict(True), CacheVerdict(False)
 
 
 class GroupExpiry:
@@ -81,7 +81,7 @@ class GroupExpiry:
 
     def verdict(
         self, queue: MessageQueue, first_offset: int, end_offset: int, loaded_at: float, now: float
-    ) -> Verdict:
+    ) -> CacheVerdict:
         """About a cached block that holds [first_offset, end_offset); ``loaded_at``: when it was loaded or last read."""
         young = now - loaded_at < self._expiry_seconds
         with self._lock:
@@ -92,7 +92,9 @@ class GroupExpiry:
             return DROP
         return KEEP if arrived is None or now - arrived < self._expiry_seconds else DROP
 
-    def _awaited(self, behind: list[Position], first_offset: int, young: bool, now: float) -> Verdict:
+    def _awaited(
+        self, behind: list[ReaderPosition], first_offset: int, young: bool, now: float
+    ) -> CacheVerdict:
         first, unknown = math.inf, False
         for position in behind:
             arrival = position.arrival(first_offset, now)
@@ -101,7 +103,7 @@ class GroupExpiry:
             elif arrival < first:
                 first = arrival
         if first - now <= self._wanted_seconds:
-            return Verdict(True, first)
+            return CacheVerdict(True, first)
         return KEEP if young and unknown else DROP
 
     def positions(self) -> list[tuple[ReaderId, MessageQueue, int, float | None]]:

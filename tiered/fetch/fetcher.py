@@ -14,7 +14,7 @@ from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
-from tiered.fetch.base import Expiry, Fetched, PlainExpiry, ReaderId
+from tiered.fetch.base import Expiry, FetchedRecords, PlainExpiry, ReaderId
 from tiered.fetch.block import LoadedBlock
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache
@@ -91,7 +91,7 @@ class Fetcher:
         max_count: int,
         max_bytes: int,
         row_filter: RowFilter | None = None,
-    ) -> Fetched:
+    ) -> FetchedRecords:
         """Records of ``queue`` from queue offset ``offset`` on; the caller's thread, never one of the pool's, waits and works.
 
         At most ``max_count`` and ``max_bytes``, but at least one record if one is there. An inner batch that contains
@@ -113,7 +113,7 @@ class Fetcher:
         max_count: int,
         max_bytes: int,
         row_filter: RowFilter | None = None,
-    ) -> Future[Fetched]:
+    ) -> Future[FetchedRecords]:
         """``read`` without a waiting thread: what is in memory is answered before this returns, the pool does the rest.
 
         Runs are looked up in ``state`` here and in the pool.
@@ -144,7 +144,7 @@ class Fetcher:
 
     def _read(
         self, course: Course, who: ReaderId, offset: int, answer: Answer, max_bytes: int
-    ) -> Steps[Fetched]:
+    ) -> Steps[FetchedRecords]:
         begin = max(0, offset)
         reader = self._reader(who, course.queue)
         reads_on = reader.begin(course.generation, begin)

@@ -30,7 +30,7 @@ SEEK_OFFSETS = 1 << 16
 """A leap over more offsets than this was no reading: the position moves, the rate does not."""
 
 
-class Position:
+class ReaderPosition:
     """One reader in one queue. ``offset``: everything below it is behind the reader; ``seen``: when it last said so."""
 
     __slots__ = (
@@ -95,13 +95,13 @@ class _Line:
     __slots__ = ("arrived", "positions")
 
     def __init__(self) -> None:
-        self.positions: list[Position] = []
+        self.positions: list[ReaderPosition] = []
         self.arrived = -math.inf  # when the newest reader was first seen
 
-    def add(self, position: Position) -> None:
+    def add(self, position: ReaderPosition) -> None:
         insort(self.positions, position, key=_OFFSET)
 
-    def take(self, position: Position) -> None:
+    def take(self, position: ReaderPosition) -> None:
         at = bisect_left(self.positions, position.offset, key=_OFFSET)
         while self.positions[at] is not position:
             at += 1
@@ -121,7 +121,7 @@ class GroupProgress:
     def __init__(self, *, live_seconds: float, most_positions: int) -> None:
         self._live_seconds = live_seconds
         self._most_positions = most_positions
-        self._positions: OrderedDict[tuple[ReaderId, MessageQueue], Position] = OrderedDict()
+        self._positions: OrderedDict[tuple[ReaderId, MessageQueue], ReaderPosition] = OrderedDict()
         self._lines: dict[MessageQueue, _Line] = {}
         self._alive: OrderedDict[ReaderId, float] = OrderedDict()
 
@@ -129,7 +129,7 @@ class GroupProgress:
         """Positions kept."""
         return len(self._positions)
 
-    def __iter__(self) -> Iterator[Position]:
+    def __iter__(self) -> Iterator[ReaderPosition]:
         """Every position kept, that seen longest ago first."""
         return iter(self._positions.values())
 
@@ -143,7 +143,7 @@ class GroupProgress:
         """
         position = self._positions.get((reader, queue))
         if position is None:
-            self._add(Position(reader, queue, offset, now))
+            self._add(ReaderPosition(reader, queue, offset, now))
             return
         before = position.offset if begin is None else begin
         covered = offset - before
@@ -181,11 +181,11 @@ class GroupProgress:
 
     def standing(
         self, queue: MessageQueue, end_offset: int, now: float, most: int
-    ) -> tuple[list[Position], float | None]:
+    ) -> tuple[list[ReaderPosition], float | None]:
         """Live readers of ``queue`` that have not passed ``end_offset``, the nearest first, at most so many of them; and when
         the newest reader of ``queue`` was first seen there, ``None`` if no live one is known."""
         line = self._lines.get(queue)
-        behind: list[Position] = []
+        behind: list[ReaderPosition] = []
         if line is None:
             return behind, None
         positions, dead = line.positions, False
@@ -206,7 +206,7 @@ class GroupProgress:
             self._drop(positions[-1])
         return behind, None
 
-    def _lives(self, position: Position, now: float) -> bool:
+    def _lives(self, position: ReaderPosition, now: float) -> bool:
         earliest = now - self._live_seconds
         return position.seen >= earliest or self._alive.get(position.reader, -math.inf) >= earliest
 
@@ -214,7 +214,7 @@ class GroupProgress:
         for position in [p for p in line.positions if not self._lives(p, now)]:
             self._drop(position)
 
-    def _add(self, position: Position) -> None:
+    def _add(self, position: ReaderPosition) -> None:
         while len(self._positions) >= self._most_positions:
             self._drop(next(iter(self._positions.values())))
         self._positions[position.reader, position.queue] = position
@@ -222,7 +222,7 @@ class GroupProgress:
         line.add(position)
         line.arrived = max(line.arrived, position.since)
 
-    def _drop(self, position: Position) -> None:
+    def _drop(self, position: ReaderPosition) -> None:
         del self._positions[position.reader, position.queue]
         line = self._lines[position.queue]
         line.take(position)

@@ -19,7 +19,7 @@ PARALLEL = 4
 
 
 @dataclass(slots=True)
-class Window:
+class ReadAheadWindow:
     """The state machine. ``ceiling_bytes`` bounds the window; no clock, no lock: the owner calls one method at a time."""
 
     ceiling_bytes: int

@@ -9,7 +9,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import LOST, Head
 from tiered.archive.state.view import ArchiveState
 from tiered.model import PhysicalOffset
-from tiered.opening.lineage import ComparedLog, Outcome, Relation, compare, rewritten
+from tiered.opening.lineage import BrokerComparison, ComparedLog, Relation, compare, rewritten
 from tiered.opening.rewind import archived_from
 from tiered.source.base import Files
 
@@ -25,7 +25,7 @@ def compare_with_archive(
     objects: ObjectReader,
     *,
     accept_new_lineage: bool,
-) -> Outcome:
+) -> BrokerComparison:
     """What broker and archive share, also when the broker has written over a gap. ``Refused``: it is not the same broker."""
     lineage = head.lineage if head is not None else 0
     progress = head.progress.get(lineage) if head is not None else None
@@ -47,7 +47,9 @@ def compare_with_archive(
     matched = outcome.matched
     if matched is not None and matched.physical_offset > healed:
         matched = None
-    return Outcome(Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it")
+    return BrokerComparison(
+        Relation.REWIND, healed, matched, "the broker cut its log at damage and writes on over it"
+    )
 
 
 def rewritten_gap(source: ComparedLog, state: ArchiveState, lineage: int) -> PhysicalOffset | None:

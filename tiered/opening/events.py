@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from tiered.archive.state.values import Head
-from tiered.opening.lineage import Outcome
+from tiered.opening.lineage import BrokerComparison
 
 
 class OpeningEvents(Protocol):
     """Who hears what happens. Called by the thread that opens or compares."""
 
-    def compared(self, outcome: Outcome, lineage: int) -> None:
+    def compared(self, outcome: BrokerComparison, lineage: int) -> None:
         """The broker was compared with what the archive holds of ``lineage`` (0: of none)."""
         ...
 
-    def rewound(self, outcome: Outcome, seq: int) -> None:
+    def rewound(self, outcome: BrokerComparison, seq: int) -> None:
         """The archive's tail that the broker lost was closed, by commit ``seq``."""
         ...
 

@@ -25,7 +25,7 @@ class ComparedLog(Tail, Copies, Protocol):
     """The broker's own bytes, and where they begin and end."""
 
 
-class Verdict(Enum):
+class MarkVerdict(Enum):
     """What a mark says."""
 
     MATCH = "match"
@@ -44,7 +44,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BrokerComparison:
     """``offset``: where archiving goes on. ``matched``: the mark that proves the shared history, if one does."""
 
     relation: Relation
@@ -61,16 +61,16 @@ class ArchivedRecord:
     data: memoryview
 
 
-def check_mark(source: ComparedLog, mark: Progress) -> Verdict:
+def check_mark(source: ComparedLog, mark: Progress) -> MarkVerdict:
     """Compare one mark with the broker's own bytes."""
     start, end = PhysicalOffset(mark.crc_from), PhysicalOffset(mark.physical_offset)
     if end <= start:
-        return Verdict.UNKNOWN
+        return MarkVerdict.UNKNOWN
     try:
         value = _mark_crc(source, start, end)
     except NotFound:
-        return Verdict.UNKNOWN
-    return Verdict.MATCH if value == mark.mark_crc else Verdict.MISMATCH
+        return MarkVerdict.UNKNOWN
+    return MarkVerdict.MATCH if value == mark.mark_crc else MarkVerdict.MISMATCH
 
 
 def _mark_crc(source: ComparedLog, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
@@ -143,9 +143,9 @@ def newest_match(source: ComparedLog, marks: Iterable[Progress]) -> tuple[Progre
     for _, group in groupby(marks, key=lambda mark: mark.crc_from):
         newest, *older = group
         verdict = check_mark(source, newest)
-        if verdict is Verdict.MATCH:
+        if verdict is MarkVerdict.MATCH:
             return newest, refuted
-        refuted = refuted or verdict is Verdict.MISMATCH
+        refuted = refuted or verdict is MarkVerdict.MISMATCH
         found, differs = _match_in_file(source, older)
         refuted = refuted or differs
         if found is not None:
@@ -205,10 +205,10 @@ def compare(
     last_archived_ms: Callable[[], int | None],
     first_local_ms: Callable[[], int | None],
     accept_new_lineage: bool,
-) -> Outcome:
+) -> BrokerComparison:
     """Decide what broker and archive share. ``Refused`` when nothing proves that it is the same broker."""
     if progress is None:
-        return Outcome(Relation.FRESH, PhysicalOffset(0))
+        return BrokerComparison(Relation.FRESH, PhysicalOffset(0))
     matched, refuted = newest_match(source, marks)
     if matched is not None:
         return _shared(source, progress, matched, archived_from, refuted=refuted)
@@ -222,21 +222,23 @@ def compare(
     if nothing and not refuted and local_min is not None and local_min <= position:
         local_end = source.max_offset()
         if position <= local_end:
-            return Outcome(Relation.SAME, position, reason="no record was archived yet")
-        return Outcome(
+            return BrokerComparison(Relation.SAME, position, reason="no record was archived yet")
+        return BrokerComparison(
             Relation.REWIND, local_end, reason="no record was archived yet, and the broker lost its tail"
         )
     if not refuted and local_min is not None and local_min >= position:
         first_ms = first_local_ms()
         if nothing or first_ms is None or first_ms >= (last_archived_ms() or 0):
             relation = Relation.BEHIND if local_min > position else Relation.SAME
-            return Outcome(
+            return BrokerComparison(
                 relation,
                 position,
                 reason="every archived byte is gone from the broker: nothing could be compared",
             )
     if accept_new_lineage:
-        return Outcome(Relation.NEW, PhysicalOffset(0), reason="accepted as a new lineage by setting")
+        return BrokerComparison(
+            Relation.NEW, PhysicalOffset(0), reason="accepted as a new lineage by setting"
+        )
     raise Refused(
         "this broker's commitlog shares nothing with the archive: a reinstalled or different broker",
         hint="check source.store_dir and archive.url; to go on in the same archive run with --new-lineage",
@@ -252,7 +254,7 @@ def _by_first_record(
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
     *,
     refuted: bool,
-) -> Outcome | None:
+) -> BrokerComparison | None:
     """Without a matching mark: an archived record identical to the local one at the first archived local position proves shared
     history too (the only mark with local bytes may lie behind the truncation). ``None``: it is not identical."""
     first = next(archived_from(local_min), None)
@@ -263,8 +265,8 @@ def _by_first_record(
     if end == start:
         return None
     if complete and not refuted:
-        return Outcome(Relation.SAME, PhysicalOffset(progress.physical_offset))
-    return Outcome(Relation.REWIND, end, reason="the broker lost its tail and wrote another one")
+        return BrokerComparison(Relation.SAME, PhysicalOffset(progress.physical_offset))
+    return BrokerComparison(Relation.REWIND, end, reason="the broker lost its tail and wrote another one")
 
 
 def _shared(
@@ -274,13 +276,13 @@ def _shared(
     archived_from: Callable[[PhysicalOffset], Iterator[ArchivedRecord]],
     *,
     refuted: bool,
-) -> Outcome:
+) -> BrokerComparison:
     """History is shared up to a mark; compare record by record behind it."""
     position = PhysicalOffset(progress.physical_offset)
     shared = PhysicalOffset(matched.physical_offset)
     if shared == position:
-        return Outcome(Relation.SAME, position, matched)
+        return BrokerComparison(Relation.SAME, position, matched)
     end, complete = last_identical(source, shared, archived_from(shared))
     if complete and not refuted:
-        return Outcome(Relation.SAME, position, matched)
-    return Outcome(Relation.REWIND, end, matched, "the broker lost its tail and wrote another one")
+        return BrokerComparison(Relation.SAME, position, matched)
+    return BrokerComparison(Relation.REWIND, end, matched, "the broker lost its tail and wrote another one")

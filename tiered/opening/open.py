@@ -19,7 +19,7 @@ from tiered.model import PhysicalOffset
 from tiered.opening.claim import Claimant
 from tiered.opening.compare import compare_with_archive, rewritten_gap
 from tiered.opening.events import OpeningEvents
-from tiered.opening.lineage import Outcome, Relation
+from tiered.opening.lineage import BrokerComparison, Relation
 from tiered.opening.rewind import mark_at, rewind_edit
 from tiered.source.base import BrokerMark, CommitLogSource
 from tiered.source.start import resolve_start
@@ -33,7 +33,7 @@ class Opened:
 
     lineage: int
     mark: Mark
-    outcome: Outcome
+    outcome: BrokerComparison
     broker: BrokerMark = NO_BROKER
 
     @property
@@ -106,14 +106,14 @@ class Opening:
         except Unavailable:  # its files cannot be looked at now: asked again soon, and reading reports it
             return False
 
-    def _lineage(self, head: Head | None, outcome: Outcome) -> int:
+    def _lineage(self, head: Head | None, outcome: BrokerComparison) -> int:
         if head is None:
             return 1
         if outcome.relation is Relation.NEW:
             return head.highest_lineage + 1
         return head.lineage
 
-    def _compare(self, head: Head | None) -> Outcome:
+    def _compare(self, head: Head | None) -> BrokerComparison:
         outcome = compare_with_archive(
             self._source,
             self._log.proven(),
@@ -124,7 +124,7 @@ class Opening:
         self._events.compared(outcome, head.lineage if head is not None else 0)
         return outcome
 
-    def _settle(self, lineage: int, outcome: Outcome) -> Opened:
+    def _settle(self, lineage: int, outcome: BrokerComparison) -> Opened:
         """Turn an outcome into a position, with the commits it needs."""
         if outcome.relation in (Relation.FRESH, Relation.NEW):
             return self._begin(lineage, outcome)
@@ -134,7 +134,7 @@ class Opening:
         assert head is not None
         return Opened(lineage, Mark.of(head.progress[lineage]), outcome)
 
-    def _begin(self, lineage: int, outcome: Outcome) -> Opened:
+    def _begin(self, lineage: int, outcome: BrokerComparison) -> Opened:
         """The first position of a lineage, committed at once: from here on the log decides, not the setting."""
         if outcome.relation is Relation.NEW:
             self._source.disown()
@@ -142,7 +142,7 @@ class Opening:
         self._line.commit(Flush((mark.progress(lineage),), None, self._now()))
         return Opened(lineage, mark, outcome)
 
-    def _rewind(self, lineage: int, outcome: Outcome) -> Opened:
+    def _rewind(self, lineage: int, outcome: BrokerComparison) -> Opened:
         mark = mark_at(self._source, outcome)
         rewind = rewind_edit(self._log.proven(), self._objects, lineage, outcome.offset, mark)
         reach(CrashPoint.BEFORE_REWIND)

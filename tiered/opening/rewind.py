@@ -17,7 +17,7 @@ from tiered.codec.checksum import crc32c
 from tiered.codec.format.edits import EditBatch, EditKind, batch
 from tiered.codec.record.layout import physical_offsets
 from tiered.model import PhysicalOffset
-from tiered.opening.lineage import ArchivedRecord, ComparedLog, Outcome
+from tiered.opening.lineage import ArchivedRecord, BrokerComparison, ComparedLog
 
 CRC_WINDOW_BYTES = 8 * 1024 * 1024
 
@@ -95,7 +95,7 @@ def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) 
     return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)
 
 
-def mark_at(source: ComparedLog, outcome: Outcome) -> Mark:
+def mark_at(source: ComparedLog, outcome: BrokerComparison) -> Mark:
     """The running mark at the point of a rewind, over the broker's own bytes."""
     offset, matched = outcome.offset, outcome.matched
     if matched is not None and offset == matched.physical_offset:

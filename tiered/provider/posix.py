@@ -30,7 +30,7 @@ from tiered.provider.naming import (
     segment_problem,
     slice_range,
 )
-from tiered.provider.posixplace import ABSENT, Anchor, Place, Target, opened_directory
+from tiered.provider.posixplace import ABSENT, Anchor, ArchiveDirectory, PutTarget, opened_directory
 from tiered.provider.posixsweep import sweep_files
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
@@ -51,7 +51,7 @@ class PosixProvider:
 
     def __init__(self, root: str, clock: Clock) -> None:
         self._root = root
-        self._place = Place(root, self.url)
+        self._place = ArchiveDirectory(root, self.url)
         self._clock = clock
         self._bound: tuple[str, tuple[str, ...]] = ("", ())
         self._clock_offset_ms = 0
@@ -252,7 +252,7 @@ class PosixProvider:
                 hint="mount the archive's own disk again: this one has another state of it",
             )
 
-    def _link(self, temporary: str, target: Target, key: str) -> None:
+    def _link(self, temporary: str, target: PutTarget, key: str) -> None:
         at = target.descriptor
         try:
             os.link(temporary, target.name, src_dir_fd=at, dst_dir_fd=at)
@@ -273,7 +273,7 @@ class PosixProvider:
                 ) from error
             raise
 
-    def _settle(self, temporary: str, target: Target) -> None:
+    def _settle(self, temporary: str, target: PutTarget) -> None:
         """After the name exists, every error means *unknown*: the name may not survive a power cut."""
         try:
             with suppress(FileNotFoundError):

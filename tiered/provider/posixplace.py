@@ -42,7 +42,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PutTarget:
     """The open directory that a put writes to, the object's name in it, and what it was reached from."""
 
     descriptor: int
@@ -61,7 +61,7 @@ class _Guard:
         self.seen: Stamp | None = None  # of the object as it was when its bytes were last read
 
 
-class Place:
+class ArchiveDirectory:
     """The directory ``root`` and what is below it. Thread-safe."""
 
     def __init__(self, root: str, url: str) -> None:
@@ -120,7 +120,7 @@ class Place:
             os.close(descriptor)
 
     @contextmanager
-    def target(self, key: str) -> Iterator[Target]:
+    def target(self, key: str) -> Iterator[PutTarget]:
         """The open directory for a put of ``key``; made where it is missing, durable together with all above it."""
         with self.anchor(key) as anchor:
             directory, _, name = anchor.rest(key).rpartition("/")
@@ -128,11 +128,11 @@ class Place:
                 known = (anchor.device, anchor.inode, directory) in self._ready
             descriptor = self._enter(anchor, directory) if known else self._make(anchor, directory)
             try:
-                yield Target(descriptor, name, anchor, directory)
+                yield PutTarget(descriptor, name, anchor, directory)
             finally:
                 os.close(descriptor)
 
-    def settled(self, target: Target) -> None:
+    def settled(self, target: PutTarget) -> None:
         """A put into this directory succeeded: from now on it must be there."""
         with self._lock:
             self._ready.add((target.anchor.device, target.anchor.inode, target.directory))

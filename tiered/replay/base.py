@@ -12,7 +12,7 @@ MAX_NAMED_HOLES = 16
 """Holes of one debt that are kept as ranges; more are only counted."""
 
 
-class Reason(Enum):
+class DebtReason(Enum):
     """Why something is owed."""
 
     SKIPPED = "skipped"  # the broker deleted it before the group was handed it
@@ -33,7 +33,7 @@ class GroupQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class GroupPosition:
     """What was seen of a group in a queue. ``reported``: next offset the broker said it hands out. ``covered``: everything
     below is consumed or owed. ``minimum``: first offset the broker has."""
 
@@ -43,13 +43,13 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NewDebt:
     """A debt that has no number yet: [start, end) of a queue."""
 
     queue: GroupQueue
     start: int
     end: int
-    reason: Reason = Reason.SKIPPED
+    reason: DebtReason = DebtReason.SKIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Debt:
     queue: GroupQueue
     start: int
     end: int
-    reason: Reason
+    reason: DebtReason
     noticed_ms: int
     drained: int
     sent: int = 0
@@ -84,7 +84,7 @@ class Debt:
     @property
     def open(self) -> bool:
         """Whether something is left to send."""
-        return self.left > 0 and self.reason is not Reason.FIFO
+        return self.left > 0 and self.reason is not DebtReason.FIFO
 
     def with_hole(self, start: int, end: int) -> Debt:
         """[start, end) is in no archive."""
@@ -93,7 +93,7 @@ class Debt:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class DebtTotals:
     """Of one group and topic, since the ledger began, debts that are done and forgotten included."""
 
     debts: int = 0
@@ -102,9 +102,9 @@ class Totals:
     holes: int = 0
     refused: int = 0
 
-    def plus(self, debt: Debt) -> Totals:
+    def plus(self, debt: Debt) -> DebtTotals:
         """Another debt counted in."""
-        return Totals(
+        return DebtTotals(
             self.debts + 1,
             self.sent + debt.sent,
             self.filtered + debt.filtered,
@@ -118,18 +118,18 @@ class Books:
     """Everything the ledger knows. ``debts``: by number, the open ones and the last that were done; ``done``: totals of those
     that were dropped; ``asked``: ids of operators' requests that were taken in, the newest last."""
 
-    positions: dict[GroupQueue, Position] = field(default_factory=dict)
+    positions: dict[GroupQueue, GroupPosition] = field(default_factory=dict)
     debts: dict[int, Debt] = field(default_factory=dict)
-    done: dict[tuple[str, str], Totals] = field(default_factory=dict)
+    done: dict[tuple[str, str], DebtTotals] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     next_number: int = 1
 
-    def totals(self) -> dict[tuple[str, str], Totals]:
+    def totals(self) -> dict[tuple[str, str], DebtTotals]:
         """By group and topic, all debts together."""
         found = dict(self.done)
         for debt in self.debts.values():
             key = (debt.queue.group, debt.queue.topic)
-            found[key] = found.get(key, Totals()).plus(debt)
+            found[key] = found.get(key, DebtTotals()).plus(debt)
         return found
 
     def lanes(self) -> set[GroupQueue]:

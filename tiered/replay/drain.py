@@ -29,7 +29,7 @@ from tiered.replay.cold import Batch, read
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger, Settled
 from tiered.replay.troubles import Troubles
-from tiered.replay.window import Window
+from tiered.replay.window import SendWindow
 from tiered.settings.reading import Replay
 from tiered.store import MessageStore
 
@@ -51,7 +51,7 @@ _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE,
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """What the broker did with a batch: offsets settled, in any order, and the first complaint."""
 
     stored: set[int] = field(default_factory=set)
@@ -85,7 +85,7 @@ class Drain:
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
-        self._windows: dict[tuple[str, str], Window] = {}
+        self._windows: dict[tuple[str, str], SendWindow] = {}
         self._check = check
         self._send_seconds = send_seconds
         self._connection = 0
@@ -156,11 +156,11 @@ class Drain:
             self._rests[key] = self._clock.monotonic() + RESTS.seconds(window.still + 1)
         return settled
 
-    def _measured(self, key: tuple[str, str]) -> Window:
+    def _measured(self, key: tuple[str, str]) -> SendWindow:
         """The window of a lane: messages between its retry queue's end and where the group stands there."""
         group, topic = key
         if key not in self._windows:
-            self._windows[key] = Window(self._settings.window_messages, self._settings.window_bytes)
+            self._windows[key] = SendWindow(self._settings.window_messages, self._settings.window_bytes)
         try:
             end = self._broker.offset_at(RequestCode.GET_MAX_OFFSET, topic, 0) or 0
             first = self._broker.offset_at(RequestCode.GET_MIN_OFFSET, topic, 0) or 0
@@ -172,7 +172,7 @@ class Drain:
         self._windows[key].measure(end, max(first, stands))
         return self._windows[key]
 
-    def _pay(self, key: tuple[str, str], debt: Debt, window: Window) -> int:
+    def _pay(self, key: tuple[str, str], debt: Debt, window: SendWindow) -> int:
         """Batches of one debt until it is done, the window is full or the turn is over; messages settled."""
         start = debt.drained
         for _ in range(BATCHES_A_TURN):
@@ -183,7 +183,7 @@ class Drain:
 
     # ---- one batch
 
-    def _read(self, debt: Debt, window: Window, topic: str) -> Batch:
+    def _read(self, debt: Debt, window: SendWindow, topic: str) -> Batch:
         """The next messages of a debt, as requests. ``NotFound`` while the archive does not have them yet."""
         name = debt.queue.topic
         plain = not name.startswith(RETRY_PREFIX)
@@ -205,7 +205,7 @@ class Drain:
             if request is not None and offset not in ahead
         ]
         answers = self._asked([request for _, request in todo]) if todo else []
-        outcome = Outcome(
+        outcome = BatchOutcome(
             stored=set(ahead), refused={offset for offset, request in batch.items if request is None}
         )
         for (offset, request), answer in zip(todo, answers, strict=True):
@@ -236,7 +236,7 @@ class Drain:
         return max(SEND_SECONDS, stores, self._settings.timeout_ms / 1000)
 
     def _note(
-        self, outcome: Outcome, key: tuple[str, str], offset: int, size: int, answer: Command | None
+        self, outcome: BatchOutcome, key: tuple[str, str], offset: int, size: int, answer: Command | None
     ) -> None:
         if answer is None:
             outcome.unanswered = True
@@ -252,7 +252,7 @@ class Drain:
         elif outcome.complaint is None:
             outcome.complaint = answer
 
-    def _settle(self, debt: Debt, batch: Batch, outcome: Outcome) -> Debt:
+    def _settle(self, debt: Debt, batch: Batch, outcome: BatchOutcome) -> Debt:
         """Enter the batch up to the first message that is not settled."""
         left = next((o for o, _ in batch.items if o not in outcome.stored and o not in outcome.refused), None)
         drained = batch.end if left is None else left
@@ -276,7 +276,7 @@ class Drain:
             )
         return after
 
-    def _complain(self, key: tuple[str, str], outcome: Outcome) -> None:
+    def _complain(self, key: tuple[str, str], outcome: BatchOutcome) -> None:
         """Raise what the broker had against it."""
         if outcome.unanswered:
             raise Unavailable(

@@ -25,7 +25,7 @@ from tiered import durable
 from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import Corrupt, Unavailable
-from tiered.replay.base import Books, Debt, GroupQueue, Position, Reason, Totals, Wanted
+from tiered.replay.base import Books, Debt, DebtReason, DebtTotals, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.ledgerfile import LedgerFile, scan, write_whole
 
 LEDGER_FILE = "ledger"
@@ -79,7 +79,7 @@ class Ledger:
 
     # ---- questions
 
-    def position(self, queue: GroupQueue) -> Position | None:
+    def position(self, queue: GroupQueue) -> GroupPosition | None:
         """What was seen last of a group in a queue."""
         with self._lock:
             return self._books.positions.get(queue)
@@ -110,8 +110,8 @@ class Ledger:
 
     def look(
         self,
-        positions: Mapping[GroupQueue, Position],
-        wanted: Sequence[Wanted] = (),
+        positions: Mapping[GroupQueue, GroupPosition],
+        wanted: Sequence[NewDebt] = (),
         *,
         request: str | None = None,
     ) -> list[Debt]:
@@ -168,14 +168,14 @@ class Ledger:
             self._ready()
             debt = self._books.debts[number]
             if debt.drained == debt.start:
-                held = [replace(debt, reason=Reason.FIFO)]
+                held = [replace(debt, reason=DebtReason.FIFO)]
             else:
                 rest = Debt(
                     self._books.next_number,
                     debt.queue,
                     debt.drained,
                     debt.end,
-                    Reason.FIFO,
+                    DebtReason.FIFO,
                     debt.noticed_ms,
                     debt.drained,
                 )
@@ -206,7 +206,7 @@ class Ledger:
             raise _disk(self._directory, error) from error
         apply(self._books, kind, fields)
 
-    def _number(self, wanted: Iterable[Wanted]) -> list[Debt]:
+    def _number(self, wanted: Iterable[NewDebt]) -> list[Debt]:
         """Debts for them: new ones, or the newest of the same queue and reason, grown, where the range follows on it."""
         debts: list[Debt] = []
         number = self._books.next_number
@@ -275,7 +275,7 @@ def snapshot(books: Books) -> list[tuple[int, list[Any]]]:
     for number in sorted(dropped):
         debt = books.debts[number]
         key = (debt.queue.group, debt.queue.topic)
-        done[key] = done.get(key, Totals()).plus(debt)
+        done[key] = done.get(key, DebtTotals()).plus(debt)
     kept = [_debt_fields(d) for d in books.debts.values() if d.number not in dropped]
     totals = [[*key, t.debts, t.sent, t.filtered, t.holes, t.refused] for key, t in done.items()]
     places = [[*_key(q), p.reported, p.covered, p.minimum] for q, p in books.positions.items()]
@@ -289,7 +289,7 @@ def snapshot(books: Books) -> list[tuple[int, list[Any]]]:
 def _look(books: Books, fields: list[Any]) -> None:
     positions, debts, request = fields
     for group, topic, queue_id, reported, covered, minimum in positions:
-        books.positions[GroupQueue(group, topic, queue_id)] = Position(reported, covered, minimum)
+        books.positions[GroupQueue(group, topic, queue_id)] = GroupPosition(reported, covered, minimum)
     for told in debts:
         debt = _debt(told)
         books.debts[debt.number] = debt
@@ -314,7 +314,7 @@ def _base(books: Books, fields: list[Any]) -> None:
     books.next_number = max(books.next_number, int(fields[0]))
     books.asked += [str(request) for request in fields[1]]
     for group, topic, *counts in fields[2]:
-        books.done[str(group), str(topic)] = Totals(*map(int, counts))
+        books.done[str(group), str(topic)] = DebtTotals(*map(int, counts))
 
 
 def _forgotten(books: Books, fields: list[Any]) -> None:
@@ -327,9 +327,9 @@ _KINDS: Mapping[int, Callable[[Books, list[Any]], None]] = {
 }  # fmt: skip
 
 
-def _follows(wanted: Wanted, debt: Debt) -> bool:
+def _follows(wanted: NewDebt, debt: Debt) -> bool:
     same = debt.queue == wanted.queue and debt.reason is wanted.reason and debt.end == wanted.start
-    return same and (debt.open or debt.reason is Reason.FIFO)
+    return same and (debt.open or debt.reason is DebtReason.FIFO)
 
 
 def _key(queue: GroupQueue) -> list[Any]:
@@ -350,7 +350,7 @@ def _debt(told: list[Any]) -> Debt:
     ranges, *later = told[13:]
     drained, sent, filtered, holes, refused = counts
     return Debt(
-        number, GroupQueue(group, topic, queue_id), start, end, Reason(reason), noticed, drained, sent, filtered, holes,
+        number, GroupQueue(group, topic, queue_id), start, end, DebtReason(reason), noticed, drained, sent, filtered, holes,
         refused, tuple((int(a), int(b)) for a, b in ranges), _number_or_none(later),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tiered.replay.base import Books, Debt, Reason
+from tiered.replay.base import Books, Debt, DebtReason
 
 MOST_ALERTS = 100
 
@@ -13,7 +13,7 @@ def summary(books: Books) -> dict[str, object]:
     """Counts, and every alert."""
     open_debts = [debt for debt in books.debts.values() if debt.open]
     totals = books.totals()
-    alerts = [debt for debt in books.debts.values() if debt.reason is Reason.FIFO]
+    alerts = [debt for debt in books.debts.values() if debt.reason is DebtReason.FIFO]
     return {
         "watched_queues": len(books.positions),
         "watched_groups": len({queue.group for queue in books.positions}),
@@ -51,7 +51,7 @@ def rows(debts: Iterable[Debt]) -> list[dict[str, object]]:
             "queue_id": debt.queue.queue_id,
             "start": debt.start,
             "end": debt.end,
-            "state": "told" if debt.reason is Reason.FIFO else "open" if debt.open else "done",
+            "state": "told" if debt.reason is DebtReason.FIFO else "open" if debt.open else "done",
             "left": debt.left,
             "sent": debt.sent,
             "filtered": debt.filtered,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from tiered.replay.base import Position
+from tiered.replay.base import GroupPosition
 
 
 def judge(
-    known: Position | None, reported: int, minimum: int, aged: int | None = None
-) -> tuple[Position, range | None]:
+    known: GroupPosition | None, reported: int, minimum: int, aged: int | None = None
+) -> tuple[GroupPosition, range | None]:
     """What is known after this look, and the range that is owed now. ``aged``: the position as it was long enough ago.
 
     A position that moved backwards is an operator's reset: from there on everything is wanted again. A group seen for the first
@@ -28,7 +28,7 @@ def judge(
     else:
         base = max(known.covered, aged or 0)
     owed = range(base, minimum) if base < minimum else None
-    return Position(reported, max(base, minimum) if owed else base, minimum), owed
+    return GroupPosition(reported, max(base, minimum) if owed else base, minimum), owed
 
 
 class Aging:

@@ -41,7 +41,7 @@ FETCH_THREADS = 4
 """The archiver's process is not the gateway: replay reads with little."""
 
 
-class Running:
+class ReplayServices:
     """Made, then ``start``ed; ``status`` from any thread."""
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, state: Path) -> None:

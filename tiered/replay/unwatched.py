@@ -13,7 +13,7 @@ from itertools import islice
 from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
 from tiered.clock import Clock
 from tiered.metrics import Metrics
-from tiered.replay.base import RETRY_PREFIX, GroupQueue, Position
+from tiered.replay.base import RETRY_PREFIX, GroupPosition, GroupQueue
 from tiered.replay.groups import Groups, has_popped, is_system
 from tiered.replay.rule import Aging, judge
 
@@ -36,7 +36,7 @@ class Unwatched:
         self._metrics = metrics
         self._before: dict[tuple[str, str], Mapping[int, int]] = {}
         self._moving: set[tuple[str, str]] = set()
-        self._known: dict[GroupQueue, Position] = {}
+        self._known: dict[GroupQueue, GroupPosition] = {}
         self._aging: dict[GroupQueue, Aging] = {}
         self._said: dict[
             tuple[str, str], tuple[float, int]

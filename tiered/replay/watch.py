@@ -19,7 +19,7 @@ from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.metrics import Metrics
 from tiered.replay import inbox
-from tiered.replay.base import Debt, GroupQueue, Position, Reason, Wanted
+from tiered.replay.base import Debt, DebtReason, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.groups import Groups, positions
 from tiered.replay.ledger import Ledger
 from tiered.replay.roster import Row, roster, write
@@ -144,7 +144,7 @@ class Watch:
             elif not self._ledger.was_asked(request.name):
                 owed = self._owed()
                 wanted = [
-                    Wanted(queue, part.start, part.stop, Reason.ASKED)
+                    NewDebt(queue, part.start, part.stop, DebtReason.ASKED)
                     for asked in request.ranges
                     for queue in (GroupQueue(request.group, request.topic, asked.queue_id),)
                     for part in without(range(asked.start, asked.end), owed.get(queue, ()))
@@ -166,11 +166,11 @@ class Watch:
         self,
         reported: Mapping[GroupQueue, int],
         bounds: Bounds,
-        known: Mapping[GroupQueue, Position],
+        known: Mapping[GroupQueue, GroupPosition],
         aged: Mapping[GroupQueue, int | None],
-    ) -> tuple[dict[GroupQueue, Position], list[Wanted]]:
-        changed: dict[GroupQueue, Position] = {}
-        wanted: list[Wanted] = []
+    ) -> tuple[dict[GroupQueue, GroupPosition], list[NewDebt]]:
+        changed: dict[GroupQueue, GroupPosition] = {}
+        wanted: list[NewDebt] = []
         owed = self._owed()
         for queue, offset in reported.items():
             bound = bounds[queue.topic].get(queue.queue_id)
@@ -180,9 +180,9 @@ class Watch:
             if position != known.get(queue):
                 changed[queue] = position
             if range_owed is not None:
-                reason = Reason.FIFO if self._groups.facts(queue.group).ordered else Reason.SKIPPED
+                reason = DebtReason.FIFO if self._groups.facts(queue.group).ordered else DebtReason.SKIPPED
                 parts = without(range_owed, owed.get(queue, ()))
-                wanted += [Wanted(queue, part.start, part.stop, reason) for part in parts]
+                wanted += [NewDebt(queue, part.start, part.stop, reason) for part in parts]
         return changed, wanted
 
     def _forget(self, offsets: AllOffsets, known: Set[GroupQueue], now: float) -> None:
@@ -226,9 +226,9 @@ class Watch:
         for debt in self._ledger.debts():
             if self._groups.facts(debt.queue.group).ordered:
                 held = self._ledger.hold(debt.number)
-                self._tell([Wanted(held.queue, held.start, held.end, Reason.FIFO)])
+                self._tell([NewDebt(held.queue, held.start, held.end, DebtReason.FIFO)])
 
-    def _tell(self, wanted: Iterable[Wanted]) -> None:
+    def _tell(self, wanted: Iterable[NewDebt]) -> None:
         """Count and log what is in the ledger now."""
         for one in wanted:
             count = one.end - one.start
@@ -237,13 +237,13 @@ class Watch:
                 "group": one.queue.group, "topic": one.queue.topic, "queue_id": one.queue.queue_id,
                 "start": one.start, "end": one.end, "messages": count,
             }  # fmt: skip
-            if one.reason is Reason.FIFO:
+            if one.reason is DebtReason.FIFO:
                 self._metrics.replay_fifo_skipped.inc(count)
                 log.error(
                     "a group that wants order was skipped over deleted messages; they are archived and are not replayed",
                     extra=told,
                 )
-            elif one.reason is Reason.ASKED:
+            elif one.reason is DebtReason.ASKED:
                 log.info("replay asked for by an operator", extra=told)
             else:
                 self._metrics.replay_skipped.inc(count)
@@ -253,7 +253,7 @@ class Watch:
                 )
 
 
-def _stands(lane: GroupQueue, known: Mapping[GroupQueue, Position], bounds: Bounds) -> int:
+def _stands(lane: GroupQueue, known: Mapping[GroupQueue, GroupPosition], bounds: Bounds) -> int:
     """Where a group stands in a retry queue that the broker names no position in: where it was seen last, or at the start if it
     never was, or if the queue ends below and so was made anew."""
     position, bound = known.get(lane), bounds[lane.topic].get(lane.queue_id)

@@ -1,4 +1,4 @@
-"""How much is sent to a group's retry queue ahead of the group: one ``Window`` for each such queue."""
+"""How much is sent to a group's retry queue ahead of the group: one ``SendWindow`` for each such queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST_GUESS_BYTES = 1024
 """What a message is taken to have before one was sent."""
 
 
-class Window:
+class SendWindow:
     """Messages are counted by the queue's own offsets, bytes by what was sent from here; of others the mean is taken.
 
     With nothing ahead of the group there is always room for one message, however large. Not for several threads.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.option import GIB, KIB, MIB, STARS, Section, check_value, shown
+from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import Archive, Dispatch, Hold, Log, Source, State, Store, Watchdog, Web
 
@@ -26,8 +26,8 @@ __all__ = [
     "Hold",
     "Log",
     "Replay",
-    "Section",
     "Settings",
+    "SettingsSection",
     "Source",
     "State",
     "Store",

@@ -54,7 +54,7 @@ def size(default: int, doc: str, low: int, high: int, *, rocketmq: str | None = 
     return option(default, doc, low=low, high=high, unit="bytes", rocketmq=rocketmq)
 
 
-class Section:
+class SettingsSection:
     """Base of every section: checks types and bounds when made, so a section that exists is valid."""
 
     __slots__ = ()

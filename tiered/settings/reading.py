@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, Section, ms, option, size
+from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, SettingsSection, ms, option, size
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch(Section):
+class Fetch(SettingsSection):
     """Reading from the archive: budget, cache, read-ahead."""
 
     budget_bytes: int = size(
@@ -91,7 +91,7 @@ class Fetch(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway(Section):
+class Gateway(SettingsSection):
     """The process that stands between consumers and broker. Empty upstream: not started by ``tiered run``."""
 
     namesrv_upstream: str = option("", "name servers behind the gateway: host:port, several joined with ;")
@@ -176,7 +176,7 @@ class Gateway(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay(Section):
+class Replay(SettingsSection):
     """Cold messages for POP consumers: watched, owed, sent to the group's POP retry topic."""
 
     enabled: bool = option(False, "watch POP groups and replay what the broker deleted before they read it")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, Section, ms, option, size
+from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, SettingsSection, ms, option, size
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Section):
+class Source(SettingsSection):
     """Where messages come from: the broker's store directory, read beside the running broker."""
 
     kind: str = option(
@@ -59,7 +59,7 @@ class Source(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(Section):
+class Hold(SettingsSection):
     """The hard-linked hold: commitlog files stay alive until they are archived."""
 
     directory: str = option(
@@ -81,7 +81,7 @@ class Hold(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch(Section):
+class Dispatch(SettingsSection):
     """Group commit: what is gathered before a flush. A flush is one commit."""
 
     group_commit_interval_ms: int = ms(
@@ -151,7 +151,7 @@ class Dispatch(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Archive(Section):
+class Archive(SettingsSection):
     """The archive in the bucket."""
 
     url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, fsspec+gs://…")
@@ -199,7 +199,7 @@ class Archive(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Store(Section):
+class Store(SettingsSection):
     """The driver. Credentials come through the SDK's standard chain; keys here are for stores without one."""
 
     engine: str = option(
@@ -244,7 +244,7 @@ class Store(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class State(Section):
+class State(SettingsSection):
     """Local state: the cached fold, the writer id, the lock. Deleting it loses nothing but time."""
 
     directory: str = option(
@@ -261,7 +261,7 @@ class State(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Web(Section):
+class Web(SettingsSection):
     """Health, metrics and status over HTTP."""
 
     host: str = option("127.0.0.1", "address to bind; anything but loopback exposes metrics to the network")
@@ -269,7 +269,7 @@ class Web(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Log(Section):
+class Log(SettingsSection):
     """Structured logs on stderr."""
 
     format: str = option("console", "console for people, json for machines", choices=("console", "json"))
@@ -277,7 +277,7 @@ class Log(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Watchdog(Section):
+class Watchdog(SettingsSection):
     """When a worker that does not come back becomes visible, and when it ends the process."""
 
     stuck_ms: int = ms(

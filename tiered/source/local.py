@@ -24,7 +24,7 @@ from tiered.source.limit import AskBroker, RecordLimit
 from tiered.source.queues import QueueNumbering
 from tiered.source.reading import Reading
 from tiered.source.tail import LookBehind, NewestEnd, Written
-from tiered.source.walk import Chain, Head
+from tiered.source.walk import Chain, RecordHead
 
 
 class LocalCommitLog:
@@ -200,7 +200,7 @@ class LocalCommitLog:
 
     def first_time(self, file: LogFile) -> int | None:
         """Store time in ms of a file's first record; ``None`` if there is none yet."""
-        head: Head = self._chain.head(file, file.base)
+        head: RecordHead = self._chain.head(file, file.base)
         return head.store_time_ms
 
     def find_time(self, file: LogFile, time_ms: int) -> PhysicalOffset | None:

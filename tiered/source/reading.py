@@ -24,8 +24,8 @@ from tiered.source.catalog import Catalog
 from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
-from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, Pending, Written
-from tiered.source.walk import Chain, Head, HeadKind, RecordWindow, verified
+from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, UnconfirmedRecord, Written
+from tiered.source.walk import Chain, HeadKind, RecordHead, RecordWindow, verified
 
 _NONE = np.empty(0, np.int64)
 _BLANK_HEADER_BYTES = 8
@@ -74,7 +74,7 @@ class Reading:
         self._written = written
         self._learn = learn
         self._window = RecordWindow(descriptors, chain.limit)
-        self._pending = Pending(clock, source.confirm_reread_ms)
+        self._pending = UnconfirmedRecord(clock, source.confirm_reread_ms)
         self._patience = Patience(clock, source.corrupt_wait_ms)
         self._complete = Completeness(chain, clock)
         self._behind_here = LookBehind(chain, life, written, clock)
@@ -207,7 +207,7 @@ class Reading:
             table, file, start, frames.detail or f"no record and no blank that fills the file at {start}"
         )
 
-    def _too_large(self, table: FileTable, file: LogFile, start: PhysicalOffset, head: Head) -> Chunk:
+    def _too_large(self, table: FileTable, file: LogFile, start: PhysicalOffset, head: RecordHead) -> Chunk:
         """A record above the limit: no damage if it is whole, and for the broker or an operator to allow."""
         if not self._complete.known(file, start, head):
             detail = f"record of {head.size} bytes, more than source.max_record_bytes, and not whole"

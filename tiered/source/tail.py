@@ -11,7 +11,7 @@ from tiered.source.base import BrokerMark
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.search import next_readable
-from tiered.source.walk import Chain, Head, HeadKind
+from tiered.source.walk import Chain, HeadKind, RecordHead
 
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""
@@ -20,7 +20,7 @@ LOOKS = Backoff(1.0, 30.0)
 """Pauses between looks behind a place where nothing can be read."""
 
 
-class Pending:
+class UnconfirmedRecord:
     """The last record, with nothing behind it that confirms it: it counts once it stays unchanged for a while."""
 
     def __init__(self, clock: Clock, wait_ms: int) -> None:
@@ -75,7 +75,7 @@ class Completeness:
         self._whole = False
         self._look_at = 0.0
 
-    def known(self, file: LogFile, position: int, head: Head) -> bool:
+    def known(self, file: LogFile, position: int, head: RecordHead) -> bool:
         """Whether it is; once it was, as long as its head stays the same."""
         asked, now = ((file.identity, position), head.raw), self._clock.monotonic()
         if asked != self._asked:

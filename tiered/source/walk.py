@@ -51,7 +51,7 @@ class HeadKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RecordHead:
     """The header at one place. ``size`` (bytes) and ``store_time_ms`` of records only. ``raw``: the bytes looked at."""
 
     kind: HeadKind
@@ -60,7 +60,7 @@ class Head:
     size: int = 0
 
 
-class Window:
+class FileWindow:
     """A reusable buffer; each ``load`` replaces what it held, so nothing may keep its views."""
 
     def __init__(self, descriptors: Descriptors) -> None:
@@ -77,7 +77,7 @@ class Window:
         return self._buffer[:count]
 
 
-class RecordWindow(Window):
+class RecordWindow(FileWindow):
     """A window that starts small and grows while records fill it."""
 
     def __init__(self, descriptors: Descriptors, limit: RecordLimit) -> None:
@@ -146,23 +146,23 @@ class Chain:
             found = data_from(descriptor, position - file.base)
         return None if found is None else file.base + found
 
-    def head(self, file: LogFile, position: int) -> Head:
+    def head(self, file: LogFile, position: int) -> RecordHead:
         """What lies at ``position``."""
         raw = self.peek(file, position, HEAD_BYTES)
         if len(raw) < SIZE_AND_MAGIC.size:
-            return Head(HeadKind.OTHER if raw.strip(b"\0") else HeadKind.ZERO, raw)
+            return RecordHead(HeadKind.OTHER if raw.strip(b"\0") else HeadKind.ZERO, raw)
         size, magic = SIZE_AND_MAGIC.unpack_from(raw)
         left = file.end - position
         if size == 0 or magic == 0:
-            return Head(HeadKind.ZERO, raw)
+            return RecordHead(HeadKind.ZERO, raw)
         if magic == MAGIC_BLANK:
-            return Head(HeadKind.BLANK if size == left else HeadKind.OTHER, raw)
+            return RecordHead(HeadKind.BLANK if size == left else HeadKind.OTHER, raw)
         plausible = MIN_RECORD_BYTES <= size <= left and len(raw) == HEAD_BYTES
         if magic not in (MAGIC_V1, MAGIC_V2) or not plausible:
-            return Head(HeadKind.OTHER, raw)
+            return RecordHead(HeadKind.OTHER, raw)
         if physical_offset_of(raw) != position:
-            return Head(HeadKind.OTHER, raw)
-        return Head(HeadKind.RECORD, raw, store_time_of(raw), size)
+            return RecordHead(HeadKind.OTHER, raw)
+        return RecordHead(HeadKind.RECORD, raw, store_time_of(raw), size)
 
     def whole(self, file: LogFile, position: int) -> bool:
         """True if a record that passes every check lies at ``position``."""
@@ -175,7 +175,7 @@ class Chain:
         frames = scan(data, base=position, max_record_bytes=self.limit.bytes, max_records=1)
         return len(frames) == 1 and len(verify(data, frames, position)) == 1
 
-    def _whole_in_pieces(self, file: LogFile, position: int, head: Head) -> bool:
+    def _whole_in_pieces(self, file: LogFile, position: int, head: RecordHead) -> bool:
         """The same for a record too large to be held: its inner lengths add up, and its body has the CRC that it says."""
         _, magic, body_crc, _, _, _, _, sys_flag, _ = FIXED.unpack_from(head.raw)
         begin = position + body_at(sys_flag)
@@ -187,7 +187,7 @@ class Chain:
             return False
         if not _ends_exactly(self.peek(file, end, rest), rest, magic):
             return False
-        window, crc, at = Window(self._descriptors), 0, begin
+        window, crc, at = FileWindow(self._descriptors), 0, begin
         while at < end:
             piece = window.load(file, at, min(WALK_BYTES, end - at))
             if not piece:
@@ -201,7 +201,7 @@ class Chain:
         Ends where no whole record follows in this file. Bodies are not checked, but of a record too large to be held: of it
         the window shows the head only.
         """
-        window, size = Window(self._descriptors), FIRST_WINDOW_BYTES
+        window, size = FileWindow(self._descriptors), FIRST_WINDOW_BYTES
         while position < file.end:
             view = window.load(file, position, size)
             frames = scan(view, base=position, max_record_bytes=self.limit.bytes)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
-from tiered.fetch.base import Fetched
+from tiered.fetch.base import FetchedRecords
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
 
 NOWHERE = QueueOffset(0)
@@ -88,7 +88,7 @@ ELSEWHERE = frozenset(
 """Answers that a newer commit could change: they are given only after a look at the log."""
 
 
-def finish(place: Place, fetched: Fetched) -> GetMessageResult:
+def finish(place: Place, fetched: FetchedRecords) -> GetMessageResult:
     """The answer with records, cut where a hole begins."""
     result = GetMessageResult(
         GetMessageStatus.FOUND, fetched.next_offset, place.min_offset, place.max_offset,

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 
 from tiered.archive.read.view import View
 from tiered.errors import Corrupt, NotFound, Unavailable
-from tiered.fetch.base import Fetched
+from tiered.fetch.base import FetchedRecords
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
 from tiered.fetch.steps import Steps, done, run_here, run_later
@@ -77,7 +77,7 @@ class Puller:
             yield look
             look.result()
 
-    def _fetch(self, view: View, place: Place, pull: Pull, here: bool) -> Future[Fetched]:
+    def _fetch(self, view: View, place: Place, pull: Pull, here: bool) -> Future[FetchedRecords]:
         engine = self._engine_of(view)
         read = done(engine.read) if here else engine.read_async
         return read(

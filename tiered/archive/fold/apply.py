@@ -17,7 +17,7 @@ from tiered.archive.fold.cut import rewind, trim_queues
 from tiered.archive.fold.replace import replace_runs
 from tiered.archive.fold.runs import append_runs, check_created, gaps, losses, new_generations
 from tiered.archive.state.keys import HEAD
-from tiered.archive.state.layers import Changes, Draft
+from tiered.archive.state.layers import Changes, FoldDraft
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
@@ -58,7 +58,7 @@ def apply(view: MetadataView, commit: Commit, scope: Scope = EVERYTHING) -> Chan
     reached = head.progress.get(head.lineage)
     moved = replace(head, seq=commit.seq, commit_id=commit.commit_id)
     fold = Fold(
-        Draft(view), commit, moved, settled=0 if reached is None else reached.physical_offset, scope=scope
+        FoldDraft(view), commit, moved, settled=0 if reached is None else reached.physical_offset, scope=scope
     )
     for batch in commit.edits:
         _HANDLERS[batch.kind](fold, batch)

@@ -23,7 +23,7 @@ from tiered.archive.state.keys import (
     prefixed,
     queue_of,
 )
-from tiered.archive.state.layers import Changes, Draft
+from tiered.archive.state.layers import Changes, FoldDraft
 from tiered.archive.state.layout import (
     QueueRecord,
     RunRecord,
@@ -63,7 +63,7 @@ class Fold:
     those about a queue for these alone, and references to objects are not counted.
     """
 
-    draft: Draft
+    draft: FoldDraft
     commit: Commit
     head: Head
     settled: int

@@ -19,7 +19,7 @@ from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataStore, MetadataView
 
 
-class Verdict(Enum):
+class FoldCheck(Enum):
     """What a comparison found."""
 
     SAME = "same"
@@ -39,7 +39,7 @@ class Shadow:
         """The fold; nothing changes it until the next call."""
         return self._store
 
-    def compare(self, view: MetadataView) -> Verdict:
+    def compare(self, view: MetadataView) -> FoldCheck:
         """Fold the bucket up to the head of ``view`` and compare; ``self.view`` is the fold of the log afterwards.
 
         ``NotFound`` and ``Corrupt`` if the bucket cannot be folded; ``Unavailable``.
@@ -49,9 +49,9 @@ class Shadow:
             raise Corrupt("an empty fold cannot be compared", expected="a head", found="none")
         self._reader.fold_until(self._store, head.seq)
         if difference(self._store, view) is None:
-            return Verdict.SAME
+            return FoldCheck.SAME
         self._reader.fold_all(self._store, head.seq)
-        return Verdict.CHECKPOINT_WRONG if difference(self._store, view) is None else Verdict.LOCAL_WRONG
+        return FoldCheck.CHECKPOINT_WRONG if difference(self._store, view) is None else FoldCheck.LOCAL_WRONG
 
 
 def difference(one: MetadataView, other: MetadataView) -> bytes | None:

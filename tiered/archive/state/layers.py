@@ -59,7 +59,7 @@ class Overlay:
         return self._applied if self._applied is not None else self._base.applied()
 
 
-class Draft:
+class FoldDraft:
     """A view and the changes made to it so far: what the rules of one commit read and write."""
 
     def __init__(self, base: MetadataView) -> None:

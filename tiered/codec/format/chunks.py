@@ -46,14 +46,14 @@ _CHUNK_FIELDS = _CHUNK_DTYPE.names or ()
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ChunkedColumn:
     """A column's number on the wire, never reused, and its type in memory."""
 
     number: int
     dtype: np.dtype[Any]
 
 
-Schema = Mapping[str, Column]
+Schema = Mapping[str, ChunkedColumn]
 
 
 def encode_chunks(

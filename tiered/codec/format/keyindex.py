@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.format.chunks import ROWS_PER_CHUNK, ChunkedTable, Column, encode_chunks
+from tiered.codec.format.chunks import ROWS_PER_CHUNK, ChunkedColumn, ChunkedTable, encode_chunks
 from tiered.codec.format.intpack import pack_table, unpack_table
 from tiered.codec.format.sections import Section, SectionKind, Sections, checked, section_of, unwrap, wrap
 from tiered.codec.types import Buffer, Ints
@@ -22,9 +22,9 @@ from tiered.model import ByteRange
 KEY_DTYPE = np.dtype([("hash", "<u8"), ("run", "<i4"), ("queue_offset", "<i8")])
 
 _SCHEMA = {
-    "hash": Column(1, np.dtype("<u8")),
-    "run": Column(2, np.dtype("<i4")),
-    "queue_offset": Column(3, np.dtype("<i8")),
+    "hash": ChunkedColumn(1, np.dtype("<u8")),
+    "run": ChunkedColumn(2, np.dtype("<i4")),
+    "queue_offset": ChunkedColumn(3, np.dtype("<i8")),
 }
 _NAMES = tuple(_SCHEMA)
 _BITS_PER_KEY = 10

@@ -27,7 +27,7 @@ from tiered.codec.format.block import (
     decode_block_table,
     encode_block_table,
 )
-from tiered.codec.format.chunks import ChunkedTable, Column, encode_chunks
+from tiered.codec.format.chunks import ChunkedColumn, ChunkedTable, encode_chunks
 from tiered.codec.format.directory import (
     RUN_DTYPE,
     Directory,
@@ -77,17 +77,17 @@ ROW_DTYPE = np.dtype(
 )
 
 _COLUMNS = {  # in the order in which they lie: what a consume queue needs comes first
-    "size": Column(1, np.dtype("<i4")),
-    "tags_code": Column(2, np.dtype("<i8")),
-    "queue_offsets": Column(3, np.dtype("<i4")),
-    "tag": Column(4, np.dtype("<i4")),
-    "store_timestamp": Column(5, np.dtype("<i8")),
-    "born_timestamp": Column(6, np.dtype("<i8")),
-    "physical_offset": Column(7, np.dtype("<i8")),
-    "sys_flag": Column(8, np.dtype("<i4")),
-    "body_crc": Column(9, np.dtype("<u4")),
-    "body_length": Column(10, np.dtype("<i4")),
-    "commit_seq": Column(11, np.dtype("<i8")),  # merged and sealed objects only
+    "size": ChunkedColumn(1, np.dtype("<i4")),
+    "tags_code": ChunkedColumn(2, np.dtype("<i8")),
+    "queue_offsets": ChunkedColumn(3, np.dtype("<i4")),
+    "tag": ChunkedColumn(4, np.dtype("<i4")),
+    "store_timestamp": ChunkedColumn(5, np.dtype("<i8")),
+    "born_timestamp": ChunkedColumn(6, np.dtype("<i8")),
+    "physical_offset": ChunkedColumn(7, np.dtype("<i8")),
+    "sys_flag": ChunkedColumn(8, np.dtype("<i4")),
+    "body_crc": ChunkedColumn(9, np.dtype("<u4")),
+    "body_length": ChunkedColumn(10, np.dtype("<i4")),
+    "commit_seq": ChunkedColumn(11, np.dtype("<i8")),  # merged and sealed objects only
 }
 
 _HEAD = struct.Struct("<16s16sQBBxx80sI")  # ids, length, level, section count, encryption field, zero

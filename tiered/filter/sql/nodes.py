@@ -22,7 +22,7 @@ Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     """What a node is to the rules."""
 
     PROPERTY = auto()
@@ -34,12 +34,12 @@ class Kind(Enum):
     @property
     def constant(self) -> bool:
         """Whether its value is written in the expression."""
-        return self in (Kind.CONSTANT, Kind.TRUTH)
+        return self in (NodeKind.CONSTANT, NodeKind.TRUTH)
 
     @property
     def condition(self) -> bool:
         """Whether it is true, false or unknown."""
-        return self in (Kind.TRUTH, Kind.CONDITION)
+        return self in (NodeKind.TRUTH, NodeKind.CONDITION)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Node:
     looks at.
     """
 
-    kind: Kind
+    kind: NodeKind
     evaluate: Evaluate
     position: int
     text: str
@@ -69,20 +69,20 @@ def refuse(message: str, position: int, **fields: object) -> Invalid:
 
 def literal(value: Value, position: int, text: str) -> Node:
     """A constant."""
-    kind = Kind.TRUTH if value is None or isinstance(value, bool) else Kind.CONSTANT
+    kind = NodeKind.TRUTH if value is None or isinstance(value, bool) else NodeKind.CONSTANT
     return Node(kind, lambda _: value, position, text, value=value)
 
 
 def prop(name: str, position: int) -> Node:
     """The property of this name: its string, or unknown."""
-    return Node(Kind.PROPERTY, lambda properties: properties.get(name), position, name, names={name})
+    return Node(NodeKind.PROPERTY, lambda properties: properties.get(name), position, name, names={name})
 
 
 def condition(node: Node) -> Node:
     """``node`` where a condition must stand: a lone property is false if the message has it, unknown if not."""
     if node.kind.condition:
         return node
-    if node.kind is not Kind.PROPERTY:
+    if node.kind is not NodeKind.PROPERTY:
         raise refuse(
             "a filter needs a condition here, not a value",
             node.position,
@@ -97,7 +97,7 @@ def negative(node: Node, position: int) -> Node:
     """Minus ``node``; unknown unless that is a number."""
     inner = node.evaluate
     made = _made(lambda properties: negate(inner(properties)), f"-{node.text}", node)
-    made.kind, made.position = Kind.NEGATION, position
+    made.kind, made.position = NodeKind.NEGATION, position
     return made
 
 
@@ -147,11 +147,11 @@ def _chain(word: str, first: Node) -> Node:
 def equal(left: Node, right: Node, at: int) -> Node:
     """``left = right``. NULL has no place here, and a truth value on the left needs one on the right."""
     for side in (left, right):
-        if side.kind is Kind.TRUTH and side.value is None:
+        if side.kind is NodeKind.TRUTH and side.value is None:
             raise refuse(
                 "nothing is equal to NULL", side.position, found="NULL", hint="write IS NULL or IS NOT NULL"
             )
-    if left.kind is Kind.TRUTH and right.kind is Kind.CONSTANT:
+    if left.kind is NodeKind.TRUTH and right.kind is NodeKind.CONSTANT:
         raise refuse(
             "a truth value is never equal to a number or a string",
             at,
@@ -181,7 +181,7 @@ def _equality(left: Node, right: Node, word: str) -> Node:
 def order(word: str, left: Node, right: Node) -> Node:
     """``left < right`` and its kin: numbers and properties only; two strings are compared as numbers."""
     for side in (left, right):
-        if side.kind.condition or (side.kind is Kind.CONSTANT and isinstance(side.value, str)):
+        if side.kind.condition or (side.kind is NodeKind.CONSTANT and isinstance(side.value, str)):
             raise refuse(
                 f"{word} compares numbers only",
                 side.position,
@@ -237,7 +237,7 @@ def _check_bounds(low: Node, high: Node) -> None:
 
 def membership(left: Node, elements: Sequence[str], *, outside: bool) -> Node:
     """``property [NOT] IN ('a', 'b')``: strings only."""
-    if left.kind is not Kind.PROPERTY:
+    if left.kind is not NodeKind.PROPERTY:
         raise refuse(
             "IN needs a property on its left",
             left.position,
@@ -275,7 +275,7 @@ def _made(evaluate: Evaluate, text: str, *children: Node) -> Node:
     depth = _deeper(1 + max(child.depth for child in children), children[0].position)
     names = set().union(*(child.names for child in children))
     shown = text if len(text) <= 80 else text[:79] + "…"
-    return Node(Kind.CONDITION, evaluate, children[0].position, shown, depth, names=names)
+    return Node(NodeKind.CONDITION, evaluate, children[0].position, shown, depth, names=names)
 
 
 def _deeper(depth: int, position: int) -> int:

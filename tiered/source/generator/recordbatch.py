@@ -63,7 +63,7 @@ def noise_pool(rng: np.random.Generator, length: int = _POOL_BYTES) -> Octets:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """One batch to write: per message its topic (index), queue, offsets, body length, size, running number
     and tag (index).
     """
@@ -78,9 +78,9 @@ class Plan:
     tag: Ints
     now_ms: int
 
-    def head(self, count: int) -> Plan:
+    def head(self, count: int) -> BatchPlan:
         """The first ``count`` messages."""
-        return Plan(
+        return BatchPlan(
             self.topic[:count],
             self.queue_id[:count],
             self.queue_offset[:count],
@@ -127,7 +127,7 @@ class BatchRenderer:
         """Bodies as ``render`` makes them, for messages that are encoded one by one."""
         return [self._bodies(int(n), sequence[i : i + 1]).tobytes() for i, n in enumerate(lengths.tolist())]
 
-    def render(self, plan: Plan) -> Octets:
+    def render(self, plan: BatchPlan) -> Octets:
         """The records of ``plan`` back to back."""
         shape = self.topic_bytes[plan.topic] * (1 << 32) + plan.body_length
         if (shape == shape[0]).all():
@@ -155,7 +155,7 @@ class BatchRenderer:
         born, store = self.born_host, self.store_host
         return encode_message(Message(topic, 0, 0, 0, body, properties, born_host=born, store_host=store))
 
-    def _render_shape(self, plan: Plan, rows: npt.NDArray[np.intp]) -> Octets:
+    def _render_shape(self, plan: BatchPlan, rows: npt.NDArray[np.intp]) -> Octets:
         count, body_length = len(rows), int(plan.body_length[rows[0]])
         topic = self.topics[int(plan.topic[rows[0]])]
         template = np.frombuffer(self._template(topic, bytes(body_length)), np.uint8)
@@ -172,7 +172,7 @@ class BatchRenderer:
         return matrix
 
     def _put_head(
-        self, matrix: Octets, plan: Plan, rows: npt.NDArray[np.intp], crcs: npt.NDArray[np.uint32]
+        self, matrix: Octets, plan: BatchPlan, rows: npt.NDArray[np.intp], crcs: npt.NDArray[np.uint32]
     ) -> None:
         head = np.ascontiguousarray(matrix[:, :HEAD_BYTES]).view(V4_HEAD_DTYPE)[:, 0]
         head["body_crc"] = crcs
@@ -184,7 +184,7 @@ class BatchRenderer:
         matrix[:, :HEAD_BYTES] = head.view(np.uint8).reshape(len(rows), HEAD_BYTES)
 
     def _put_tail(
-        self, matrix: Octets, plan: Plan, rows: npt.NDArray[np.intp], tail: bytes, tail_at: int
+        self, matrix: Octets, plan: BatchPlan, rows: npt.NDArray[np.intp], tail: bytes, tail_at: int
     ) -> None:
         wide = 1 if matrix[0, 7] == MAGIC_V1 & 0xFF else 2
         assert matrix[0, 7] in (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)

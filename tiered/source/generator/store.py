@@ -32,7 +32,7 @@ from tiered.codec.record.properties import property_columns
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.options import GeneratorOptions, topic_names
-from tiered.source.generator.recordbatch import BatchRenderer, Plan
+from tiered.source.generator.recordbatch import BatchPlan, BatchRenderer
 from tiered.source.generator.storefiles import CommitLogFiles, ConsumeQueueFiles, numbered, write_checkpoint
 
 __all__ = ["GeneratorOptions", "StoreGenerator", "topic_names"]
@@ -249,7 +249,7 @@ class StoreGenerator:
         wanted = max(_BATCH_BYTES, 4 * slots * record)
         return max(1, min(wanted, _MAX_BATCH_BYTES) // record)
 
-    def _plan(self, count: int) -> Plan:
+    def _plan(self, count: int) -> BatchPlan:
         """The next ``count`` messages, were the commitlog file endless."""
         topics, queues = len(self.options.topics), self.options.queues
         slots = topics * queues
@@ -266,7 +266,9 @@ class StoreGenerator:
         place = self.physical_offset + np.cumsum(size) - size
         offset = np.array(used, np.int64)[slot] + lap
         tag = self.rng.integers(0, len(self.options.tags), count)
-        return Plan(topic, queue_id, offset, place, body_length, size, sequence, tag, self.clock.now_ms())
+        return BatchPlan(
+            topic, queue_id, offset, place, body_length, size, sequence, tag, self.clock.now_ms()
+        )
 
     def _fitting(self, sizes: Ints) -> int:
         """How many records fit this file before one would leave less than a blank's header."""
@@ -301,7 +303,7 @@ class StoreGenerator:
         self.physical_offset += len(record)
         self._sequence += 1
 
-    def _put_planned(self, plan: Plan) -> None:
+    def _put_planned(self, plan: BatchPlan) -> None:
         """Consume-queue units straight from the plan: the records just rendered are not read again."""
         units = np.empty(len(plan.size), CQ_DTYPE)
         units["phys"], units["size"] = plan.physical_offset, plan.size
