@@ -159,6 +159,19 @@ def test_the_image_builds_from_files_that_exist() -> None:
     assert extra[1] in project()["optional-dependencies"]
 
 
+def locked(name: str) -> set[str]:
+    text = (REPO / name).read_text(encoding="utf-8")
+    return {line.removesuffix(" \\") for line in text.splitlines() if re.match(r"[a-z0-9._-]+==", line)}
+
+
+def test_developers_have_what_users_have_and_users_no_tools() -> None:
+    users, developers = locked("requirements.lock"), locked("requirements-dev.lock")
+    assert users < developers
+    names = {pin.partition("==")[0] for pin in users}
+    assert {"numpy", "typer"} <= names
+    assert not names & {"pytest", "mypy", "moto", "hypothesis", "ruff", "pyspark"}
+
+
 def test_the_image_runs_the_program_as_nobody_special() -> None:
     entry, command = yaml.safe_load(only("ENTRYPOINT")), yaml.safe_load(only("CMD"))
     assert entry[0] in project()["scripts"]
