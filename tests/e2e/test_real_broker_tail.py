@@ -62,13 +62,10 @@ class Tail:
         self.broker.restart()
         assert log_end(self.broker) == cut
         for truth in self.truths.values():  # what a power cut takes was promised all the same
-            lost = {record.data for at, (_, record) in truth.oracle.records.items() if at >= cut}
-            gone = [
-                line
-                for line in truth.acknowledged
-                if any(line["unique_key"].encode() in data for data in lost)
+            lost = b"".join(record.data for at, (_, record) in truth.oracle.records.items() if at >= cut)
+            truth.acknowledged = [
+                line for line in truth.acknowledged if line["unique_key"].encode() not in lost
             ]
-            truth.acknowledged = [line for line in truth.acknowledged if line not in gone]
         return cut
 
     def wait_archived(self, name: str, end: int) -> None:

@@ -22,6 +22,7 @@ from tests.kit.broker import Broker
 from tests.kit.client import Outcome
 from tests.kit.daemonproc import TIERED, wait_for
 from tests.kit.oracle import Oracle, Queue, Verdict, archived_queues, compare, opened, scan_log
+from tests.kit.warm import WARM, can_fork
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.verify import Verifier
 from tiered.archive.read.view import View
@@ -60,13 +61,12 @@ class Answer:
 
 
 def tiered(*arguments: object, environment: Mapping[str, str] | None = None) -> Answer:
-    """Run one verb of the command line to its end."""
-    done = subprocess.run(
-        [*TIERED, *map(str, arguments)],
-        capture_output=True,
-        env={**os.environ, **(environment or {})},
-        timeout=120,
-    )
+    """Run one verb of the command line to its end, in a process of its own."""
+    words, own = [str(argument) for argument in arguments], {**os.environ, **(environment or {})}
+    if can_fork(environment or {}) and words[:1] != ["spark"]:
+        done = WARM.run(words, own, timeout=120)
+    else:
+        done = subprocess.run([*TIERED, *words], capture_output=True, env=own, timeout=120)
     return Answer(done.returncode, done.stdout, done.stderr.decode())
 
 

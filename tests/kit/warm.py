@@ -22,16 +22,30 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+VERBS = (
+    "run",
+    "gateway",
+    "status",
+    "topics",
+    "queues",
+    "read",
+    "query",
+    "verify",
+    "repair",
+    "replay",
+    "doctor",
+    "config",
+    "gen",
+)
 MODULES = (
     "tiered.cli.main",
-    "tiered.cli.run",
-    "tiered.cli.gateway",
+    *(f"tiered.cli.{verb}" for verb in VERBS),
     "tiered.provider.posix",
     "tiered.provider.s3",
     "tiered.provider.s3obstore",
     "tiered.metadata.rocksdb",
 )
-EXEC_ONLY = ("LD_", "PYTHON", "MALLOC_", "OPENBLAS_", "OMP_", "ASAN_")
+EXEC_ONLY = ("LD_", "PYTHON", "MALLOC_", "OPENBLAS_", "OMP_", "LC_", "LANG", "TZ")
 """Variables that act when a program is loaded, too late for a fork."""
 _LENGTH = 4
 
@@ -82,16 +96,34 @@ class Warm:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = ""
 
-    def start(self, words: Sequence[str], output: int, environment: Mapping[str, str]) -> Forked:
-        """Fork a command with this environment, in this process's directory; both its outputs go to ``output``."""
+    def start(
+        self, words: Sequence[str], output: int, environment: Mapping[str, str], *, errors: int | None = None
+    ) -> Forked:
+        """Fork a command with this environment, in this process's directory. Errors go to ``errors``, or ``output``."""
         self._ready()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(os.path.join(self._directory, "socket"))
         asked = json.dumps({"words": words, "environment": dict(environment), "directory": os.getcwd()})
         data = asked.encode("utf-8", "surrogateescape")
-        socket.send_fds(connection, [len(data).to_bytes(_LENGTH, "big")], [output])
+        socket.send_fds(
+            connection, [len(data).to_bytes(_LENGTH, "big")], [output, output if errors is None else errors]
+        )
         connection.sendall(data)
         return Forked(connection, int.from_bytes(connection.recv(_LENGTH), "big"))
+
+    def run(
+        self, words: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        """A command to its end, and what it wrote; killed when time is up."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            made = self.start(words, out.fileno(), environment, errors=err.fileno())
+            try:
+                code = made.wait(timeout)
+            finally:
+                made.kill()
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
     def _ready(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -119,7 +151,14 @@ WARM = Warm()
 
 def can_fork(environment: Mapping[str, str]) -> bool:
     """Whether it is enabled, and these variables, on top of this process's own, mean the same to a fork."""
-    return WARM.enabled and not any(name.startswith(EXEC_ONLY) for name in environment)
+    return WARM.enabled and _at_loading({**os.environ, **environment}) == _AT_LOADING
+
+
+def _at_loading(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(EXEC_ONLY)}
+
+
+_AT_LOADING = _at_loading(os.environ)
 
 
 def _serve(path: str) -> list[str]:
@@ -141,7 +180,7 @@ def _serve(path: str) -> list[str]:
         if listener not in readable:
             continue
         connection, _ = listener.accept()
-        head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH, 1)
+        head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH, 2)
         data = _read(connection, int.from_bytes(head, "big"))
         pid = os.fork()
         if pid == 0:
@@ -151,8 +190,9 @@ def _serve(path: str) -> list[str]:
                 one.close()
             os.close(hear)
             os.close(ring)
-            return _become(json.loads(data.decode("utf-8", "surrogateescape")), descriptors[0])
-        os.close(descriptors[0])
+            return _become(json.loads(data.decode("utf-8", "surrogateescape")), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         running[pid] = connection
         connection.sendall(pid.to_bytes(_LENGTH, "big"))
     os._exit(0)
@@ -181,14 +221,14 @@ def _reap(running: dict[int, socket.socket]) -> None:
         connection.close()
 
 
-def _become(asked: Mapping[str, object], output: int) -> list[str]:
+def _become(asked: Mapping[str, object], output: int, errors: int) -> list[str]:
     """Output, directory, environment and name of a process of its own."""
     words, environment = asked["words"], asked["environment"]
     assert isinstance(words, list)
     assert isinstance(environment, dict)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for descriptor, number in ((output, 1), (errors, 2)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     os.chdir(str(asked["directory"]))
     os.environ.clear()
     os.environ.update(environment)

@@ -69,3 +69,9 @@ def test_variables_that_act_at_loading_need_a_real_exec() -> None:
     assert can_fork({"TIERED_ARCHIVE_URL": "x", "AWS_REGION": "y"})
     for start in EXEC_ONLY:
         assert not can_fork({start + "X": "1"})
+
+
+def test_both_outputs_of_a_command_that_ends() -> None:
+    done = WARM.run(["config", "check", "--json"], {}, 30)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"source.store_dir" in done.stderr
