@@ -7,6 +7,7 @@ import pytest
 from tests.kit.assemble import KEYS, Counting, memory, open_log
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.state.scope import Scope
@@ -17,7 +18,6 @@ from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.settings import MIB
-from tiered.write.planner import progress_edit
 
 
 class Scene:
@@ -32,13 +32,14 @@ class Scene:
     def more(self, commits: int) -> None:
         for _ in range(commits):
             self.clock.advance(10)
-            ticket = self.log.ticket()
-            self.log.put(self.log.plan(ticket, [progress_edit(1, [(100 * ticket.seq, ticket.seq, 0)])]))
+            with self.log.next_place() as place:
+                planned = self.log.plan(place, [progress_edit(1, [(100 * place.seq, place.seq, 0)])])
+            self.log.put(planned)
 
     def floor(self, seq: int) -> None:
-        self.log.put(
-            self.log.plan(self.log.ticket(), [batch(EditKind.RETIRE, keys=Rows([[]]), floor=Rows([seq]))])
-        )
+        with self.log.next_place() as place:
+            planned = self.log.plan(place, [batch(EditKind.RETIRE, keys=Rows([[]]), floor=Rows([seq]))])
+        self.log.put(planned)
 
     def checkpoint(self) -> None:
         ids = iter(bytes([7, n]) * 8 for n in range(100))
