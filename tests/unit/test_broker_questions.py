@@ -41,7 +41,7 @@ def test_recorded_statistics_of_a_topic(fake: FakeBroker, broker: Broker) -> Non
     assert sum(high - low for low, high in bounds.values()) > 0
 
 
-def test_statistics_that_are_none(fake: FakeBroker, broker: Broker) -> None:
+def test_malformed_statistics(fake: FakeBroker, broker: Broker) -> None:
     fake.instead = lambda asked: (
         Command(0, body=b'{"offsetTable":{{"queueId":0}') if asked.code == 202 else None
     )
@@ -73,7 +73,7 @@ def test_what_clients_say_they_do(fake: FakeBroker, broker: Broker, body: bytes,
     assert broker.running("G", "client") == running
 
 
-def test_hints_name_the_settings_of_whoever_asks(fake: FakeBroker, broker: Broker) -> None:
+def test_hints_name_the_settings_of_the_caller(fake: FakeBroker, broker: Broker) -> None:
     fake.instead = lambda _: Command(16, remark="no")
     with pytest.raises(Unavailable) as caught:
         broker.offsets()

@@ -4,7 +4,7 @@ Owns: one blocking client for many requests at once (``client``: bounded waits, 
 is asked and what its answers mean (``questions``), where messages to a topic may go (``routes``), a message as a send request
 and which of its properties travel (``send``), trust in certificates (``tls``).
 Does not own: frames, codes and RocketMQ's nearly-JSON (``codec.remoting``), the gateway's own connections, which live on its
-event loop (``gateway.transport``), when to try again and what to do with a refusal (whoever asks), any settings.
+event loop (``gateway.transport``), when to try again and what to do with a refusal (the caller), any settings.
 Invariant: every wait has an end, and an answer that did not come in time is never taken for another's: its connection is given
 up. That an answer is missing does not say that the broker did not do as it was asked.
 Threads: none of its own; a client is for one thread.
