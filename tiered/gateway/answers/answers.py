@@ -21,6 +21,7 @@ from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.lookup import Lookups
+from tiered.gateway.answers.names import name_of
 from tiered.gateway.answers.offsets import Offsets
 from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
@@ -297,10 +298,10 @@ class Answers:
             self._bad(code, error)
             return None
         except TieredError:
-            self._metrics.cold_answers.labels(_what(code), "retry").inc()
+            self._metrics.cold_answers.labels(name_of(code), "retry").inc()
             raise
         if made is not None:
-            self._metrics.cold_seconds.labels(_what(code)).observe(self._clock.monotonic() - started)
+            self._metrics.cold_seconds.labels(name_of(code)).observe(self._clock.monotonic() - started)
         return made
 
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
@@ -367,18 +368,13 @@ class Answers:
         name = name[:_MAX_NAME]
         if name not in self._others:
             self._others[name] = True
-            unsaid = self._sparse.due(
-                "other broker", self._clock.monotonic()
-            )  # anybody may name a new one each time
+            # Anybody may name a new one each time.
+            unsaid = self._sparse.due("other broker", self._clock.monotonic())
             if unsaid is not None:
+                said = {"broker": clipped(name), "archived": self._broker, "setting": "source.broker"}
                 log.warning(
                     "a broker that is not the archived one: its answers pass as they come",
-                    extra={
-                        "broker": clipped(name),
-                        "archived": self._broker,
-                        "setting": "source.broker",
-                        "unsaid": unsaid,
-                    },
+                    extra={**said, "unsaid": unsaid},
                 )
         return False
 
@@ -399,20 +395,3 @@ def _is_skip(answer: Command) -> bool:
         ResponseCode.PULL_OFFSET_MOVED,
         ResponseCode.PULL_RETRY_IMMEDIATELY,
     )
-
-
-def _what(code: int) -> str:
-    """A request's name in metrics."""
-    names: Mapping[int, str] = {
-        RequestCode.GET_MIN_OFFSET: "min_offset",
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "search_offset",
-        RequestCode.GET_EARLIEST_MSG_STORETIME: "earliest_time",
-        RequestCode.VIEW_MESSAGE_BY_ID: "view",
-        RequestCode.QUERY_MESSAGE: "query",
-        RequestCode.GET_TOPIC_STATS_INFO: "topic_stats",
-        RequestCode.GET_CONSUME_STATS: "consume_stats",
-        RequestCode.QUERY_CONSUME_TIME_SPAN: "consume_times",
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset",
-        RequestCode.QUERY_CONSUMER_OFFSET: "reset",
-    }
-    return names.get(code, "pull")

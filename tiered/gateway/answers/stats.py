@@ -14,6 +14,7 @@ from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
 from tiered.errors import Corrupt, TieredError
+from tiered.gateway.answers.names import name_of
 from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.minimums import Minimums
@@ -26,12 +27,6 @@ MAX_TIMES = 64
 """Most store times looked up for one table; each may cost a request to the store."""
 
 MAX_BODY = 8 * 1024 * 1024
-
-_NAMES = {
-    RequestCode.GET_TOPIC_STATS_INFO: "topic_stats",
-    RequestCode.GET_CONSUME_STATS: "consume_stats",
-    RequestCode.QUERY_CONSUME_TIME_SPAN: "consume_times",
-}
 
 
 class Stats:
@@ -49,7 +44,7 @@ class Stats:
 
     async def fill(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
         """The table with what the archive knows; ``None``: as it came."""
-        what = _NAMES[RequestCode(request.code)]
+        what = name_of(request.code)
         outcome, made = "passed", None
         if 0 < len(answer.body) <= MAX_BODY:
             try:

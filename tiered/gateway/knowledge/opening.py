@@ -103,7 +103,7 @@ def _once_open(
     """A verb of the store, as ``LateStore`` has it."""
     name = verb.__name__
 
-    def ask(late: LateStore, *arguments: Asked.args, **named: Asked.kwargs) -> Found:
+    def ask(late: LateStore, /, *arguments: Asked.args, **named: Asked.kwargs) -> Found:
         found: Found = getattr(late.opened(), name)(*arguments, **named)
         return found
 
