@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from tiered.errors import Invalid, did_you_mean
 
 
-class Cost(Enum):
+class ColumnCost(Enum):
     """Where a column's values lie."""
 
     QUEUE = "queue"  # known when the scan is planned
@@ -34,43 +34,43 @@ class Cost(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MessageColumn:
     """A column: its Spark type, other types that a chosen schema may give it, and its cost.
 
     ``stored``: names of the columns of the archive that it is made from.
     """
 
     kind: DataType
-    cost: Cost
+    cost: ColumnCost
     stored: tuple[str, ...] = ()
     also: tuple[DataType, ...] = ()
 
 
 _TEXT, _INT, _LONG, _TIME = StringType(), IntegerType(), LongType(), TimestampType()
 
-COLUMNS: dict[str, Column] = {
-    "cluster": Column(_TEXT, Cost.QUEUE),
-    "broker": Column(_TEXT, Cost.QUEUE),
-    "topic": Column(_TEXT, Cost.QUEUE),
-    "queue_id": Column(_INT, Cost.QUEUE, also=(_LONG,)),
-    "queue_offset": Column(_LONG, Cost.COLUMNS),
-    "store_timestamp": Column(_TIME, Cost.COLUMNS, ("store_timestamp",), (_LONG,)),
-    "born_timestamp": Column(_TIME, Cost.COLUMNS, ("born_timestamp",), (_LONG,)),
-    "tags": Column(_TEXT, Cost.COLUMNS, ("tag",)),
-    "keys": Column(ArrayType(_TEXT), Cost.BLOCK),
-    "properties": Column(MapType(_TEXT, _TEXT), Cost.BLOCK),
-    "body": Column(BinaryType(), Cost.BLOCK),
-    "msg_id": Column(_TEXT, Cost.BLOCK),
-    "unique_key": Column(_TEXT, Cost.BLOCK),
-    "born_host": Column(_TEXT, Cost.BLOCK),
-    "store_host": Column(_TEXT, Cost.BLOCK),
-    "sys_flag": Column(_INT, Cost.COLUMNS, ("sys_flag",), (_LONG,)),
-    "flag": Column(_INT, Cost.BLOCK, also=(_LONG,)),
-    "reconsume_times": Column(_INT, Cost.BLOCK, also=(_LONG,)),
-    "prepared_transaction_offset": Column(_LONG, Cost.BLOCK),
-    "physical_offset": Column(_LONG, Cost.COLUMNS, ("physical_offset",)),
-    "body_crc": Column(_LONG, Cost.COLUMNS, ("body_crc",)),
-    "body_size": Column(_INT, Cost.COLUMNS, ("body_length",), (_LONG,)),
+COLUMNS: dict[str, MessageColumn] = {
+    "cluster": MessageColumn(_TEXT, ColumnCost.QUEUE),
+    "broker": MessageColumn(_TEXT, ColumnCost.QUEUE),
+    "topic": MessageColumn(_TEXT, ColumnCost.QUEUE),
+    "queue_id": MessageColumn(_INT, ColumnCost.QUEUE, also=(_LONG,)),
+    "queue_offset": MessageColumn(_LONG, ColumnCost.COLUMNS),
+    "store_timestamp": MessageColumn(_TIME, ColumnCost.COLUMNS, ("store_timestamp",), (_LONG,)),
+    "born_timestamp": MessageColumn(_TIME, ColumnCost.COLUMNS, ("born_timestamp",), (_LONG,)),
+    "tags": MessageColumn(_TEXT, ColumnCost.COLUMNS, ("tag",)),
+    "keys": MessageColumn(ArrayType(_TEXT), ColumnCost.BLOCK),
+    "properties": MessageColumn(MapType(_TEXT, _TEXT), ColumnCost.BLOCK),
+    "body": MessageColumn(BinaryType(), ColumnCost.BLOCK),
+    "msg_id": MessageColumn(_TEXT, ColumnCost.BLOCK),
+    "unique_key": MessageColumn(_TEXT, ColumnCost.BLOCK),
+    "born_host": MessageColumn(_TEXT, ColumnCost.BLOCK),
+    "store_host": MessageColumn(_TEXT, ColumnCost.BLOCK),
+    "sys_flag": MessageColumn(_INT, ColumnCost.COLUMNS, ("sys_flag",), (_LONG,)),
+    "flag": MessageColumn(_INT, ColumnCost.BLOCK, also=(_LONG,)),
+    "reconsume_times": MessageColumn(_INT, ColumnCost.BLOCK, also=(_LONG,)),
+    "prepared_transaction_offset": MessageColumn(_LONG, ColumnCost.BLOCK),
+    "physical_offset": MessageColumn(_LONG, ColumnCost.COLUMNS, ("physical_offset",)),
+    "body_crc": MessageColumn(_LONG, ColumnCost.COLUMNS, ("body_crc",)),
+    "body_size": MessageColumn(_INT, ColumnCost.COLUMNS, ("body_length",), (_LONG,)),
 }
 """Names and meaning as ``tiered read --format json`` has them; ``body_size`` is the size of the body as it is stored, and
 timestamps may be taken as ``long``, in ms since 1970."""
@@ -81,7 +81,7 @@ RECORD = "record"
 
 _PLACE = StructType([StructField("commit", _LONG), StructField("object", _INT), StructField("row", _LONG)])
 
-KNOWN: dict[str, Column] = {**COLUMNS, RECORD: Column(_PLACE, Cost.COLUMNS)}
+KNOWN: dict[str, MessageColumn] = {**COLUMNS, RECORD: MessageColumn(_PLACE, ColumnCost.COLUMNS)}
 """All that can be read."""
 
 
@@ -134,4 +134,4 @@ def _check_name(name: str) -> None:
 
 def needs_records(names: Iterable[str]) -> bool:
     """Whether any of these columns is made from the records themselves."""
-    return any(KNOWN[name].cost is Cost.BLOCK for name in names)
+    return any(KNOWN[name].cost is ColumnCost.BLOCK for name in names)

@@ -16,7 +16,7 @@ from tiered.codec.types import Ints
 from tiered_spark.arrays import chosen, repeated, times
 from tiered_spark.columns import COLUMNS
 from tiered_spark.plan import Piece
-from tiered_spark.snapshot import Place
+from tiered_spark.snapshot import ArchivePlace
 
 
 def stored_column(
@@ -33,7 +33,7 @@ def stored_column(
 
 
 def queue_column(
-    place: Place, field: pa.Field, pieces: Sequence[Piece], piece_of: Ints, offsets: Ints
+    place: ArchivePlace, field: pa.Field, pieces: Sequence[Piece], piece_of: Ints, offsets: Ints
 ) -> pa.Array:
     """A column that the plan knows, or the queue offset."""
     name = field.name

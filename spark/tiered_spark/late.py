@@ -24,13 +24,13 @@ from tiered.codec.types import Ints
 from tiered.errors import Invalid
 from tiered.model import ObjectRef
 from tiered.settings import MIB
-from tiered_spark.columns import COLUMNS, RECORD, Cost, arrow_schema, message_schema, parse_columns
+from tiered_spark.columns import COLUMNS, RECORD, ColumnCost, arrow_schema, message_schema, parse_columns
 from tiered_spark.errors import plainly
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.records import RecordBlock
 from tiered_spark.scan import GROUP_BYTES, INFLATED_BYTES
-from tiered_spark.snapshot import Place, Snapshot, open_objects, open_snapshots
+from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, open_snapshots
 from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def late_frame(spark: SparkSession, **options: object) -> DataFrame:
     return reduce(lambda above, below: above.unionByName(below), frames)
 
 
-def _objects(snapshots: list[Snapshot], options: Options) -> dict[Place, Packed]:
+def _objects(snapshots: list[Snapshot], options: Options) -> dict[ArchivePlace, Packed]:
     """The objects that hold wanted runs: executors open no fold."""
-    found: dict[Place, Packed] = {}
+    found: dict[ArchivePlace, Packed] = {}
     seen: set[str] = set()
     for snapshot in snapshots:
         runs = wanted_runs(snapshot, options, first_wish(options))
@@ -99,7 +99,7 @@ def _objects(snapshots: list[Snapshot], options: Options) -> dict[Place, Packed]
 
 def _of_one(
     spark: SparkSession,
-    place: Place,
+    place: ArchivePlace,
     commit: int,
     options: Mapping[str, str],
     parsed: Options,
@@ -108,7 +108,7 @@ def _of_one(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    headers = [name for name in names if COLUMNS[name].cost is not Cost.BLOCK]
+    headers = [name for name in names if COLUMNS[name].cost is not ColumnCost.BLOCK]
     chosen = {key: value for key, value in options.items() if key.lower() not in _PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker), "asOfCommit": str(commit),
@@ -126,7 +126,9 @@ def _of_one(
 _PINNED = ("archive", "cluster", "broker", "asofcommit", "asoftimestamp", "topics", "columns")
 
 
-def _function(place: Place, name: str, options: Options, objects: Broadcast[Packed]) -> Callable[..., Column]:
+def _function(
+    place: ArchivePlace, name: str, options: Options, objects: Broadcast[Packed]
+) -> Callable[..., Column]:
     """The column of the records as a function of their places."""
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -155,7 +157,7 @@ class _Group:
 class _Reader:
     """Reads records by their places, on an executor."""
 
-    place: Place
+    place: ArchivePlace
     requests: int
     inflate: bool
     objects: Broadcast[Packed]
@@ -234,7 +236,7 @@ _lock = threading.Lock()
 _kept: LRUCache[tuple[Any, ...], RecordBlock] = LRUCache(KEPT_BYTES, getsizeof=_size)
 
 
-def _records(place: Place, reader: ObjectReader, group: _Group) -> RecordBlock:
+def _records(place: ArchivePlace, reader: ObjectReader, group: _Group) -> RecordBlock:
     """All records of a group, kept for a while: the other columns of the same rows are asked for next."""
     name = (place, group.item.ref, group.first_block, group.end_block)
     with _lock:
@@ -250,5 +252,5 @@ def _records(place: Place, reader: ObjectReader, group: _Group) -> RecordBlock:
 
 
 @lru_cache(maxsize=4)
-def _open(place: Place) -> ObjectReader:
+def _open(place: ArchivePlace) -> ObjectReader:
     return open_objects(place)

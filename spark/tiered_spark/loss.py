@@ -13,7 +13,7 @@ from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
 from tiered_spark.options import Options
 from tiered_spark.runs import RunTable
-from tiered_spark.snapshot import Place, Snapshot, past
+from tiered_spark.snapshot import ArchivePlace, Snapshot, past
 
 log = logging.getLogger("tiered.spark")
 
@@ -44,7 +44,7 @@ def check_bounds(options: Options, snapshots: Sequence[Snapshot]) -> None:
 
 def _matching(
     options: Options, snapshots: Sequence[Snapshot], broker: str, topic: str, queue_id: int | None
-) -> list[tuple[Place, MessageQueue, int, int]]:
+) -> list[tuple[ArchivePlace, MessageQueue, int, int]]:
     found = [
         (snapshot.place, state.queue, state.min_offset, state.max_offset)
         for snapshot in snapshots
@@ -85,7 +85,7 @@ def _tell(options: Options, what: str, lost: Sequence[str]) -> None:
     log.warning("%s: %s", what, named)
 
 
-class Watch:
+class RetentionWatch:
     """Of one archive: what retention took away before a stream had read it."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from tiered.model import ObjectRef
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range
 from tiered_spark.runs import Queues, RunTable, read_runs
-from tiered_spark.snapshot import Place, Snapshot
+from tiered_spark.snapshot import ArchivePlace, Snapshot
 from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
@@ -62,7 +62,7 @@ class ScanPartition(InputPartition):
 
     def __init__(
         self,
-        place: Place,
+        place: ArchivePlace,
         objects: dict[ObjectRef, ObjectState],
         runs: RunTable,
         run_of: Ints,

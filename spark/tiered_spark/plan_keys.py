@@ -24,7 +24,7 @@ from tiered.settings import MIB
 from tiered_spark.choose import passing
 from tiered_spark.noted import note
 from tiered_spark.runs import RunTable
-from tiered_spark.snapshot import Place, Snapshot, open_objects, requests
+from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, requests
 from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
@@ -51,7 +51,7 @@ REQUESTS = 16
 
 
 @functools.lru_cache(maxsize=MAX_CACHES)
-def _objects(place: Place) -> ObjectReader:
+def _objects(place: ArchivePlace) -> ObjectReader:
     """Kept while the process lives."""
     return open_objects(place, CACHE_BYTES)
 
@@ -104,7 +104,7 @@ def _stretches(ascending: Ints, count: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _holds(place: Place, keys: frozenset[str], item: ObjectState, topics: Sequence[str]) -> bool:
+def _holds(place: ArchivePlace, keys: frozenset[str], item: ObjectState, topics: Sequence[str]) -> bool:
     """Whether an object's messages in these topics may have a wanted key."""
     objects = _objects(place)
     try:

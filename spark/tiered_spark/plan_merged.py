@@ -8,9 +8,9 @@ from cachetools import LRUCache
 from tiered.archive.state.values import RunState
 from tiered.codec.types import Ints
 from tiered.model import RunId
-from tiered_spark.snapshot import Place, Snapshot
+from tiered_spark.snapshot import ArchivePlace, Snapshot
 
-_kept: LRUCache[tuple[Place, RunId], tuple[Ints, Ints]] = LRUCache(10_000)
+_kept: LRUCache[tuple[ArchivePlace, RunId], tuple[Ints, Ints]] = LRUCache(10_000)
 
 
 def appended_by(snapshot: Snapshot, run: RunState) -> tuple[Ints, Ints]:

@@ -25,7 +25,7 @@ from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.choose import Chosen, choose, tagged
-from tiered_spark.columns import KNOWN, RECORD, Cost, arrow_schema, needs_records
+from tiered_spark.columns import KNOWN, RECORD, ColumnCost, arrow_schema, needs_records
 from tiered_spark.errors import plainly
 from tiered_spark.headers import places, queue_column, queue_offsets, spans, stored_column
 from tiered_spark.noted import note
@@ -33,7 +33,7 @@ from tiered_spark.options import Options
 from tiered_spark.plan import Piece, Portion, ScanPartition
 from tiered_spark.ranges import Range
 from tiered_spark.records import RecordBlock
-from tiered_spark.snapshot import Place, open_objects, requests
+from tiered_spark.snapshot import ArchivePlace, open_objects, requests
 from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
@@ -137,7 +137,7 @@ class Scan:
 
     # ---- from the columns section
 
-    def _headers(self, place: Place, objects: ObjectReader, portion: Portion) -> list[pa.RecordBatch]:
+    def _headers(self, place: ArchivePlace, objects: ObjectReader, portion: Portion) -> list[pa.RecordBatch]:
         """Rows of a portion whose columns need no record."""
         found: list[pa.RecordBatch] = []
         for span in spans(objects, portion.object, portion.pieces):
@@ -148,7 +148,11 @@ class Scan:
         return found
 
     def _span(
-        self, place: Place, objects: ObjectReader, item: ObjectState, span: Sequence[tuple[Piece, int, int]]
+        self,
+        place: ArchivePlace,
+        objects: ObjectReader,
+        item: ObjectState,
+        span: Sequence[tuple[Piece, int, int]],
     ) -> Iterator[pa.RecordBatch]:
         stored = {s for name in self._schema.names for s in KNOWN[name].stored} | {"store_timestamp"}
         if self._some_commits(item):
@@ -175,7 +179,11 @@ class Scan:
     # ---- from the records
 
     def _blocks(
-        self, place: Place, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
+        self,
+        place: ArchivePlace,
+        objects: ObjectReader,
+        portions: Sequence[Portion],
+        pool: ThreadPoolExecutor,
     ) -> Iterator[pa.RecordBatch]:
         groups = self._groups(place, objects, portions, pool)
         waiting: deque[tuple[_Group, Future[list[bytes]]]] = deque()
@@ -202,7 +210,7 @@ class Scan:
         return not waiting or (waiting < self._options.requests and size <= self._options.in_flight_bytes)
 
     def _decoded(
-        self, place: Place, objects: ObjectReader, group: _Group, future: Future[list[bytes]]
+        self, place: ArchivePlace, objects: ObjectReader, group: _Group, future: Future[list[bytes]]
     ) -> Iterator[pa.RecordBatch]:
         if self._options.on_damage != "skip":
             yield from self._records(place, objects, group, future.result())
@@ -227,7 +235,11 @@ class Scan:
                 yield from batches
 
     def _groups(
-        self, place: Place, objects: ObjectReader, portions: Sequence[Portion], pool: ThreadPoolExecutor
+        self,
+        place: ArchivePlace,
+        objects: ObjectReader,
+        portions: Sequence[Portion],
+        pool: ThreadPoolExecutor,
     ) -> Iterator[_Group]:
         """Neighbouring blocks that may hold wanted messages; the tables of later objects are asked for meanwhile."""
 
@@ -238,7 +250,7 @@ class Scan:
             yield from _neighbours(portion, chosen)
 
     def _records(
-        self, place: Place, objects: ObjectReader, group: _Group, blocks: Sequence[bytes]
+        self, place: ArchivePlace, objects: ObjectReader, group: _Group, blocks: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
         data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         records = RecordBlock.parse(data, int(group.rows.sum()), objects.key_of(group.item))
@@ -273,7 +285,7 @@ class Scan:
 
     def _batches(
         self,
-        place: Place,
+        place: ArchivePlace,
         item: ObjectState,
         first_row: int,
         pieces: Sequence[Piece],
@@ -285,7 +297,7 @@ class Scan:
         for rows, stored in parts:
             arrays = [
                 queue_column(place, field, pieces, piece_of[rows], offsets[rows])
-                if KNOWN[field.name].cost is Cost.QUEUE or field.name == "queue_offset"
+                if KNOWN[field.name].cost is ColumnCost.QUEUE or field.name == "queue_offset"
                 else places(item, first_row + rows, field.type)
                 if field.name == RECORD
                 else stored(field)
@@ -302,7 +314,7 @@ class Scan:
 
     def _rows(
         self,
-        place: Place,
+        place: ArchivePlace,
         pieces: Sequence[Piece],
         piece_of: Ints,
         offsets: Ints,

@@ -30,7 +30,7 @@ MAX_ARCHIVES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArchivePlace:
     """An archive of one broker. ``url`` without secrets: credentials come from the store's own chain, on every machine."""
 
     url: str
@@ -46,7 +46,7 @@ class Place:
 class Snapshot:
     """One archive at one commit. ``reader`` goes on from there; a snapshot never changes."""
 
-    place: Place
+    place: ArchivePlace
     reader: ArchiveReader
     view: View
 
@@ -103,7 +103,7 @@ def shared_provider(url: str) -> Provider:
     return open_provider(url, Store(), SystemClock(), observer=requests)
 
 
-def open_objects(place: Place, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectReader:
+def open_objects(place: ArchivePlace, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectReader:
     """The objects of an archive, without its fold: what a task reads."""
     keys = ArchiveKeys(place.cluster, place.broker)
     return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=cache_bytes)
@@ -176,7 +176,7 @@ def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> 
             archive=url,
             hint="start `tiered run`, or wait for its first message",
         )
-    return Snapshot(Place(url, keys.cluster, keys.broker, view.identity.archive_id), reader, view)
+    return Snapshot(ArchivePlace(url, keys.cluster, keys.broker, view.identity.archive_id), reader, view)
 
 
 def past(snapshot: Snapshot, commit: int) -> ArchiveState:

@@ -23,14 +23,14 @@ from tiered_spark.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from tiered_spark.loss import Watch
+from tiered_spark.loss import RetentionWatch
 from tiered_spark.options import Options
 from tiered_spark.plan import enough, partitions, queue_runs, wanted_runs
 from tiered_spark.plan_merged import appended_by
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
 from tiered_spark.scan import read_partition
-from tiered_spark.snapshot import Place, Snapshot, open_snapshots
+from tiered_spark.snapshot import ArchivePlace, Snapshot, open_snapshots
 from tiered_spark.wanted import first_wish
 
 log = logging.getLogger("tiered.spark")
@@ -60,7 +60,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wanted = first_wish(options)
         self._snapshots: dict[str, Snapshot] | None = None
         self._target: Offset | None = None
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, RetentionWatch] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """For the executors: no fold."""
@@ -191,8 +191,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 made.append(partition)
         return made
 
-    def _watch(self, place: str) -> Watch:
-        return self._watches.setdefault(place, Watch())
+    def _watch(self, place: str) -> RetentionWatch:
+        return self._watches.setdefault(place, RetentionWatch())
 
     def _runs(self, snapshot: Snapshot, start: int, end: int) -> tuple[RunTable, Bools]:
         """Runs that may hold what the commits in (start, end] have appended; and which of them are of merged objects.
@@ -230,7 +230,7 @@ def _check(offset: Offset, ends: Offset) -> None:
         )  # fmt: skip
 
 
-def _name(place: Place) -> str:
+def _name(place: ArchivePlace) -> str:
     """With the archive's id, so that a query does not go on in another archive that has taken its place."""
     return f"{place} {place.archive_id.hex()}"
 

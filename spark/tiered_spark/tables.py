@@ -20,7 +20,7 @@ Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ArchiveTable:
     """A table: its columns, as DDL, and its rows of one archive."""
 
     columns: str
@@ -108,25 +108,25 @@ def _plan(snapshot: Snapshot, options: Options) -> Iterator[Row]:
 _WHERE = "cluster string, broker string"
 _QUEUE = f"{_WHERE}, topic string, queue_id int, generation int"
 
-METADATA: dict[str, Table] = {
-    "queues": Table(
+METADATA: dict[str, ArchiveTable] = {
+    "queues": ArchiveTable(
         f"{_QUEUE}, min_offset long, max_offset long, messages long, bytes long, runs long, min_store_timestamp timestamp, "
         "max_store_timestamp timestamp, commit long",
         _queues,
     ),
-    "gaps": Table(
+    "gaps": ArchiveTable(
         f"{_QUEUE}, start_offset long, end_offset long, messages long, reason string, commit long", _gaps
     ),
-    "commits": Table(
+    "commits": ArchiveTable(
         f"{_WHERE}, commit long, epoch long, commit_id string, stored_at timestamp, edits string, inline_bytes long",
         _commits,
     ),
-    "blocks": Table(
+    "blocks": ArchiveTable(
         f"{_QUEUE}, first_queue_offset long, rows int, key string, block int, position long, stored_bytes int, "
         "raw_bytes int, codec int, crc32c long, min_store_timestamp timestamp, max_store_timestamp timestamp",
         _blocks,
     ),
-    "plan": Table(
+    "plan": ArchiveTable(
         f"{_WHERE}, commit long, queues long, runs long, runs_pruned long, blocks long, bytes long, partitions long, "
         "objects long, objects_pruned long",
         _plan,

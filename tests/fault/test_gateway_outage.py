@@ -13,7 +13,7 @@ from tests.kit.gatewaykit import Peer, Running, answer_to, frame, gateway
 from tiered.clock import SystemClock
 from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Unavailable
-from tiered.gateway.transport.brokerdown import Outage
+from tiered.gateway.transport.brokerdown import BrokerOutage
 from tiered.gateway.transport.listener import Listener
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
@@ -174,7 +174,7 @@ def test_a_port_that_somebody_took_meanwhile_is_an_error_and_tried_again(
         listener = Listener(lambda client, address: accepted.append(client))
         listener.open("127.0.0.1", 0)
         metrics = Metrics()
-        outage = Outage("b:1", Upstream([place], None), listener, SystemClock(), metrics)
+        outage = BrokerOutage("b:1", Upstream([place], None), listener, SystemClock(), metrics)
         outage.begin(Unavailable("away"))
         thief = socket.socket()
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -215,7 +215,7 @@ def test_a_port_that_is_refusing_cannot_be_taken_by_accident() -> None:
 def test_no_descriptor_left_is_no_outage_of_the_broker() -> None:
     async def test() -> None:
         listener = Listener(lambda client, address: client.close())
-        outage = Outage("b:1", Upstream([("127.0.0.1", 1)], None), listener, SystemClock(), Metrics())
+        outage = BrokerOutage("b:1", Upstream([("127.0.0.1", 1)], None), listener, SystemClock(), Metrics())
         error = Unavailable("no server behind the gateway answers")
         error.__cause__ = OSError(24, "Too many open files")
         outage.begin(error)

@@ -27,7 +27,7 @@ from tiered.source.generator.store import GeneratorOptions, StoreGenerator
 from tiered_jobs.main import main
 from tiered_jobs.pipeline import silver
 from tiered_jobs.pipeline.bronze import bronze_schema
-from tiered_jobs.pipeline.claim import BEAT_SECONDS, DEAD_SECONDS, Claim
+from tiered_jobs.pipeline.claim import BEAT_SECONDS, DEAD_SECONDS, TableClaim
 from tiered_jobs.pipeline.declarations import read_declarations
 from tiered_jobs.pipeline.table import Files, Table
 from tiered_spark import register
@@ -301,8 +301,8 @@ def test_one_claim_on_a_table(spark: SparkSession, tmp_path: Path) -> None:
     files, table, clock = Files(spark), Table(str(tmp_path)), Others()
     path, said = tmp_path / "_running.json", list[str]()
 
-    def claim() -> Claim:
-        return Claim(files, table, clock, said.append)
+    def claim() -> TableClaim:
+        return TableClaim(files, table, clock, said.append)
 
     def written(beats: int) -> None:
         files.replace(

@@ -26,7 +26,7 @@ from tiered_jobs.profile.histogram import LARGEST, bars, bounds, bucket_of, perc
 from tiered_jobs.profile.html import page
 from tiered_jobs.profile.result import summary
 from tiered_jobs.profile.scan import OTHERS, Counted, count_headers
-from tiered_spark.columns import COLUMNS, Cost
+from tiered_spark.columns import COLUMNS, ColumnCost
 from tiered_spark.options import parse_options
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.tables import METADATA
@@ -174,7 +174,7 @@ def test_quick_for_a_time_with_others(
 
 
 def test_headers_cost_no_block() -> None:
-    assert all(COLUMNS[name].cost is not Cost.BLOCK for name in profile.HEADERS.split(","))
+    assert all(COLUMNS[name].cost is not ColumnCost.BLOCK for name in profile.HEADERS.split(","))
 
 
 def test_buckets_that_spark_makes(spark: SparkSession) -> None:

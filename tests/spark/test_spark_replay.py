@@ -33,7 +33,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered_spark import TieredReplay, register
 from tiered_spark.replay.options import parse_replay_options
-from tiered_spark.replay.progress import Progress, decode_note, encode_note
+from tiered_spark.replay.progress import ReplayProgress, decode_note, encode_note
 from tiered_spark.replay.source import ReplayWriter, Sent, send
 
 pytestmark = pytest.mark.spark
@@ -522,7 +522,7 @@ def test_a_task_that_is_killed_repeats_no_more_than_was_not_noted(
 
     def kill(stored: Stored) -> None:
         if len(server.all()) == 90:
-            monkeypatch.setattr(Progress, "flush", lambda self: None)
+            monkeypatch.setattr(ReplayProgress, "flush", lambda self: None)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch_of(many(4, 25))

@@ -20,11 +20,11 @@ from tests.kit.variedlog import PACKERS
 from tiered.errors import Corrupt, Invalid, NotFound
 from tiered_spark import inflate, plan_keys, snapshot
 from tiered_spark import scan as scan_module
-from tiered_spark.columns import COLUMNS, Cost
+from tiered_spark.columns import COLUMNS, ColumnCost
 
 pytestmark = pytest.mark.spark
 
-HEADER = tuple(name for name, column in COLUMNS.items() if column.cost is not Cost.BLOCK)
+HEADER = tuple(name for name, column in COLUMNS.items() if column.cost is not ColumnCost.BLOCK)
 STORED = {"decodeBody": "false"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.fakebroker import FakeBroker
 from tiered.broker.client import Dial, RemotingClient
-from tiered.broker.questions import Broker, Running
+from tiered.broker.questions import Broker, ClientTopics
 from tiered.clock import SystemClock
 from tiered.codec.remoting.frame import Command, decode_command
 from tiered.errors import Corrupt, Unavailable
@@ -54,21 +54,23 @@ def test_malformed_statistics(fake: FakeBroker, broker: Broker) -> None:
     [
         (
             b'{"mqPopTable":{' + QUEUE + b':{"droped":false}},"mqTable":{}}',
-            Running(frozenset({"Tü"}), frozenset()),
+            ClientTopics(frozenset({"Tü"}), frozenset()),
         ),
         (
             b'{ "mqTable" : { ' + QUEUE + b" : {} , " + QUEUE + b':{"a":{}} } }',
-            Running(frozenset(), frozenset({"Tü"})),
+            ClientTopics(frozenset(), frozenset({"Tü"})),
         ),
         (
             b'{"mqTable":{"{\\"topic\\":\\"T\\"}":{}}}',
-            Running(frozenset(), frozenset()),
+            ClientTopics(frozenset(), frozenset()),
         ),  # keys are texts there
-        (b'{"mqTable":[]}', Running(frozenset(), frozenset())),
-        (b"", Running(frozenset(), frozenset())),
+        (b'{"mqTable":[]}', ClientTopics(frozenset(), frozenset())),
+        (b"", ClientTopics(frozenset(), frozenset())),
     ],
 )
-def test_what_clients_say_they_do(fake: FakeBroker, broker: Broker, body: bytes, running: Running) -> None:
+def test_what_clients_say_they_do(
+    fake: FakeBroker, broker: Broker, body: bytes, running: ClientTopics
+) -> None:
     fake.running["G"] = body
     assert broker.running("G", "client") == running
 

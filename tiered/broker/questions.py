@@ -62,7 +62,7 @@ class Consumers:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ClientTopics:
     """What one client does: topics it pops, topics it pulls."""
 
     pops: frozenset[str]
@@ -153,14 +153,14 @@ class Broker:
         told = self._told(answer, RequestCode.GET_SUBSCRIPTION_GROUP, group=group)
         return told.get("consumeMessageOrderly") is True
 
-    def running(self, group: str, client: str) -> Running | None:
+    def running(self, group: str, client: str) -> ClientTopics | None:
         """What a connected client says it does; ``None`` if it does not say. The broker waits for it, some seconds at most."""
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": False}
         answer = self.client.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         if answer.code != ResponseCode.SUCCESS:
             return None
         body = bytes(answer.body)
-        return Running(_topics(body, "mqPopTable"), _topics(body, "mqTable"))
+        return ClientTopics(_topics(body, "mqPopTable"), _topics(body, "mqTable"))
 
     def offset_at(self, code: RequestCode, topic: str, queue_id: int) -> int | None:
         """Minimum or maximum of a queue; ``None`` if there is no such topic or queue."""

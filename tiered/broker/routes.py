@@ -18,7 +18,7 @@ _MOST_QUEUES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetQueue:
     """One queue of the target topic, and its broker's master."""
 
     broker: str
@@ -29,18 +29,18 @@ class Target:
 class Route:
     """The writable queues, in order of broker and number; at least one."""
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Sequence[TargetQueue]) -> None:
         self._all = tuple(sorted(targets, key=lambda t: (t.broker, t.queue_id)))
-        self._of: dict[str, list[Target]] = {}
+        self._of: dict[str, list[TargetQueue]] = {}
         for target in self._all:
             self._of.setdefault(target.broker, []).append(target)
 
-    def same(self, broker: str, queue_id: int) -> Target:
+    def same(self, broker: str, queue_id: int) -> TargetQueue:
         """The queue for a source queue's messages: of the same broker if it has the topic, else of all; modulo their number."""
         mine = self._of.get(broker, self._all)
         return mine[queue_id % len(mine)]
 
-    def at(self, number: int) -> Target:
+    def at(self, number: int) -> TargetQueue:
         """The queue of a number, modulo theirs."""
         return self._all[number % len(self._all)]
 
@@ -70,13 +70,13 @@ def _masters(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield str(broker["brokerName"]), str(broker["brokerAddrs"][_MASTER])
 
 
-def _targets(told: Mapping[str, Any], masters: Mapping[str, str]) -> Iterator[Target]:
+def _targets(told: Mapping[str, Any], masters: Mapping[str, str]) -> Iterator[TargetQueue]:
     for queues in told["queueDatas"]:
         name, count = str(queues["brokerName"]), int(queues["writeQueueNums"])
         if not 0 <= count <= _MOST_QUEUES:
             raise ValueError(f"writeQueueNums {count}")
         if int(queues["perm"]) & _WRITE and name in masters:
-            yield from (Target(name, masters[name], number) for number in range(count))
+            yield from (TargetQueue(name, masters[name], number) for number in range(count))
 
 
 class Routes:

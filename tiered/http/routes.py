@@ -21,7 +21,7 @@ Values = Mapping[str, str | int | bool | None]
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-class Kind(Enum):
+class ParameterKind(Enum):
     """What a parameter is."""
 
     TEXT = "string"
@@ -34,7 +34,7 @@ class Parameter:
     """One parameter. ``default`` ``None`` and not ``required``: absent means absent."""
 
     name: str
-    kind: Kind
+    kind: ParameterKind
     description: str
     in_path: bool = False
     required: bool = False
@@ -46,22 +46,22 @@ class Parameter:
     def expected(self) -> str:
         """What may be given, for people."""
         match self.kind:
-            case Kind.WHOLE:
+            case ParameterKind.WHOLE:
                 return f"a whole number from {self.low} to {self.high}"
-            case Kind.FLAG:
+            case ParameterKind.FLAG:
                 return "true or false"
-            case Kind.TEXT:
+            case ParameterKind.TEXT:
                 return f"1 to {MAX_TEXT_CHARACTERS} characters"
 
     def value(self, text: str) -> str | int | bool:
         """The value that ``text`` means; ``HttpRefusal`` names parameter, value and what to give."""
         match self.kind:
-            case Kind.WHOLE if text.isascii() and text.isdigit() and len(text) < 20:
+            case ParameterKind.WHOLE if text.isascii() and text.isdigit() and len(text) < 20:
                 if self.low <= int(text) <= self.high:
                     return int(text)
-            case Kind.FLAG if text in ("true", "false"):
+            case ParameterKind.FLAG if text in ("true", "false"):
                 return text == "true"
-            case Kind.TEXT if 0 < len(text) <= MAX_TEXT_CHARACTERS:
+            case ParameterKind.TEXT if 0 < len(text) <= MAX_TEXT_CHARACTERS:
                 return text
         raise refused(self.name, text, self.expected, "give one of these")
 

@@ -29,7 +29,7 @@ NOWHERE = QueueOffset(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPlace:
     """Where a read goes on: the queue's current generation, its bounds, and ``stop``, the next hole's start or the end."""
 
     queue: MessageQueue
@@ -42,7 +42,7 @@ class Place:
 
 def decide(
     state: ArchiveState, topic: str, queue_id: int, offset: int, max_count: int
-) -> GetMessageResult | Place:
+) -> GetMessageResult | ReadPlace:
     """The answer that needs no record, or where the records are."""
     asked = QueueOffset(offset)
     found = ever_archived(state, MessageQueue(topic, queue_id))
@@ -73,7 +73,7 @@ def decide(
             return answered(GetMessageStatus.OFFSET_FOUND_NULL, min(gap.end, high))
         stop = QueueOffset(min(gap.start, high))
         break
-    return Place(found.queue, found.generation, asked, low, high, stop)
+    return ReadPlace(found.queue, found.generation, asked, low, high, stop)
 
 
 ELSEWHERE = frozenset(
@@ -88,7 +88,7 @@ ELSEWHERE = frozenset(
 """Answers that a newer commit could change: they are given only after a look at the log."""
 
 
-def finish(place: Place, fetched: FetchedRecords) -> GetMessageResult:
+def finish(place: ReadPlace, fetched: FetchedRecords) -> GetMessageResult:
     """The answer with records, cut where a hole begins."""
     result = GetMessageResult(
         GetMessageStatus.FOUND, fetched.next_offset, place.min_offset, place.max_offset,

@@ -14,7 +14,7 @@ from tiered.fetch.pull import Pull
 from tiered.fetch.steps import Steps, done, run_here, run_later
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
-from tiered.store.answer import ELSEWHERE, Place, decide, finish
+from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
 from tiered.store.follower import Follower
 
 
@@ -61,7 +61,7 @@ class Puller:
         while True:
             view = self._follower.ready()
             found = decide(view.state, pull.topic, pull.queue_id, pull.offset, pull.max_count)
-            if isinstance(found, Place):
+            if isinstance(found, ReadPlace):
                 fetching = self._fetch(view, found, pull, here)
                 yield fetching
                 try:
@@ -77,7 +77,7 @@ class Puller:
             yield look
             look.result()
 
-    def _fetch(self, view: View, place: Place, pull: Pull, here: bool) -> Future[FetchedRecords]:
+    def _fetch(self, view: View, place: ReadPlace, pull: Pull, here: bool) -> Future[FetchedRecords]:
         engine = self._engine_of(view)
         read = done(engine.read) if here else engine.read_async
         return read(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiered.codec.types import Ints
-from tiered.write.router import Offsets, QueueEnds, Segments
+from tiered.write.router import QueueEnds, RowOffsets, Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def flat_offsets(pieces: Cut, segments: Segments, ends: QueueEnds) -> Ints:
     return result
 
 
-def offsets_covered(cut_: Cut, offsets: Offsets) -> tuple[Ints, Ints]:
+def offsets_covered(cut_: Cut, offsets: RowOffsets) -> tuple[Ints, Ints]:
     """First queue offset and number of queue offsets owned, of each run."""
     first, last = cut_.run_start[:-1], cut_.run_start[1:] - 1
     lead = offsets.queue_offset[first]

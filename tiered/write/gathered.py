@@ -19,7 +19,7 @@ from tiered.codec.types import Ints
 from tiered.settings import Dispatch
 from tiered.write.cutter import Cut, cut
 from tiered.write.inlining import tables_fit
-from tiered.write.router import CountsInner, Offsets, Routed, place, split, unknown_ends
+from tiered.write.router import CountsInner, Routed, RowOffsets, place, split, unknown_ends
 
 _NO_MEMORY = memoryview(b"")
 
@@ -33,7 +33,7 @@ class Gathered:
     """
 
     routed: Routed
-    offsets: Offsets
+    offsets: RowOffsets
     cut: Cut
     rows: npt.NDArray[np.void]
     tags: tuple[bytes, ...]
@@ -104,7 +104,7 @@ def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> boo
 
 
 def _rows(
-    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: Offsets
+    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: RowOffsets
 ) -> npt.NDArray[np.void]:
     order = routed.order
     headers = messages.headers[order]

@@ -29,11 +29,11 @@ from tiered.codec.format.object import (
 from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
 from tiered.write.gathered import Gathered
-from tiered.write.router import Offsets, QueueEnds, Routed, Segments, renumbered, split
+from tiered.write.router import QueueEnds, Routed, RowOffsets, Segments, renumbered, split
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FlushPlan:
     """Objects to upload and the edits that name them (without ``Progress``)."""
 
     objects: tuple[DataObject, ...]
@@ -47,14 +47,14 @@ class _Tables:
     """A gathered flush and what the fold adds to it."""
 
     gathered: Gathered
-    offsets: Offsets
+    offsets: RowOffsets
     segments: Segments
     blocks: npt.NDArray[np.void]
     runs: npt.NDArray[np.void]
     stored: StoredBlocks
 
 
-def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> Plan:
+def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> FlushPlan:
     """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
     routed, pieces = made.routed, made.cut
     offsets = renumbered(made.offsets, routed, ends)
@@ -70,7 +70,7 @@ def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, pl
     last = routed.group_start[1:] - 1
     taken = offsets.queue_offset[last] + offsets.owned[last]
     edits = (_object_edit(objects), *_run_edits(flush, lineage))
-    return Plan(
+    return FlushPlan(
         objects=tuple(objects),
         edits=edits,
         dispatch_offsets=DispatchOffsets(routed.topics, routed.queue_ids, taken),
@@ -96,7 +96,7 @@ def _reduce(function: np.ufunc, values: npt.NDArray[np.generic], starts: Ints) -
 
 
 def _blocks(
-    pieces: Cut, rows: npt.NDArray[np.void], offsets: Offsets, stored: StoredBlocks
+    pieces: Cut, rows: npt.NDArray[np.void], offsets: RowOffsets, stored: StoredBlocks
 ) -> npt.NDArray[np.void]:
     start = pieces.block_start
     blocks = np.zeros(len(start) - 1, dtype=BLOCK_DTYPE)
@@ -118,7 +118,7 @@ def _runs(
     ends: QueueEnds,
     routed: Routed,
     rows: npt.NDArray[np.void],
-    offsets: Offsets,
+    offsets: RowOffsets,
 ) -> npt.NDArray[np.void]:
     """The run table of the whole flush; rows and blocks still count from the flush's first."""
     start = pieces.run_start

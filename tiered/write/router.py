@@ -140,7 +140,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class RowOffsets:
     """Queue offset and number of queue offsets owned, of each sorted position."""
 
     queue_offset: Ints
@@ -149,7 +149,7 @@ class Offsets:
 
 def place(
     batch: MessageBatch, properties: PropertyColumns, routed: Routed, counts_inner: CountsInner
-) -> Offsets:
+) -> RowOffsets:
     """Queue offsets in sorted order; the off-queue queue's are numbered from 0 until ``renumbered``.
 
     ``counts_inner`` is asked of inner batches where the record behind them does not tell.
@@ -161,7 +161,7 @@ def place(
         offset[lo:hi] = np.arange(hi - lo)
         owned[lo:hi] = 1
     _correct_inner(offset, owned, routed, counts_inner)
-    return Offsets(offset, np.maximum(owned, 1))
+    return RowOffsets(offset, np.maximum(owned, 1))
 
 
 def _correct_inner(offset: Ints, owned: Ints, routed: Routed, counts_inner: CountsInner) -> None:
@@ -181,17 +181,17 @@ def _correct_inner(offset: Ints, owned: Ints, routed: Routed, counts_inner: Coun
             owned[rows[unsure & (routed.group[rows] == group)]] = 1
 
 
-def renumbered(offsets: Offsets, routed: Routed, ends: QueueEnds) -> Offsets:
+def renumbered(offsets: RowOffsets, routed: Routed, ends: QueueEnds) -> RowOffsets:
     """``place``'s offsets with those of the off-queue queue numbered on from its end."""
     if routed.off_queue is None or not ends.present[routed.off_queue]:
         return offsets
     lo, hi = routed.group_start[routed.off_queue : routed.off_queue + 2].tolist()
     offset = offsets.queue_offset.copy()
     offset[lo:hi] += int(ends.max_offset[routed.off_queue])
-    return Offsets(offset, offsets.owned)
+    return RowOffsets(offset, offsets.owned)
 
 
-def split(routed: Routed, offsets: Offsets, ends: QueueEnds) -> Segments:
+def split(routed: Routed, offsets: RowOffsets, ends: QueueEnds) -> Segments:
     """Cut every queue's rows where offsets do not follow each other; decide gap or new generation for each cut.
 
     An offset above what is expected leaves a gap; one below it means that the queue began again: a new generation. Where the

@@ -76,7 +76,7 @@ def claim(options: ReplayOptions) -> None:
         )  # fmt: skip
 
 
-class Progress:
+class ReplayProgress:
     """One task's view: what was noted before it began, and what it has to note."""
 
     def __init__(self, options: ReplayOptions, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tiered.backoff import Backoff
 from tiered.broker.client import Dial, RemotingClient, Request
-from tiered.broker.routes import Route, Routes, Target
+from tiered.broker.routes import Route, Routes, TargetQueue
 from tiered.broker.send import STORED, Sending
 from tiered.clock import Clock
 from tiered.codec.record.layout import SYS_INNER_BATCH
@@ -92,8 +92,8 @@ class Sender:
         self._routes = Routes(options.name_servers, options.topic, clock, dial)
         self._route: Route | None = None
         self._connections: dict[str, RemotingClient] = {}
-        self._round: list[tuple[Outgoing, Target]] = []
-        self._taken: set[Target] = set()
+        self._round: list[tuple[Outgoing, TargetQueue]] = []
+        self._taken: set[TargetQueue] = set()
         self._bytes = 0
         self._turn = 0
 
@@ -145,9 +145,11 @@ class Sender:
         for connection in self._connections.values():
             connection.close()
 
-    def _once(self, waiting: list[tuple[Outgoing, Target]]) -> list[tuple[tuple[Outgoing, Target], str]]:
+    def _once(
+        self, waiting: list[tuple[Outgoing, TargetQueue]]
+    ) -> list[tuple[tuple[Outgoing, TargetQueue], str]]:
         """One try of a round: what has to be sent again, and why. Brokers work at the same time."""
-        shares: dict[str, list[tuple[Outgoing, Target]]] = {}
+        shares: dict[str, list[tuple[Outgoing, TargetQueue]]] = {}
         for item in waiting:
             shares.setdefault(item[1].address, []).append(item)
         for address, share in shares.items():
@@ -206,7 +208,7 @@ class Sender:
 
     # ---- where to
 
-    def _again(self, message: Outgoing, tries: int) -> Target:
+    def _again(self, message: Outgoing, tries: int) -> TargetQueue:
         """The target by a new route; while none can be had, that is one more failure of the tries that are left."""
         while True:
             try:
@@ -218,7 +220,7 @@ class Sender:
                 self._clock.wait(PAUSES.seconds(tries + 1))
                 tries += 1
 
-    def _target(self, message: Outgoing) -> Target:
+    def _target(self, message: Outgoing) -> TargetQueue:
         if self._route is None:
             self._route = self._routes.ask()
         if self._options.queue == "same":
@@ -228,7 +230,7 @@ class Sender:
         self._turn += 1
         return self._route.at(self._turn)
 
-    def _request(self, message: Outgoing, target: Target) -> Request:
+    def _request(self, message: Outgoing, target: TargetQueue) -> Request:
         return Sending(
             self._options.topic,
             target.queue_id,

@@ -23,7 +23,7 @@ from tiered.codec.types import Ints
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered_spark.errors import plainly
 from tiered_spark.replay.options import ReplayOptions, parse_replay_options
-from tiered_spark.replay.progress import Progress, claim
+from tiered_spark.replay.progress import ReplayProgress, claim
 from tiered_spark.replay.rows import Outgoing, check_rows, outgoing
 from tiered_spark.replay.sender import Sender
 
@@ -113,7 +113,7 @@ def send(options: ReplayOptions, batches: Iterator[pa.RecordBatch], clock: Clock
             hint=f"coalesce({options.tasks}) before write, or set tasks to the number of partitions",
         )  # fmt: skip
     dial = _dial(options)
-    progress = Progress(options, clock) if options.checkpoint else None
+    progress = ReplayProgress(options, clock) if options.checkpoint else None
     before = 0
 
     def stored(message: Outgoing) -> None:
@@ -166,7 +166,7 @@ def _dial(options: ReplayOptions) -> Dial:
     return Dial(options.timeout_ms / 1000, context, options.credentials(), DEFAULT_MAX_FRAME_BYTES)
 
 
-def _note_what_was_done(progress: Progress) -> None:
+def _note_what_was_done(progress: ReplayProgress) -> None:
     """Before a task ends with an error, which counts more than one of the checkpoint."""
     try:
         progress.flush()

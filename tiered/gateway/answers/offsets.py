@@ -18,7 +18,7 @@ from tiered.model import BoundaryType, MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class TimeSearch:
     """What the archive says of a time. ``offset``: the one that is meant; ``None``: the broker knows better.
 
     ``open_end``: the archive's end, when what is meant may lie between it and where the broker's log starts.
@@ -89,7 +89,7 @@ class Offsets:
         made = changed(answer, answer.code, answer.remark, {"offset": found.offset})
         return self._count("search_offset", made)
 
-    async def sure(self, connection: ConnectionInfo, queue: QueueRequest, found: Search) -> None:
+    async def sure(self, connection: ConnectionInfo, queue: QueueRequest, found: TimeSearch) -> None:
         """``Unavailable`` if the broker's queue begins behind the archive's end, so that what is meant may lie between them.
 
         A broker that does not tell the gateway where it begins (rights) is believed; so is what it told a consumer last.
@@ -108,7 +108,7 @@ class Offsets:
                 broker_begin=begin,
             )
 
-    def find(self, search: SearchRequest, local: int) -> Search:
+    def find(self, search: SearchRequest, local: int) -> TimeSearch:
         """The archived offset at a store time, for which the broker says ``local``. Blocks.
 
         ``LOWER`` is the first message stored at or after the time, ``UPPER`` the last one stored at or before it, as the
@@ -121,10 +121,10 @@ class Offsets:
         low = self._archive.min_offset(queue.topic, queue.queue_id)
         end = self._archive.max_offset(queue.topic, queue.queue_id)
         if after is None or low is None or end is None:
-            return Search(None)
+            return TimeSearch(None)
         if after < end:
-            return Search(max(low, after - 1) if upper else int(after))
-        return Search(None, None if 0 < local <= end else int(end))
+            return TimeSearch(max(low, after - 1) if upper else int(after))
+        return TimeSearch(None, None if 0 < local <= end else int(end))
 
     def _count(self, what: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels(what, "passed" if made is None else "corrected").inc()

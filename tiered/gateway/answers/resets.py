@@ -33,7 +33,7 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
 from tiered.errors import Corrupt, Invalid
-from tiered.gateway.answers.offsets import Offsets, Search
+from tiered.gateway.answers.offsets import Offsets, TimeSearch
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.gateway.reply import changed
@@ -136,9 +136,11 @@ class Resets:
                 found[index] = search.offset
         return found
 
-    def _searched(self, reset: ResetRequest, table: ObjectMap) -> dict[int, tuple[QueueRequest, int, Search]]:
+    def _searched(
+        self, reset: ResetRequest, table: ObjectMap
+    ) -> dict[int, tuple[QueueRequest, int, TimeSearch]]:
         """By entry of the table: its queue, the broker's offset, the archive's. Blocks."""
-        found: dict[int, tuple[QueueRequest, int, Search]] = {}
+        found: dict[int, tuple[QueueRequest, int, TimeSearch]] = {}
         for index, (key, local) in enumerate(table.entries[:MAX_QUEUES]):
             queue_id = key.get("queueId")
             if key.get("topic") != reset.topic or type(queue_id) is not int or type(local) is not int:

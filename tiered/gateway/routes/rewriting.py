@@ -74,7 +74,7 @@ def _named(data: bytes) -> Iterator[tuple[str, list[str]]]:
 
 
 @dataclass(slots=True)
-class Place:
+class BrokerPort:
     """The gateway's port for one broker address, and what is known of the broker."""
 
     port: int
@@ -92,7 +92,7 @@ class PortBook:
         self._ports = ports
         self._file = directory / self.FILE if directory is not None else None
         self._clock = clock
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, BrokerPort] = {}
 
     def load(self) -> None:
         """Read the file, if there is one. One that cannot be read is left out with a warning: the ports are chosen anew."""
@@ -101,7 +101,7 @@ class PortBook:
         try:
             known = json.loads(self._file.read_text())["brokers"]
             self.places = {
-                str(address): Place(int(entry["port"]), entry.get("name"), int(entry.get("seen_ms", 0)))
+                str(address): BrokerPort(int(entry["port"]), entry.get("name"), int(entry.get("seen_ms", 0)))
                 for address, entry in known.items()
             }
             before = self._clock.now_ms() - _FORGET_MS
@@ -130,7 +130,7 @@ class PortBook:
     def note(self, address: str, port: int, name: str | None) -> None:
         """``address`` is served at ``port`` from now on, and no other is. Written down if that is new."""
         old = self.places.get(address)
-        place = Place(port, name or (old.name if old else None), self._clock.now_ms())
+        place = BrokerPort(port, name or (old.name if old else None), self._clock.now_ms())
         for other in [key for key, value in self.places.items() if value.port == port and key != address]:
             del self.places[other]
         self.places[address] = place

@@ -26,7 +26,7 @@ CALM_SECONDS = 5.0
 hammered."""
 
 
-class Outage:
+class BrokerOutage:
     """Watches one broker when there is reason to doubt that it is there. For one event loop."""
 
     def __init__(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tiered.errors import Unavailable
 from tiered.gateway.ports import Answering, ConnectionInfo
 from tiered.gateway.reply import MAX_REMARK
-from tiered.gateway.transport.brokerdown import Outage
+from tiered.gateway.transport.brokerdown import BrokerOutage
 from tiered.gateway.transport.limits import Slots
 from tiered.gateway.transport.listener import Listener
 from tiered.gateway.transport.session import Session, Shared
@@ -62,7 +62,7 @@ class Front:
         self._listener = Listener(self._welcome)
         shared = lobby.shared
         self.outage = (  # a name server's other addresses are tried instead
-            Outage(leads_to, upstream, self._listener, shared.clock, shared.metrics)
+            BrokerOutage(leads_to, upstream, self._listener, shared.clock, shared.metrics)
             if kind == BROKER
             else None
         )

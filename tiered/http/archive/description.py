@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiered.http.archive.table import ROUTES
-from tiered.http.routes import Kind, PageRoute, Parameter
+from tiered.http.routes import PageRoute, Parameter, ParameterKind
 from tiered.version import __version__
 
 
@@ -45,9 +45,9 @@ def _operation(route: PageRoute) -> dict[str, object]:
 
 def _parameter(parameter: Parameter) -> dict[str, object]:
     schema: dict[str, object] = {"type": parameter.kind.value}
-    if parameter.kind is Kind.WHOLE:
+    if parameter.kind is ParameterKind.WHOLE:
         schema |= {"minimum": parameter.low, "maximum": parameter.high}
-    if parameter.kind is Kind.TEXT:
+    if parameter.kind is ParameterKind.TEXT:
         schema["minLength"] = 1
     if parameter.default is not None:
         schema["default"] = parameter.default

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tiered.http.routes import Kind, PageRoute, Parameter
+from tiered.http.routes import PageRoute, Parameter, ParameterKind
 
-_TOPIC = Parameter("topic", Kind.TEXT, "name of the topic", in_path=True, required=True)
-_QUEUE = Parameter("queue", Kind.WHOLE, "queue id", in_path=True, required=True, high=(1 << 31) - 1)
+_TOPIC = Parameter("topic", ParameterKind.TEXT, "name of the topic", in_path=True, required=True)
+_QUEUE = Parameter("queue", ParameterKind.WHOLE, "queue id", in_path=True, required=True, high=(1 << 31) - 1)
 
 ROUTES = (
     PageRoute("page", "/", "A page for people that reads the others."),
@@ -14,7 +14,7 @@ ROUTES = (
         "topics",
         "/v1/topics",
         "Archived topics, in order of their names.",
-        (Parameter("system", Kind.FLAG, "RocketMQ's own topics too", default=False),),
+        (Parameter("system", ParameterKind.FLAG, "RocketMQ's own topics too", default=False),),
     ),
     PageRoute(
         "queues", "/v1/topics/{topic}/queues", "Archived queues of a topic, with their offsets.", (_TOPIC,)
@@ -26,13 +26,19 @@ ROUTES = (
         (
             _TOPIC,
             _QUEUE,
-            Parameter("offset", Kind.WHOLE, "where to begin; absent: at the first message, or at time"),
             Parameter(
-                "time", Kind.WHOLE, "begin at the first message stored at or after this, ms since 1970"
+                "offset", ParameterKind.WHOLE, "where to begin; absent: at the first message, or at time"
             ),
-            Parameter("count", Kind.WHOLE, "most messages", default=32, low=1, high=100_000),
-            Parameter("tag", Kind.TEXT, "only messages with this tag; several: a || b"),
-            Parameter("sql", Kind.TEXT, "only messages whose properties satisfy this SQL92 expression"),
+            Parameter(
+                "time",
+                ParameterKind.WHOLE,
+                "begin at the first message stored at or after this, ms since 1970",
+            ),
+            Parameter("count", ParameterKind.WHOLE, "most messages", default=32, low=1, high=100_000),
+            Parameter("tag", ParameterKind.TEXT, "only messages with this tag; several: a || b"),
+            Parameter(
+                "sql", ParameterKind.TEXT, "only messages whose properties satisfy this SQL92 expression"
+            ),
         ),
     ),
     PageRoute(
@@ -40,19 +46,21 @@ ROUTES = (
         "/v1/query",
         "The newest messages of a topic that have a key, in the order in which they were stored.",
         (
-            Parameter("topic", Kind.TEXT, "name of the topic", required=True),
-            Parameter("key", Kind.TEXT, "one of the KEYS of the messages", required=True),
-            Parameter("unique", Kind.FLAG, "key is the id made by the client (UNIQ_KEY)", default=False),
+            Parameter("topic", ParameterKind.TEXT, "name of the topic", required=True),
+            Parameter("key", ParameterKind.TEXT, "one of the KEYS of the messages", required=True),
+            Parameter(
+                "unique", ParameterKind.FLAG, "key is the id made by the client (UNIQ_KEY)", default=False
+            ),
             Parameter(
                 "count",
-                Kind.WHOLE,
+                ParameterKind.WHOLE,
                 "most messages; fewer if they are more than 64 MiB",
                 default=32,
                 low=1,
                 high=256,
             ),
-            Parameter("begin", Kind.WHOLE, "stored at or after this, ms since 1970"),
-            Parameter("end", Kind.WHOLE, "stored at or before this, ms since 1970"),
+            Parameter("begin", ParameterKind.WHOLE, "stored at or after this, ms since 1970"),
+            Parameter("end", ParameterKind.WHOLE, "stored at or before this, ms since 1970"),
         ),
     ),
 )

@@ -21,7 +21,7 @@ from tiered.errors import Corrupt, NotFound
 from tiered.model import ObjectRef
 from tiered.settings import MIB
 from tiered_spark.plan import Piece, Portion, ScanPartition
-from tiered_spark.snapshot import Place, open_objects
+from tiered_spark.snapshot import ArchivePlace, open_objects
 
 GROUP_BYTES = 4 * MIB
 """Blocks read in one request and held at once, raw; at least one block."""
@@ -70,7 +70,7 @@ def check(share: Share, *, quick: bool) -> Iterator[Row]:
 class _Checker:
     """Of one archive."""
 
-    def __init__(self, place: Place, objects: ObjectReader, *, quick: bool) -> None:
+    def __init__(self, place: ArchivePlace, objects: ObjectReader, *, quick: bool) -> None:
         self._place, self._objects, self._quick = place, objects, quick
 
     def tables(self, item: ObjectState) -> Iterator[Row]:

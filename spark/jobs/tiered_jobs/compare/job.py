@@ -19,7 +19,7 @@ from tiered.text.output import Column
 from tiered_jobs.work import SharedFlags, Work, choice_flag, whole_flag
 
 if TYPE_CHECKING:
-    from tiered_jobs.compare.match import Plan
+    from tiered_jobs.compare.match import ComparisonPlan
 
 BY = ("unique_key", "place", "keys_body")
 IGNORABLE = ("topic", "body", "tags", "properties")
@@ -120,9 +120,9 @@ def run(work: Work) -> int:
     return TieredError.exit_code if bad else 0
 
 
-def _plan(work: Work) -> Plan:
+def _plan(work: Work) -> ComparisonPlan:
     """``Invalid`` if both sides are one, or a flag is wrong."""
-    from tiered_jobs.compare.match import Plan
+    from tiered_jobs.compare.match import ComparisonPlan
     from tiered_spark.options import parse_options
 
     args = work.args
@@ -148,4 +148,4 @@ def _plan(work: Work) -> Plan:
         raise Invalid("--by keys_body cannot ignore the body", found=args.ignore, hint="--by unique_key")
     left, right = args.topics, args.other_topics
     plain = right is not None and not any(mark in left + right for mark in "*?[,")
-    return Plan(args.by, ignored, changed, left if plain and left != right else None, args.limit)
+    return ComparisonPlan(args.by, ignored, changed, left if plain and left != right else None, args.limit)

@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """``other``: options of the right side that differ from the left one's. ``renamed``: the name that both topics get."""
 
     by: str
@@ -60,7 +60,7 @@ class Plan:
         return ("cluster", "broker", *HEADER, *more, *(("properties",) if self.properties else ()))
 
 
-def compare(work: Work, plan: Plan) -> tuple[list[Row], list[Row]]:
+def compare(work: Work, plan: ComparisonPlan) -> tuple[list[Row], list[Row]]:
     """(figures per topic, examples of what differs)."""
     several = plan.by == "place" and any(
         len(find_archives(parse_options(work.options(**other)))) > 1 for other in ({}, plan.other)
@@ -70,7 +70,7 @@ def compare(work: Work, plan: Plan) -> tuple[list[Row], list[Row]]:
     return _collected(_judged(left.unionByName(right)), plan)
 
 
-def _side(frame: DataFrame, plan: Plan, side: int, *, several: bool) -> DataFrame:
+def _side(frame: DataFrame, plan: ComparisonPlan, side: int, *, several: bool) -> DataFrame:
     """topic, identity (null: cannot be matched), hash of what is compared, place in words, side."""
     topic = F.lit(plan.renamed) if plan.renamed is not None else F.col("topic")
     within = [F.lit("")] if "topic" in plan.ignored else [topic]
@@ -97,7 +97,7 @@ def _named(parts: list[Column]) -> list[Column]:
     return [part.alias(f"part{number}") for number, part in enumerate(parts)]
 
 
-def _compared(plan: Plan) -> Column:
+def _compared(plan: ComparisonPlan) -> Column:
     """A hash of what must be equal. Properties count as a mapping, whatever their order."""
     parts: list[Column] = [F.lit(0)]
     if "body" not in plan.ignored:
@@ -144,7 +144,7 @@ def _judged(both: DataFrame) -> DataFrame:
     return found.withColumn("what", what)
 
 
-def _collected(judged: DataFrame, plan: Plan) -> tuple[list[Row], list[Row]]:
+def _collected(judged: DataFrame, plan: ComparisonPlan) -> tuple[list[Row], list[Row]]:
     """Figures by topic and examples by kind, by one action. What differs is cut into many parts, of which each gives two."""
     differs = F.col("what").isin("missing", "extra", "different")
     part = F.when(differs, F.pmod(F.xxhash64("topic", "message"), F.lit(PARTS * plan.limit))).otherwise(-1)

@@ -21,7 +21,7 @@ from tiered.text.values import duration_ms, size_bytes, whole
 from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month
 from tiered_jobs.estimate.prices import Price, read_prices
-from tiered_jobs.estimate.stats import Stats, load_of, scaled, stats_of
+from tiered_jobs.estimate.stats import ArchiveStats, load_of, scaled, stats_of
 from tiered_jobs.work import SharedFlags, Work, commits, number_flag, whole_flag
 
 
@@ -156,7 +156,7 @@ def _check(work: Work) -> list[Price]:
     return read_prices(args.prices).only(args.stores)
 
 
-def _loads(stats: Sequence[Stats], bytes_a_day: int | None) -> list[Load]:
+def _loads(stats: Sequence[ArchiveStats], bytes_a_day: int | None) -> list[Load]:
     if bytes_a_day is None and any(not s.message_span for s in stats):
         raise Invalid(
             "all messages were stored at one moment, so the bytes per day are unknown", flag="--bytes-per-day",
@@ -181,7 +181,7 @@ def _cost(loads: Sequence[Load], scenario: Scenario, price: Price, reads: float,
     return Cost(*(sum(getattr(one, f.name) for one in found) for f in fields(Cost)))
 
 
-def _measured(stats: Sequence[Stats], loads: Sequence[Load]) -> dict[str, Any]:
+def _measured(stats: Sequence[ArchiveStats], loads: Sequence[Load]) -> dict[str, Any]:
     objects = sum(len(s.data) for s in stats)
     stored, raw = sum(s.stored for s in stats), sum(s.raw for s in stats)
     return {

@@ -26,7 +26,7 @@ WINDOWS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class ArchiveStats:
     """Of one archive or several. Bytes: ``raw`` of live records, ``blocks`` as stored, ``tables`` of objects, ``checkpoints``
     with their shards. ``scan_gets``: requests to read every record once. ``data``: length of every object; ``commits``: of
     listed commits, one in ``commit_weight`` of all. Spans in ms: of store times, and from the first commit to the last."""
@@ -60,7 +60,7 @@ def live_bytes(run: RunState) -> int:
     return run.flat_end - run.first_flat_offset
 
 
-def stats_of(snapshot: Snapshot) -> Stats:
+def stats_of(snapshot: Snapshot) -> ArchiveStats:
     """Of one archive."""
     state = snapshot.view.state
     raw_of: dict[ObjectRef, int] = {}
@@ -80,14 +80,14 @@ def stats_of(snapshot: Snapshot) -> Stats:
             lengths.append(item.length)
     commits, weight, commit_span = _log(snapshot)
     checkpoints = _checkpoints(snapshot)
-    return Stats(
+    return ArchiveStats(
         messages, sum(raw_of.values()), blocks, tables, sum(1 + math.ceil(raw / GROUP_BYTES) for raw in raw_of.values()),
         np.array(lengths, np.float64), commits, weight, len(checkpoints), sum(checkpoints),
         int(high - low) if messages else 0, commit_span,
     )  # fmt: skip
 
 
-def load_of(stats: Stats) -> Load:
+def load_of(stats: ArchiveStats) -> Load:
     """A day of an archive as it was measured. Bytes come in the span of store times; requests in that or the log's own, the
     longer: an archive may have been filled long after its messages were stored, and its log outlives what retention took."""
     bytes_a_day = ONE_DAY_MS / max(1, stats.message_span or stats.commit_span)

@@ -34,7 +34,7 @@ SETTLE_SECONDS = 0.5
 _mine: set[str] = set()  # runs of this process
 
 
-class Claim:
+class TableClaim:
     """The right to write to a table, from ``with`` to its end. ``beat`` is to be called often, and raises if it was lost."""
 
     def __init__(self, files: Files, table: Table, clock: Clock, say: Say) -> None:

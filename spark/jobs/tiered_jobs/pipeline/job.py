@@ -20,7 +20,7 @@ from tiered.text.human import Kind
 from tiered.text.values import size_bytes
 from tiered_jobs.pipeline import gold, silver
 from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check
-from tiered_jobs.pipeline.claim import Claim
+from tiered_jobs.pipeline.claim import TableClaim
 from tiered_jobs.pipeline.declarations import Declaration, read_declarations
 from tiered_jobs.pipeline.table import Files, Table
 from tiered_jobs.work import SharedFlags, Work
@@ -80,7 +80,7 @@ def run(work: Work) -> None:
     summary: dict[str, object] = {"table": table.root, "layers": list(layers)}
     if "bronze" not in layers:
         check(work.spark, table)
-    with Claim(Files(work.spark), table, work.clock, work.say) as claim:
+    with TableClaim(Files(work.spark), table, work.clock, work.say) as claim:
         bronze = Bronze(table, claim.beat)
         if "bronze" in layers:
             summary["bronze"] = bronze.fill(work, batch_bytes)
