@@ -119,7 +119,7 @@ def record_edges(data: Buffer, rows: int, *, key: str, position: int | None = No
         where = {} if position is None else {"position": position}
         raise Corrupt(
             "a block's records do not add up",
-            key=key, **where, expected=rows, found=len(frames), detail=frames.detail,
+            hint=None, key=key, **where, expected=rows, found=len(frames), detail=frames.detail,
         )  # fmt: skip
     return edges
 
