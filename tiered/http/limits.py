@@ -46,7 +46,7 @@ class NobodyCounts:
     """A ``Watcher`` for servers without metrics."""
 
     def answered(self, status: int) -> None:
-        """Nothing."""
+        """Dropped: there is no metric to count it."""
 
     def cut(self) -> None:
-        """Nothing."""
+        """Dropped: there is no metric to count it."""

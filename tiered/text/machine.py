@@ -53,7 +53,7 @@ class Machine:
         write_bytes(data)
 
     def note(self, text: str) -> None:
-        """Nothing."""
+        """Notes are for people: programs read the answer alone."""
 
     def error(self, error: BaseException, *, debug: bool = False) -> None:
         """``{"error": {kind, message, fields, hint, exit_code}}`` on stderr."""
