@@ -46,8 +46,7 @@ def test_who_asks_the_archive_itself_is_answered_whatever_the_level(tmp_path: Pa
         for _ in range(5):
             scene.broker.send("Orders")
         scene.archive()
-        store = scene.open(settings=with_fetch(topic_storage_levels=("Orders=DISABLE",)))
-        assert store.storage_level("Orders") is DISABLE
+        scene.open(settings=with_fetch(topic_storage_levels=("Orders=DISABLE",)))
         assert scene.get("Orders", 0, 2).records
 
 
@@ -58,10 +57,3 @@ def test_all_levels_anew_or_none() -> None:
     assert (levels.level("Orders1"), levels.level("Pay")) == (FORCE, NOT_IN_DISK)
     levels.replace("DISABLE", ["Pay=NOT_IN_MEM"])
     assert (levels.level("Orders1"), levels.level("Pay")) == (DISABLE, NOT_IN_MEM)
-
-
-def test_levels_of_a_store_that_is_open(tmp_path: Path) -> None:
-    with cold(tmp_path) as scene:
-        scene.store.replace_storage_levels("FORCE", ["T=DISABLE"])
-        assert scene.store.storage_level("T") is DISABLE
-        assert scene.store.storage_level("U") is FORCE
