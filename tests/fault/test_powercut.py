@@ -189,11 +189,11 @@ def test_what_a_replay_ledger_entered_after_it_was_written_anew_survives(tmp_pat
         power,
         "from tiered.clock import SystemClock",
         "from tiered.replay import ledger as module",
-        "from tiered.replay.base import GroupQueue, Position",
+        "from tiered.replay.base import GroupPosition, GroupQueue",
         "module.COMPACT_BYTES, module.COMPACT_TIMES = 1, 0",
         "ledger = module.Ledger(root, SystemClock())",
         "ledger.open()",
-        "for at in (1, 2, 3): ledger.look({GroupQueue('G', 'T', 0): Position(at, 9, 0)})",
+        "for at in (1, 2, 3): ledger.look({GroupQueue('G', 'T', 0): GroupPosition(at, 9, 0)})",
     )
     power.cut()
     ledger = Ledger(power.root, SystemClock())

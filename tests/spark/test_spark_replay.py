@@ -554,9 +554,7 @@ def test_a_replay_id_belongs_to_its_target(server: Server, tmp_path: Path) -> No
     TieredReplay(options_of(server, **notes)).writer(schema, False)
     TieredReplay(options_of(server, namesrv=f"x:1;{server.address}", **notes)).writer(schema, False)
     for other in ({"topic": "Other"}, {"namesrv": "elsewhere:9876"}):
-        with pytest.raises(
-            Invalid, match=r"begun with another target \(replayId=r, expected=Again at 127"
-        ):
+        with pytest.raises(Invalid, match=r"begun with another target \(replayId=r, expected=Again at 127"):
             TieredReplay(options_of(server, **{**notes, **other})).writer(schema, False)
 
 
