@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.routing import Router
 
 from tests.kit.httpscene import FakeStore, serving
 from tiered.codec.record.message import Message
 from tiered.http import lingering
-from tiered.http.limits import HttpLimits
+from tiered.http.app import HttpApp
+from tiered.http.connection import Door
+from tiered.http.limits import HttpLimits, NobodyCounts
 from tiered.http.lingering import LingeringTransport
 
 ONE = b"GET /v1/topics/orders/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -73,6 +79,149 @@ def test_a_body_is_refused_as_such_whatever_is_in_it(
         assert received.count(b"HTTP/1.1") == 1
         assert scene.metrics.http_cut._value.get() == 0
     assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize("path", [b"/%zz", b"*", b"http://a/", b"/v1/topics?a=1&a=1", b"/v1/nothing"])
+def test_nothing_is_understood_behind_a_body(store: FakeStore, path: bytes) -> None:
+    """A body is refused before the address, and no head is read behind it without being looked at."""
+    with serving(store) as scene:
+        sent = b"POST " + path + b" HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+        with scene.connect() as client:
+            client.sendall(sent)
+            received = client.recv(65536)
+            with suppress(ConnectionError):
+                client.sendall(b"hello" + b"GET /v1/topics HTTP/1.1\nHost: a\n\n")
+                received += rest(client)
+        assert received.startswith(b"HTTP/1.1 413 ")
+        assert received.lower().count(b"connection: close") == 1
+        assert received.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "last"),
+    [
+        ((b"content-length", b"5"), True),
+        ((b"transfer-encoding", b"chunked"), True),
+        ((b"content-length", b"0"), False),
+        ((b"accept", b"*/*"), False),
+    ],
+)
+def test_the_answer_to_a_request_with_a_body_is_the_last_whatever_it_is(
+    header: tuple[bytes, bytes], *, last: bool
+) -> None:
+    class NoLimit:
+        is_last_request = False
+
+    async def begin() -> list[tuple[bytes, bytes]]:
+        begun: list[tuple[bytes, bytes]] = []
+
+        async def send(message: Any) -> None:
+            begun.extend(message.get("headers", ()))
+
+        async def receive() -> Any:
+            return {"type": "http.disconnect"}
+
+        door = Door(
+            HttpLimits(), lambda error: Response(b"", 400), NobodyCounts(), logging.getLogger(__name__)
+        )
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/",
+            "raw_path": b"/",
+            "query_string": b"",
+            "headers": [header],
+            "state": {"connection": NoLimit()},
+        }
+        await HttpApp(Router(), door)(scope, receive, send)
+        return begun
+
+    assert ((b"connection", b"close") in asyncio.run(begin())) is last
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        (b"\r\n" + ONE, 1),
+        (b"\r\n\r\n" + ONE, 1),
+        (ONE + b"\r\n" + ONE, 2),
+        (ONE + b"\r\n\r\n" + ONE + b"\r\n", 2),
+        (ONE + b"\r\n", 1),
+        (ONE + b"\r", 1),
+        (b"\r\n", 0),
+    ],
+)
+def test_empty_lines_before_a_request_mean_nothing(store: FakeStore, sent: bytes, answers: int) -> None:
+    with serving(store) as scene:
+        received = scene.raw(sent)
+        assert received.count(b"HTTP/1.1 200 ") == received.count(b"HTTP/1.1") == answers
+
+
+def test_empty_lines_may_come_in_pieces(store: FakeStore) -> None:
+    with serving(store) as scene, scene.connect() as slow:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (b"\r", b"\n", b"\r", b"\n" + ONE[:1], ONE[1:]):
+            slow.sendall(piece)
+            time.sleep(0.05)
+        assert answered(slow).startswith(b"HTTP/1.1 200 ")
+
+
+def test_empty_lines_are_bytes_of_a_head(store: FakeStore) -> None:
+    with serving(store) as scene:
+        assert scene.raw(b"\r\n" * 9000).startswith(b"HTTP/1.1 431 ")
+        with scene.connect() as slow:
+            for _ in range(10):
+                slow.sendall(b"\r\n" * 1000)
+                time.sleep(0.02)
+            assert rest(slow).startswith(b"HTTP/1.1 431 ")
+        enough = b"\r\n" * 8000
+        assert scene.raw(enough + ONE + enough + ONE).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_bare_line_feeds_before_a_request_are_no_empty_lines(store: FakeStore) -> None:
+    with serving(store) as scene:
+        assert scene.raw(b"\n" + ONE).startswith(b"HTTP/1.1 400 ")
+        assert scene.raw(b"\r" + ONE).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization : Bearer s3cret\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer s3cret\x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: 's3cret\x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization Bearer s3cret:x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\ns3cret\r\n\r\n",
+        ONE + b"Authorization: Bearer s3cret\r\n\r\n",
+        b"GET  /" + b"x" * 10_000 + b"s3cret HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_a_refused_head_is_not_shown(store: FakeStore, head: bytes) -> None:
+    """What is wrong is told: no value of a header, and of a line no more than its begin."""
+    with serving(store) as scene:
+        refusal = scene.raw(head).rpartition(b"HTTP/1.1 400 ")[2]
+        assert b"s3cret" not in refusal
+        error = json.loads(refusal.partition(b"\r\n\r\n")[2])["error"]
+        assert error["found"].startswith("illegal ")
+        assert len(error["found"]) <= 100
+        if b"Authorization:" in head:
+            assert error["found"].endswith(" line: Authorization")
+
+
+def test_a_refused_head_is_answered_with_what_every_answer_has(store: FakeStore) -> None:
+    with serving(store) as scene:
+        page = scene.raw(ONE).partition(b"\r\n\r\n")[0].lower().split(b"\r\n")[1:]
+        refusal = scene.raw(b"nothing\r\n\r\n").partition(b"\r\n\r\n")[0].lower().split(b"\r\n")[1:]
+        for name in (
+            b"cache-control",
+            b"x-content-type-options",
+            b"referrer-policy",
+            b"cross-origin-resource-policy",
+        ):
+            told = [line for line in page if line.startswith(name)]
+            assert len(told) == 1
+            assert [line for line in refusal if line.startswith(name)] == told
 
 
 def test_a_client_that_closed_its_sending_side_gets_every_answer(store: FakeStore) -> None:

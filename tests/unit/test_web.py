@@ -6,16 +6,18 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.kit.daemonproc import wait_for
 from tiered.clock import SystemClock
 from tiered.errors import Invalid, Unavailable
-from tiered.http.health import LIMITS, PAGE_SECONDS, HealthPages, HealthServer
+from tiered.http.health import LIMITS, PROBE_SECONDS, REPORT_SECONDS, HealthPages, HealthServer
 from tiered.http.limits import HttpLimits
 from tiered.metrics import Metrics
 from tiered.service import Service
@@ -44,10 +46,22 @@ def pages(told: Told) -> HealthPages:
 
 @contextmanager
 def serving(
-    told: Told | None = None, limits: HttpLimits = LIMITS, page_seconds: float = PAGE_SECONDS
+    told: Told | None = None,
+    limits: HttpLimits = LIMITS,
+    *,
+    host: str = "127.0.0.1",
+    probe_seconds: float = PROBE_SECONDS,
+    report_seconds: float = REPORT_SECONDS,
 ) -> Iterator[tuple[str, int]]:
     clock = SystemClock()
-    server = HealthServer(Web(port=0), pages(told or Told()), clock, limits=limits, page_seconds=page_seconds)
+    server = HealthServer(
+        Web(host=host, port=0),
+        pages(told or Told()),
+        clock,
+        limits=limits,
+        probe_seconds=probe_seconds,
+        report_seconds=report_seconds,
+    )
     server.open()
     service = Service("web", server.step, clock)
     service.start()
@@ -67,6 +81,16 @@ def get(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, 
         return answer.status, answer.headers["Content-Type"], answer.read()
     finally:
         connection.close()
+
+
+def raw(address: tuple[str, int], sent: bytes) -> bytes:
+    """Everything that comes back for these bytes."""
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(sent)
+        received = b""
+        while piece := connection.recv(4096):
+            received += piece
+        return received
 
 
 def test_pages() -> None:
@@ -139,7 +163,7 @@ def test_slow_clients_get_a_bounded_time_and_number() -> None:
 def test_a_page_that_hangs_holds_up_no_other_and_is_answered_for() -> None:
     told, release = Told(), threading.Event()
     told.status = release.wait
-    with serving(told, page_seconds=0.2) as address:
+    with serving(told, report_seconds=0.2) as address:
         for _ in range(2):
             code, _, body = get(address, "/status")
             assert code == 504
@@ -157,13 +181,104 @@ def test_pages_that_hang_take_no_more_threads_than_they_may() -> None:
         release.wait()
 
     told.status = hang
-    with serving(told, limits=replace(LIMITS, at_once=2), page_seconds=0.1) as address:
+    with serving(told, limits=replace(LIMITS, at_once=2), report_seconds=0.1) as address:
         for _ in range(4):
             assert get(address, "/status")[0] == 504
         assert len(entered) == 2
         told.status = {}
         release.set()
         wait_for(lambda: get(address, "/status")[0] == 200, "turns given back", 10)
+
+
+def test_a_report_may_take_longer_than_a_probe() -> None:
+    """A host that is short of CPU is slow to tell its metrics, and none the less told."""
+    assert LIMITS.answer_seconds > REPORT_SECONDS > PROBE_SECONDS
+    told = Told()
+    told.status = lambda: time.sleep(0.5)
+    with serving(told, probe_seconds=0.1) as address:
+        assert get(address, "/status")[0] == 200
+    late = HealthPages(lambda: (time.sleep(0.5), (True, "live"))[1], lambda: told.ready, bytes, dict)
+    clock = SystemClock()
+    server = HealthServer(Web(port=0), late, clock, probe_seconds=0.1)
+    server.open()
+    service = Service("web", server.step, clock)
+    service.start()
+    try:
+        assert get(server.address, "/healthz")[0] == 504
+    finally:
+        service.stop()
+        assert service.join(10)
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.0\n\n",
+        b"GET /healthz HTTP/1.1\nHost: x\nConnection: close\n\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nUser-Agent: probe\r\n\r\n",
+        b"GET /healthz HTTP/1.1\n\n",
+        b"GET //healthz HTTP/1.0\r\n\r\n",
+        b"\r\n\nGET /healthz HTTP/1.0\r\n\r\n",
+    ],
+)
+def test_probes_that_speak_loosely_are_answered(sent: bytes) -> None:
+    with serving() as address:
+        received = raw(address, sent)
+        assert received.startswith(b"HTTP/1.1 200 ")
+        assert received.endswith(b"\r\n\r\nlive\n")
+
+
+def test_what_is_no_head_at_all_is_refused() -> None:
+    with serving() as address:
+        for sent in (
+            b"GET /healthz HTTP/1.0\rX: y\n\n",
+            b"GET /healthz HTTP/1.0\n folded\n\n",
+            b"GET /healthz HTTP/1.1\nHost: a\nHost: b\n\n",
+        ):
+            assert raw(address, sent).startswith(b"HTTP/1.1 400 "), sent
+        assert raw(address, b"GET / HTTP/1.1\n" + b"X: y\n" * 100 + b"\n").startswith(b"HTTP/1.1 431 ")
+
+
+def _ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _ipv6(), reason="no IPv6 here")
+def test_every_address_of_ipv6_is_every_address_of_ipv4_too() -> None:
+    with serving(host="::") as (_, port):
+        assert get(("127.0.0.1", port), "/healthz")[0] == 200
+        assert get(("::1", port), "/healthz")[0] == 200
+    with pytest.raises(
+        Invalid
+    ) as caught:  # a link that is not there: a name, and no question to a name server
+        HealthServer(Web(host="::1%nowhere", port=0), pages(Told()), SystemClock()).open()
+    assert caught.value.fields["key"] == "web.host"
+
+
+def test_a_name_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a name's addresses, the first that IPv4 has is bound: another that cannot be bound stops nothing."""
+    resolve = socket.getaddrinfo
+
+    def two(host: str, port: int, *more: Any, **named: Any) -> Any:
+        if host != "localhost":
+            return resolve(host, port, *more, **named)
+        kind = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [
+            (socket.AF_INET, *kind, ("127.0.0.1", port)),
+            (socket.AF_INET, *kind, ("203.0.113.7", port)),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    with serving(host="localhost") as address:
+        assert address[0] == "127.0.0.1"
+        assert get(address, "/healthz")[0] == 200
 
 
 def test_one_request_a_connection() -> None:

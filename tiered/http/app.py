@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,16 +20,10 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tiered.errors import TieredError
-from tiered.http.connection import Connection, Door
+from tiered.http.connection import EVERY_ANSWER, Connection, Door
 from tiered.http.refusals import HttpRefusal, bad_request
 from tiered.http.routes import sent_path
 
-_ALWAYS = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
 _CLOSE = (b"connection", b"close")
 _T = TypeVar("_T")
 
@@ -79,7 +74,8 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises nothing: a failure is a page, or, once the answer has begun, the connection's end."""
         connection: Connection = scope["state"]["connection"]
-        answer = _Answer(send, connection, self._door)
+        has_body = _has_body(Headers(scope=scope))
+        answer = _Answer(send, self._door, last=has_body or connection.is_last_request)
         try:
             async with asyncio.timeout(self._door.limits.answer_seconds):
                 await self._answer(scope, receive, answer)
@@ -100,9 +96,9 @@ class HttpApp:
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             scope["app"] = self  # a router in an application raises what it refuses
-            _take_sent_path(scope)
             request = Request(scope, receive)
             _check_request(request)
+            _take_sent_path(scope, lenient=self._door.lenient)
             self._check(request)
             await self._router(scope, receive, answer.send)
         except Exception as error:
@@ -127,12 +123,12 @@ class HttpApp:
 
 
 class _Answer:
-    """Follows one answer on its way out, and adds to it what every answer has."""
+    """Follows one answer on its way out, and adds to it what every answer has. ``last``: the connection ends with it."""
 
-    def __init__(self, send: Send, connection: Connection, door: Door) -> None:
+    def __init__(self, send: Send, door: Door, *, last: bool) -> None:
         self._send = send
-        self._connection = connection
         self._door = door
+        self._last = last
         self.begun = False
         self.complete = False
 
@@ -141,8 +137,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.begun = True
             self._door.watcher.answered(message["status"])
-            message["headers"] = [*message["headers"], *_ALWAYS]
-            if self._connection.is_last_request and _CLOSE not in message["headers"]:
+            message["headers"] = [*message["headers"], *EVERY_ANSWER]
+            if self._last and _CLOSE not in message["headers"]:
                 message["headers"].append(_CLOSE)
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -153,10 +149,12 @@ def page(status: int, content_type: str, body: bytes, headers: dict[str, str] | 
     return Response(body, status, {"Content-Type": content_type} | (headers or {}))
 
 
-def _take_sent_path(scope: Scope) -> None:
+def _take_sent_path(scope: Scope, *, lenient: bool) -> None:
     """Let the router see the path as it was sent; what stands behind a # was never meant for a server."""
     path, mark, _ = scope["raw_path"].partition(b"#")
     scope["query_string"] = b"" if mark else scope["query_string"].partition(b"#")[0]
+    if lenient and path.startswith(b"//"):
+        path = b"/" + path.lstrip(b"/")
     if not path.startswith(b"/"):
         found = ascii(path[:60].decode("latin-1"))
         raise bad_request("the address is not a path", found=found, hint="ask for /v1/topics")
@@ -177,7 +175,12 @@ def _check_request(request: Request) -> None:
     headers = request.headers
     if len(headers.getlist("authorization")) > 1:
         raise bad_request("a header is given twice", found="authorization", hint="send it once")
-    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+    if _has_body(headers):
         raise HttpRefusal(
             413, "a request here has no body", hint="put parameters into the address", close=True
         )
+
+
+def _has_body(headers: Headers) -> bool:
+    """Whether a body follows the head. Nothing behind a body is read: what stands there was not looked at as a head."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

@@ -23,12 +23,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from tiered.errors import TieredError
-from tiered.http.heads import check_head, too_long
-from tiered.http.limits import HttpLimits, Watcher
+from tiered.http.heads import check_head, empty_lines, too_long, what_is_wrong, with_host
+from tiered.http.limits import MAX_HEAD_BYTES, HttpLimits, Watcher
 from tiered.http.lingering import LingeringTransport
 from tiered.http.refusals import HttpRefusal, bad_request
 from tiered.settings import MIB
 
+EVERY_ANSWER = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Headers of every answer, whatever it is."""
 _PARTING_BYTES = 1 * MIB
 _log = logging.getLogger("tiered.http.protocol")
 _log.setLevel(logging.ERROR)  # uvicorn warns of every request that is not HTTP: anybody could fill the log
@@ -36,12 +43,16 @@ _log.setLevel(logging.ERROR)  # uvicorn warns of every request that is not HTTP:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the connections of one server share: its bounds, how it words a refusal, who counts, where it logs."""
+    """What the connections of one server share: its bounds, how it words a refusal, who counts, where it logs.
+
+    ``lenient``: requests with bare line feeds, without ``Host`` or with more than one slash before the path are answered, too.
+    """
 
     limits: HttpLimits
     refusal: Callable[[TieredError], Response]
     watcher: Watcher
     log: logging.Logger
+    lenient: bool = False
 
 
 class Connection(H11Protocol):
@@ -58,6 +69,7 @@ class Connection(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._answered = 0
+        self._skipped = 0  # bytes of empty lines before the head that is awaited
         self._discarded = 0
         self._ended = False  # the client has closed its sending side
         self._was_cut = False
@@ -132,13 +144,32 @@ class Connection(H11Protocol):
         """Look at the head that has come, then let uvicorn and h11 understand it."""
         if self.conn.their_state is h11.IDLE:
             try:
-                check_head(self.conn.trailing_data[0])
+                if not self._look_at_head():
+                    return
             except HttpRefusal as refusal:
                 self._refuse(refusal)
                 return
         super().handle_events()
         if self._busy:
+            self._skipped = 0
             self._await_head(None)
+
+    def _look_at_head(self) -> bool:
+        """Whether there is something to understand; what h11 would not forgive and the door does is mended."""
+        received = self.conn.trailing_data[0]
+        empty = empty_lines(received, lenient=self._door.lenient)
+        self._skipped += empty
+        head = received[empty:]
+        check_head(head, skipped=self._skipped, lenient=self._door.lenient)
+        if self._door.lenient:
+            head = with_host(head)
+        if head != received:
+            self.conn = h11.Connection(
+                h11.SERVER, MAX_HEAD_BYTES
+            )  # between requests it has nothing but the bytes
+            if head:
+                self.conn.receive_data(head)
+        return head not in (b"", b"\r")
 
     def send_400_response(self, msg: str) -> None:
         """h11 cannot understand the request; called while its error is handled."""
@@ -148,7 +179,9 @@ class Connection(H11Protocol):
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(too_long())
         else:
-            self._refuse(bad_request("this is not an HTTP request", found=str(error), hint="speak HTTP/1.1"))
+            self._refuse(
+                bad_request("this is not an HTTP request", found=what_is_wrong(error), hint="speak HTTP/1.1")
+            )
 
     def on_response_complete(self) -> None:
         """An answer is handed over: the next request, or the wait for one."""
@@ -174,7 +207,7 @@ class Connection(H11Protocol):
             status = answer.status_code
             head = h11.Response(
                 status_code=status,
-                headers=[*headers, (b"connection", b"close")],
+                headers=[*headers, *EVERY_ANSWER, (b"connection", b"close")],
                 reason=HTTPStatus(status).phrase.encode(),
             )
             parts = (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage())
@@ -187,7 +220,7 @@ class Connection(H11Protocol):
         """The client has closed its side and nothing is under way: part, with a word if it left half a request."""
         if not self._ended or self._busy or self.transport.is_closing():
             return
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0].strip(b"\r\n"):
             self._refuse(bad_request("the connection ended within a request", hint="send the whole request"))
         self.transport.close()
 

@@ -3,7 +3,8 @@
 ``/healthz`` 200 while the process is live (nothing fatal, no worker stuck), else 503. ``/readyz`` 200 while it archives.
 ``/metrics`` Prometheus text. ``/status`` JSON. Everything else is 404. One request a connection, at most
 ``LIMITS.connections`` at once, and a few seconds for each part of it: a slow or hostile client costs little, and archiving
-nothing. Each page is made on a thread of its own, so that one that hangs holds up no other.
+nothing. Each page is made on a thread of its own, so that one that hangs holds up no other. Probes are often a line of a shell
+or of a load balancer, so they may speak loosely (``Door.lenient``).
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ LIMITS = HttpLimits(
     head_seconds=5.0,
     idle_seconds=5.0,
     send_seconds=5.0,
-    answer_seconds=15.0,
+    answer_seconds=45.0,
 )
-PAGE_SECONDS = 5.0
-"""How long one page may take to be made."""
+PROBE_SECONDS = 5.0
+"""How long ``/healthz`` and ``/readyz`` may take to be made: later is as good as never."""
+REPORT_SECONDS = 30.0
+"""How long ``/metrics`` and ``/status`` may take to be made: on a host short of CPU they are late, and still wanted."""
+_PROBES = ("/healthz", "/readyz")
 _log = logging.getLogger("tiered.daemon.web")
 _T = TypeVar("_T")
 
@@ -87,15 +91,23 @@ class HealthServer:
         *,
         key: str | None = None,
         limits: HttpLimits = LIMITS,
-        page_seconds: float = PAGE_SECONDS,
+        probe_seconds: float = PROBE_SECONDS,
+        report_seconds: float = REPORT_SECONDS,
     ) -> None:
         self._settings = settings
         self._key = key
-        pool = PagePool(_Threads(clock), limits.at_once, page_seconds, partial(_late, page_seconds))
-        door = Door(limits, text_refusal, NobodyCounts(), _log)
-        routes = [Route(path, _Endpoint(make, pool)) for path, make in pages.makers().items()]
+        threads = _Threads(clock)
+        probes, reports = (
+            PagePool(threads, limits.at_once, seconds, partial(_late, seconds))
+            for seconds in (probe_seconds, report_seconds)
+        )
+        door = Door(limits, text_refusal, NobodyCounts(), _log, lenient=True)
+        routes = [
+            Route(path, _Endpoint(make, probes if path in _PROBES else reports))
+            for path, make in pages.makers().items()
+        ]
         app = HttpApp(Router(routes, redirect_slashes=False, default=_not_found), door)
-        self._server = OwnLoop(HttpServer(app, settings.host, settings.port, door))
+        self._server = OwnLoop(HttpServer(app, settings.host, settings.port, door, one_socket=True))
 
     @property
     def enabled(self) -> bool:

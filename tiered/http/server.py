@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+from functools import partial
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -22,12 +24,16 @@ _TURN_SECONDS = 0.25
 
 
 class HttpServer:
-    """Serves ``app`` on ``host`` and ``port`` (0: any free one). ``start`` and ``close`` on the event loop."""
+    """Serves ``app`` on ``host`` and ``port`` (0: any free one). ``start`` and ``close`` on the event loop.
 
-    def __init__(self, app: ASGIApp, host: str, port: int, door: Door) -> None:
+    ``one_socket``: a name is the first of its addresses and not all, and ``::`` is every address of IPv4, too.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int, door: Door, *, one_socket: bool = False) -> None:
         self._host = host
         self._port = port
         self._door = door
+        self._one_socket = one_socket
         self._state = ServerState()
         self._config = Config(
             app,
@@ -54,12 +60,17 @@ class HttpServer:
         """Bind and listen. ``OSError`` if the address cannot be bound."""
         loop = asyncio.get_running_loop()
         self._config.load()
-        self._server = await loop.create_server(
-            lambda: Connection(self._config, self._state, self._door, loop),
-            self._host,
-            self._port,
-            backlog=self._door.limits.connections,
-        )
+        made = partial(Connection, self._config, self._state, self._door, loop)
+        backlog = self._door.limits.connections
+        if not self._one_socket:
+            self._server = await loop.create_server(made, self._host, self._port, backlog=backlog)
+            return
+        bound = _bound(self._host, self._port)
+        try:
+            self._server = await loop.create_server(made, sock=bound, backlog=backlog)
+        except BaseException:
+            bound.close()
+            raise
 
     async def close(self) -> None:
         """Stop listening and cut every connection."""
@@ -113,6 +124,20 @@ class OwnLoop:
             return
         loop.run_until_complete(self._server.close())
         loop.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """One socket; asyncio's own for ``::`` would not take IPv4."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        made.bind((host, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def why_not_bound(error: OSError) -> str:
