@@ -282,6 +282,23 @@ def test_a_store_that_grew_begins_at_a_newer_checkpoint(
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
+def test_a_store_that_grew_without_a_newer_checkpoint_begins_anew_once(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_module, "MOST_CHANGES", 50)
+    store = archive.open()
+    store.snapshot()
+    while not store.outgrown:
+        archive.grow(1)
+        archive.reader.follow(store)
+    archive.reader.follow(store)
+    for _ in range(3):
+        archive.provider.calls.clear()
+        archive.reader.follow(store)
+        assert len(archive.provider.calls) < 4, "a look at a log on which nothing moved"
+    same(store.snapshot(), archive.history.store, EVERYTHING)
+
+
 def test_a_small_cache_of_shards_only_costs_requests(archive: Archive) -> None:
     store = PartialStore(cache_bytes=1)
     archive.reader.fold(store)

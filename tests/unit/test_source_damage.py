@@ -265,3 +265,11 @@ def test_a_record_that_is_completed_when_it_is_about_to_be_given_up_is_read(
     assert look(source, late, max_records=1).status is ReadStatus.IDLE
     found, _, gaps = patiently(source, clock, late)
     assert (found, gaps) == ({at: raw for at, raw in log.records.items() if at >= late}, [])
+
+
+def test_a_record_whose_last_bytes_look_like_a_magic_is_behind_another(
+    log: BrokerLog, source: LocalCommitLog
+) -> None:
+    log.append(b"body", properties=b"KEYS\x01" + b"k" * 40 + b"\xda\xa3\x20")
+    (file,) = source._catalog.table(force=True).files
+    assert source._reading._chain.time_before(file, log.position) == log.time_ms

@@ -169,9 +169,14 @@ def test_lag_in_seconds_is_a_number_whatever_the_clock_and_the_bytes_say(
     assert scene.reporter.lag().seconds == 90
     assert scene.reporter.status()["lag"]["seconds"] == 90  # type: ignore[index]
 
+    def of_any_bytes(start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
+        return bytearray(b"\xf3" * (end - start))
+
+    monkeypatch.setattr(scene.parts.source, "copy", of_any_bytes)
+    assert scene.reporter.lag().seconds == 90, "damaged bytes say a time before 1970"
+
 
 def test_before_the_first_position_is_known_lag_is_what_lies_there(scene: Scene, broker: Crafted) -> None:
-    scene.reporter.start = None
     scene.parts.log.store.clear()
     assert scene.reporter.lag().bytes == broker.position
 

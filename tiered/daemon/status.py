@@ -253,7 +253,9 @@ class Reporter:
         except (NotFound, TieredError):
             return None
         store_ms = store_time_of(header)
-        return max(0.0, (self._clock.now_ms() - store_ms) / 1000) if store_ms else None
+        if store_ms is None or store_ms <= 0:  # damaged bytes may say anything
+            return None
+        return max(0.0, (self._clock.now_ms() - store_ms) / 1000)
 
     def status(self, view: DaemonView | None = None, *, count: bool = True) -> dict[str, object]:
         """The ``/status`` document, of ``view`` or of a look of its own. ``count``: walk over all queues for the number of

@@ -233,7 +233,7 @@ class Chain:
         for reach in (64 * 1024, self.limit.bytes):
             start = max(file.base, position - reach)
             data = self.peek(file, start, position - start)
-            at = len(data)
+            at = len(data) - 1  # a hit at the very end would be the beginning of less than a magic
             while (at := data.rfind(MAGIC_BEGIN, 0, at)) >= 0:
                 place = start + at - MAGIC_AT
                 if at < MAGIC_AT or SIZE_AND_MAGIC.unpack_from(data, at - MAGIC_AT)[0] != position - place:

@@ -164,9 +164,13 @@ class PartialStore:
 
     def snapshot(self) -> PartialView:
         """See ``MetadataStore``."""
+        self.begun()
+        return PartialView(self._layers, self.scope, self._anew)
+
+    def begun(self) -> None:
+        """What was begun anew is complete: what is laid over the checkpoint now is what it takes, and twice that is much."""
         if self._begun:
             self._most, self._begun = max(MOST_CHANGES, 2 * len(self._layers.values)), False
-        return PartialView(self._layers, self.scope, self._anew)
 
     def clear(self) -> None:
         """Forget everything but which checkpoints are damaged, and what was asked for."""

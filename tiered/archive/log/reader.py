@@ -137,7 +137,10 @@ class LogReader:
         again = False
         while True:
             try:
-                return self._follow(store, progress)
+                head = self._follow(store, progress)
+                if isinstance(store, PartialStore):
+                    store.begun()
+                return head
             except DamagedShard as error:
                 _refuse(store, error)  # so a loop over the checkpoints there are
             except Corrupt:
