@@ -43,6 +43,8 @@ def test_every_job_is_there_and_explains_itself(capsys: pytest.CaptureFixture[st
         (["profile", "--archive", "file:///x", "--topcs", "A"], "--topcs"),
         (["profile", "--archive", "file:///x", "--from", "yesterday"], "startingTimestamp"),
         (["profile", "--archive", "file:///x", "--conf", "spark.x"], "KEY=VALUE"),
+        (["profile", "--archive", "file:///x", "--html", "--dry-run"], "--html requires a value"),
+        (["pipeline", "--table", "--dry-run", "--archive", "file:///x"], "--table requires a value"),
     ],
 )
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tiered.daemon.checks import check, inside, require, start_is_valid
+from tiered.daemon.checks import cautions, check, inside, require, start_is_valid
 from tiered.daemon.config import load
 from tiered.errors import Invalid, Refused
 
@@ -37,6 +37,14 @@ def test_what_a_writer_needs_and_where_to_set_it(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"source\.store_dir is not set"):
         require(load(), "source.store_dir")
     require(load(flags={"source.commitlog_dirs": "/a/log"}), "source.store_dir")
+
+
+def test_a_throttle_that_outlasts_the_watchdog_is_told() -> None:
+    slow = {**GOOD, "store.max_bytes_per_second": "100kB", "dispatch.object_bytes": "64MiB"}
+    (told,) = cautions(load(flags=slow).settings)
+    assert "watchdog.fatal_ms" in told
+    assert cautions(load(flags={**slow, "watchdog.fatal_ms": "2h"}).settings) == ()
+    assert cautions(load(flags=GOOD).settings) == ()
 
 
 @pytest.mark.parametrize("url", ["memory://somewhere", "fsspec+memory://somewhere/root"])

@@ -115,6 +115,7 @@ def test_a_bad_secret_is_not_repeated() -> None:
 
 def test_size_of_a_flag() -> None:
     assert size_bytes("--body-bytes", "4KiB") == 4096
+    assert size_bytes("--bytes-per-day", "2.3TiB") == round(2.3 * 2**40), "as sizes are shown"
     for bad in ("4Q", "-1", "", "0.5B"):
         with pytest.raises(Invalid, match="--body-bytes"):
             size_bytes("--body-bytes", bad)

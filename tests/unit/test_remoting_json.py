@@ -53,3 +53,9 @@ def test_what_looks_like_a_key_inside_a_string() -> None:
 def test_what_is_not_even_that(body: bytes) -> None:
     with pytest.raises(Corrupt, match="not JSON"):
         decode_json(body)
+
+
+def test_a_string_that_never_ends_is_looked_at_once() -> None:
+    """One attempt at each of its quotes would take minutes, on the gateway's event loop."""
+    with pytest.raises(Corrupt, match="not JSON"):
+        decode_json(b'{"a":"' + b'\\"' * 200_000)

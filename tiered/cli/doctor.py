@@ -98,7 +98,7 @@ def _broker(settings: Settings) -> str:
 
 def _restarts(settings: Settings) -> Row:
     """Whether a restart of the broker can be seen: its lock and abort files lie in the store directory."""
-    if cautions(settings):
+    if UNSEEN_RESTARTS in cautions(settings):
         found, _, fix = UNSEEN_RESTARTS.partition("; ")
         return ("broker's restarts", "WEAK", found, fix)
     return ("broker's restarts", "good", f"seen by lock and abort in {settings.source.store_dir}", "")

@@ -55,7 +55,22 @@ def cautions(settings: Settings) -> tuple[str, ...]:
     said = []
     if settings.source.commitlog_dirs and not settings.source.store_dir:
         said.append(UNSEEN_RESTARTS)
+    needed_ms = _longest_put_ms(settings)
+    if settings.watchdog.fatal_ms < needed_ms:
+        said.append(
+            f"watchdog.fatal_ms is {settings.watchdog.fatal_ms}, but while the store does not answer one upload may take"
+            f" {needed_ms} ms (store.attempts tries of store.read_timeout_ms, paced by store.max_bytes_per_second): raise it,"
+            " or the daemon ends in an outage that it could outlast"
+        )
     return tuple(said)
+
+
+def _longest_put_ms(settings: Settings) -> int:
+    """Milliseconds until a put of one object gives up: every try waits its turn at the throttle and then for an answer."""
+    store = settings.store
+    rate = store.max_bytes_per_second
+    paced_ms = settings.dispatch.object_bytes * 1000 // rate if rate else 0
+    return store.attempts * (store.read_timeout_ms + paced_ms)
 
 
 def start_is_valid(text: str) -> bool:

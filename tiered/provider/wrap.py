@@ -285,7 +285,7 @@ class Throttled(Wrapped):
         if self._bytes and body_bytes:
             seconds = max(seconds, self._bytes.take(body_bytes))
         if seconds > 0 and self._clock.wait(seconds, self._stop):
-            raise Unavailable("stopped while waiting for the throttle; nothing was sent", url=self.url)
+            raise Unavailable("stopped while waiting for the throttle; this try was not sent", url=self.url)
 
 
 class Metered(Wrapped):

@@ -285,7 +285,8 @@ class Watchdog(SettingsSection):
     )
     fatal_ms: int = ms(
         600_000,
-        "a step running longer ends the process; keep it above store.attempts times store.read_timeout_ms",
+        "a step running longer ends the process; keep it above store.attempts times store.read_timeout_ms, and, with "
+        "store.max_bytes_per_second, what the throttle takes for as many times dispatch.object_bytes",
         1000,
         ONE_DAY_MS,
     )

@@ -55,9 +55,9 @@ def time_ms(text: str) -> int | None:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def parse_duration(text: str) -> int | None:
-    """Milliseconds of a duration above 0; ``None`` if ``text`` is not one."""
-    return _within(scaled(text, DURATIONS), 1)
+def parse_duration(text: str, *, least: int = 1) -> int | None:
+    """Milliseconds of a duration, ``least`` or more; ``None`` if ``text`` is not one."""
+    return _within(scaled(text, DURATIONS), least)
 
 
 def whole(name: str, text: str, low: int, high: int, *, hint: str | None = None) -> int:
@@ -88,8 +88,11 @@ def one_of(name: str, text: str, choices: Sequence[str], *, hint: str | None = N
 
 
 def size_bytes(name: str, text: str, *, least: int = 0) -> int:
-    """Bytes of a size, ``least`` or more."""
-    value = _within(scaled(text, {**SIZES, **BARE}), least)
+    """Bytes of a size, ``least`` or more; part of a byte in a size as they are shown, ``2.3TiB``, is rounded."""
+    found = scaled(text, {**SIZES, **BARE})
+    if found is not None and found >= SIZES["kib"]:
+        found = Fraction(round(found))
+    value = _within(found, least)
     if value is None:
         raise wrong(name, text, "a size such as 256MiB or 50GB", f"such as {name} 256MiB")
     return value

@@ -11,7 +11,8 @@ from typing import Any
 
 from tiered.errors import Corrupt
 
-_STRING_OR_BARE_KEY = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+# The closing quote is optional: a string that never ends is one match, and not one attempt at each of its quotes.
+_STRING_OR_BARE_KEY = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 
 
 def decode_json(body: bytes | memoryview) -> Any:

@@ -112,7 +112,7 @@ def _declaration(file: str, pattern: str, given: object) -> Declaration:
     if not _NAME.fullmatch(table):
         hint = "write table = a name of letters, digits, - and _, with a letter first"
         raise wrong("table", "the table's name is not usable, or cannot be made from the topics", table, hint)
-    within_ms = parse_duration(given.get("duplicates_within", WITHIN))
+    within_ms = parse_duration(given.get("duplicates_within", WITHIN), least=0)
     if within_ms is None:
         raise wrong(
             "duplicates_within",
