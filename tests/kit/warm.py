@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,14 +96,13 @@ class Warm:
         self.enabled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = ""
+        self._starting = threading.Lock()  # scenes are built side by side
 
     def start(
         self, words: Sequence[str], output: int, environment: Mapping[str, str], *, errors: int | None = None
     ) -> Forked:
         """Fork a command with this environment, in this process's directory. Errors go to ``errors``, or ``output``."""
-        self._ready()
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(os.path.join(self._directory, "socket"))
+        connection = self._connected()
         asked = json.dumps({"words": words, "environment": dict(environment), "directory": os.getcwd()})
         data = asked.encode("utf-8", "surrogateescape")
         socket.send_fds(
@@ -124,6 +124,17 @@ class Warm:
             for file in (out, err):
                 file.seek(0)
             return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+    def _connected(self) -> socket.socket:
+        with self._starting:
+            self._ready()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(os.path.join(self._directory, "socket"))
+        except OSError:
+            connection.close()
+            raise
+        return connection
 
     def _ready(self) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/remoting/lenientjson.py",
-        """rb'"[^"\\\\]*(?:\\\\.[^"\\\\]*)*"|([{,]""",
+        """rb'"[^"\\\\]*(?:\\\\.[^"\\\\]*)*"?|([{,]""",
         """rb'~|([{,]""",
         "tests/unit/test_remoting_json.py::test_what_looks_like_a_key_inside_a_string",
     ),

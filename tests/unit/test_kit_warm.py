@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.kit.process import TIERED, Child, ChildError
-from tests.kit.warm import EXEC_ONLY, WARM, Forked, can_fork
+from tests.kit.warm import EXEC_ONLY, WARM, Forked, Warm, can_fork
 
 
 def command(log: Path, *words: str, **environment: str) -> Child:
@@ -75,3 +76,13 @@ def test_both_outputs_of_a_command_that_ends() -> None:
     done = WARM.run(["config", "check", "--json"], {}, 30)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"source.store_dir" in done.stderr
+
+
+def test_scenes_that_are_built_side_by_side_share_it() -> None:
+    warm = Warm()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda _: warm.run(["--help"], {}, 60), range(4)))
+        assert [one.returncode for one in done] == [0] * 4
+    finally:
+        warm.end()
