@@ -70,8 +70,10 @@ class Scene:
         return [dict(progress) for progress in query.query.recentProgress]
 
     def rows(self, name: str = "a") -> list[tuple[Any, ...]]:
-        """What the stream has written."""
-        table = self.spark.read.parquet(str(self.directory / f"out-{name}"))
+        """What the stream has written. Spark is told the schema: no file may be committed yet."""
+        source = self.spark.read.format("rocketmq_tiered").option("columns", COLUMNS)
+        schema = source.option("archive", f"file://{self.directory / 'archive'}").load().schema
+        table = self.spark.read.schema(schema).parquet(str(self.directory / f"out-{name}"))
         return sorted(map(tuple, table.select(*COLUMNS.split(",")).collect()))
 
     def so_far(self, name: str = "a") -> int:
