@@ -144,7 +144,10 @@ class CommitLog:
             return 1
         if found.last_modified_ms is None:
             return max(0, takeover_wait_ms - self._watched_ms(head))
-        return max(0, takeover_wait_ms - (found.date_ms - found.last_modified_ms))
+        rested_ms = max(
+            0, found.date_ms - found.last_modified_ms
+        )  # a file's time may be a tick ahead of the clock's
+        return max(0, takeover_wait_ms - rested_ms)
 
     def _watched_ms(self, head: Head) -> int:
         """How long this process has seen this head rest: what there is to go by where the store tells no times of objects."""
