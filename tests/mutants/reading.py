@@ -88,7 +88,7 @@ MUTANTS = (
         "tiered/fetch/course.py",
         "            stretch = self._stretches.get(queue) if state is self._state else None\n",
         "            stretch = self._stretches.get(queue)\n",
-        "tests/unit/test_fetch_course.py::test_what_is_remembered_is_what_a_look_up_finds",
+        "tests/unit/test_fetch_course.py::test_another_state_or_generation_begins_anew",
     ),
     Mutant(
         "tiered/archive/read/runs.py",
