@@ -299,6 +299,19 @@ def test_a_store_that_grew_without_a_newer_checkpoint_begins_anew_once(
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
+def test_so_does_one_that_stays_at_a_commit(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_module, "MOST_CHANGES", 1)
+    store = archive.open()
+    for _ in range(40):
+        archive.grow(1)
+    head = archive.reader.follow(store)
+    assert head is not None
+    for look in range(3):
+        archive.provider.calls.clear()
+        assert archive.reader.fold_until(store, head.seq).seq == head.seq
+        assert look == 0 or len(archive.provider.calls) < 4
+
+
 def test_a_small_cache_of_shards_only_costs_requests(archive: Archive) -> None:
     store = PartialStore(cache_bytes=1)
     archive.reader.fold(store)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tiered.metrics import ArrayHistogram, Metrics
+from tiered.arrayhistogram import ArrayHistogram
+from tiered.metrics import Metrics
 from tiered.version import __version__
 
 

@@ -164,7 +164,6 @@ class PartialStore:
 
     def snapshot(self) -> PartialView:
         """See ``MetadataStore``."""
-        self.begun()
         return PartialView(self._layers, self.scope, self._anew)
 
     def begun(self) -> None:

@@ -138,8 +138,7 @@ class LogReader:
         while True:
             try:
                 head = self._follow(store, progress)
-                if isinstance(store, PartialStore):
-                    store.begun()
+                _begun(store)
                 return head
             except DamagedShard as error:
                 _refuse(store, error)  # so a loop over the checkpoints there are
@@ -164,7 +163,9 @@ class LogReader:
             head = self._load_newest(store, seq)
         while True:
             try:
-                return self._fold_on(store, head, seq, progress)
+                head = self._fold_on(store, head, seq, progress)
+                _begun(store)
+                return head
             except DamagedShard as error:
                 _refuse(store, error)
             store.clear()
@@ -373,6 +374,12 @@ def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:
         after = reader.read(seq + 1)
         found = [f for f in found if after is None or f.commit.commit_id == after.commit.previous_id]
     return found[0] if found else None
+
+
+def _begun(store: MetadataStore) -> None:
+    """``store`` is folded to where it was wanted: if it began anew, that is complete now."""
+    if isinstance(store, PartialStore):
+        store.begun()
 
 
 def _refuse(store: MetadataStore, error: DamagedShard) -> None:

@@ -269,8 +269,8 @@ class Pulls:
             cold, Archived(places(*records.chunks), following), self._coverage
         ):
             return self._count("passed", None)
-        if cold.ahead:
-            return self._count("cut", cold.cut())
+        if ahead := cold.ahead:
+            return self._count("cut", cold.cut(ahead))
         if following <= cold.pull.offset:
             raise Unavailable(
                 "the archive's answer makes no progress", queue=cold.pull.topic, offset=following

@@ -63,10 +63,10 @@ class ColdPull:
             f"{PullStatus.OFFSET_TOO_SMALL.value}: {self.queue} has lost its offsets {self.pull.offset} to {end - 1}",
         )
 
-    def cut(self) -> Command:
-        """The broker's own records that lie ahead, and no more."""
+    def cut(self, ahead: Bytes) -> Command:
+        """The broker's own records that lie ``ahead``, and no more."""
         numbers = {"nextBeginOffset": self.pull.offset}
-        return changed(self.answer, self.answer.code, self.answer.remark, numbers, self.ahead)
+        return changed(self.answer, self.answer.code, self.answer.remark, numbers, ahead)
 
     def found(self, body: Bytes, following: int, archive_begin: int) -> Command:
         """Records of the archive, or without any how far the filter took none."""
