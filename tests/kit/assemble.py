@@ -42,7 +42,7 @@ from tiered.provider.memory import MemoryProvider
 from tiered.settings import MIB, Archive, Dispatch, Hold, Settings, Source
 from tiered.source.local import LocalCommitLog
 from tiered.write.compression import Compression
-from tiered.write.dispatcher import Dispatcher, Pace
+from tiered.write.dispatcher import Dispatcher, DispatchPace
 from tiered.write.preparer import Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
@@ -348,7 +348,7 @@ def assemble(
         preparer,
         line,
         clock,
-        Pace.of(settings),
+        DispatchPace.of(settings),
         opening,
         heard,
         mark=opened.mark,

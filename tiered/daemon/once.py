@@ -9,7 +9,7 @@ from typing import Protocol
 from tiered.clock import Clock
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import PhysicalOffset
-from tiered.source.base import Ends, Files, Life, Tail
+from tiered.source.base import Ends, Life, LogFiles, Tail
 
 log = logging.getLogger("tiered.daemon")
 
@@ -27,7 +27,7 @@ class DamagedStretch:
     reason: str
 
 
-class EndingLog(Tail, Files, Ends, Life, Protocol):
+class EndingLog(Tail, LogFiles, Ends, Life, Protocol):
     """What the end of a log is judged by."""
 
 

@@ -22,7 +22,7 @@ from tiered.daemon.stillness import Stillness
 from tiered.errors import NotFound, TieredError
 from tiered.metrics import Metrics
 from tiered.model import PhysicalOffset
-from tiered.source.base import Copies, Hold, Tail
+from tiered.source.base import Copies, HeldFiles, Tail
 from tiered.write.dispatcher import Dispatcher
 
 RECOUNT_SECONDS = 1.0
@@ -73,7 +73,7 @@ class DaemonView:
         }
 
 
-class ReportedLog(Tail, Copies, Hold, Protocol):
+class ReportedLog(Tail, Copies, HeldFiles, Protocol):
     """What the lag is measured by."""
 
 
@@ -101,7 +101,7 @@ def set_gauges(metrics: Metrics, view: DaemonView) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ProcessCounts:
     """What was archived since the process started."""
 
     messages: int = 0
@@ -114,12 +114,12 @@ class ProcessTotals:
     """Counts what is proven. Safe from any thread."""
 
     def __init__(self) -> None:
-        self.counted = Counted()
+        self.counted = ProcessCounts()
 
     def count(self, event: Proven) -> None:
         """One proven flush; called by one thread."""
         before, flush = self.counted, event.flush
-        self.counted = Counted(
+        self.counted = ProcessCounts(
             before.messages + flush.messages,
             before.bytes + flush.raw_bytes,
             before.commits + 1,

@@ -27,7 +27,7 @@ from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, pause
 from tiered.write.compression import Compression
-from tiered.write.dispatcher import Dispatcher, Pace
+from tiered.write.dispatcher import Dispatcher, DispatchPace
 from tiered.write.preparer import Preparer
 
 log = logging.getLogger("tiered.daemon")
@@ -239,7 +239,7 @@ class Archiving:
             preparer,
             line,
             parts.clock,
-            Pace.of(settings),
+            DispatchPace.of(settings),
             opening,
             self._observer,
             mark=opened.mark,

@@ -11,10 +11,10 @@ from tiered.archive.state.view import ArchiveState
 from tiered.model import PhysicalOffset
 from tiered.opening.lineage import BrokerComparison, ComparedLog, Relation, compare, rewritten
 from tiered.opening.rewind import archived_from
-from tiered.source.base import Files
+from tiered.source.base import LogFiles
 
 
-class DatedLog(ComparedLog, Files, Protocol):
+class DatedLog(ComparedLog, LogFiles, Protocol):
     """The broker's own bytes, and the times of its files."""
 
 

@@ -135,7 +135,7 @@ class Copies(Protocol):
         ...
 
 
-class Files(Protocol):
+class LogFiles(Protocol):
     """The files of a commitlog and the times in them."""
 
     def files(self) -> tuple[LogFile, ...]:
@@ -168,7 +168,7 @@ class Ends(Protocol):
         ...
 
 
-class Hold(Protocol):
+class HeldFiles(Protocol):
     """The hard links that keep the broker's files until they are archived."""
 
     def hold(self) -> None:
@@ -205,5 +205,5 @@ class Life(Protocol):
         ...
 
 
-class CommitLogSource(Tail, Copies, Files, Ends, Hold, Life, Protocol):
+class CommitLogSource(Tail, Copies, LogFiles, Ends, HeldFiles, Life, Protocol):
     """A commitlog with all its ports: what a driver is. A component asks for the ports that it uses."""

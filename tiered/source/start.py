@@ -6,11 +6,11 @@ from typing import Protocol
 
 from tiered.errors import Invalid
 from tiered.model import PhysicalOffset
-from tiered.source.base import Files, Tail
+from tiered.source.base import LogFiles, Tail
 from tiered.text.values import time_ms
 
 
-class DatedFiles(Tail, Files, Protocol):
+class DatedFiles(Tail, LogFiles, Protocol):
     """What a start is looked up in."""
 
 

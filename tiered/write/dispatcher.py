@@ -13,7 +13,7 @@ from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import NotFound, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.settings import Settings
-from tiered.source.base import BrokerMark, Chunk, Hold, Life, ReadStatus, Tail
+from tiered.source.base import BrokerMark, Chunk, HeldFiles, Life, ReadStatus, Tail
 from tiered.write.buffer import UploadBuffer
 from tiered.write.events import Events
 from tiered.write.preparer import Changed, Preparer
@@ -23,7 +23,7 @@ READ_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DispatchPace:
     """When to look at the source and at the broker, when a flush is due, and when an idle writer shows that it lives."""
 
     poll_seconds: float
@@ -34,7 +34,7 @@ class Pace:
     beat_seconds: float | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Pace:
+    def of(cls, settings: Settings) -> DispatchPace:
         """As the settings say. A beat comes three times within the silence after which a standby takes over."""
         source, dispatch, archive = settings.source, settings.dispatch, settings.archive
         return cls(
@@ -47,7 +47,7 @@ class Pace:
         )
 
 
-class HeldTail(Tail, Hold, Life, Protocol):
+class HeldTail(Tail, HeldFiles, Life, Protocol):
     """A commitlog that is read on while its files are held."""
 
 
@@ -72,7 +72,7 @@ class Dispatcher:
         preparer: Preparer,
         line: CommitLine,
         clock: Clock,
-        pace: Pace,
+        pace: DispatchPace,
         comparison: Comparison,
         events: Events,
         *,

@@ -18,7 +18,7 @@ from tiered.write.router import queue_ends
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class DraftRecords:
     """The records of a draft, gathered by queue, and their blocks, which are being compressed."""
 
     gathered: Gathered
@@ -34,7 +34,7 @@ class Draft:
     lineage: int
     mark: Mark
     messages: int = 0
-    records: Future[Records] | None = None
+    records: Future[DraftRecords] | None = None
 
     @property
     def priority(self) -> Priority:

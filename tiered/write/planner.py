@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.keys import Area, ObjectKey, build
-from tiered.archive.log.flush import Archived, DataObject, DispatchOffsets
+from tiered.archive.log.flush import DataObject, DispatchOffsets, FlushStatistics
 from tiered.archive.log.writer import Place
 from tiered.codec.format.block import StoredBlocks
 from tiered.codec.format.edits import EditBatch, EditKind
@@ -39,7 +39,7 @@ class FlushPlan:
     objects: tuple[DataObject, ...]
     edits: tuple[EditBatch, ...]
     dispatch_offsets: DispatchOffsets
-    archived: Archived
+    archived: FlushStatistics
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, pl
         objects=tuple(objects),
         edits=edits,
         dispatch_offsets=DispatchOffsets(routed.topics, routed.queue_ids, taken),
-        archived=Archived(
+        archived=FlushStatistics(
             record_bytes=made.raw_bytes,
             store_times=made.rows["store_timestamp"].astype(np.int64),
             gaps=int((segments.gap_start != segments.first_offset).sum()),

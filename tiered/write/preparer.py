@@ -25,7 +25,7 @@ from tiered.settings import MIB, Dispatch
 from tiered.source.base import Copies, Life
 from tiered.write.buffer import Extent
 from tiered.write.compression import Compressing, Compression, SpareMemory
-from tiered.write.draft import Draft, Records
+from tiered.write.draft import Draft, DraftRecords
 from tiered.write.gathered import gather
 from tiered.write.router import Routed, route
 
@@ -53,7 +53,7 @@ class _Copy:
     """Memory for one private copy, and the drafts that still look at it."""
 
     memory: memoryview
-    drafts: list[Future[Records]] = field(default_factory=list)
+    drafts: list[Future[DraftRecords]] = field(default_factory=list)
 
     def free(self, length: int, keep_bytes: int) -> memoryview:
         """Room for ``length`` bytes, once no draft looks at what was there. More than ``keep_bytes`` is not kept for it."""
@@ -146,12 +146,12 @@ class Preparer:
         self._copies[0].drafts.append(records)
         return Draft(part.extent, self.lineage, mark, len(routed.order), records)
 
-    def _gather(self, records: MessageBatch, routed: Routed) -> Records:
+    def _gather(self, records: MessageBatch, routed: Routed) -> DraftRecords:
         """What a flush is before the fold is asked, and the start of its compression."""
         columns, memory = property_columns(records), self._spare.take()
         made = gather(records, columns, routed, self._settings, self._source.counts_inner, memory)
         tasks = self._compression.begin(made.gathered, made.edges)
-        return Records(made, Compressing(tasks, made.memory, self._spare))
+        return DraftRecords(made, Compressing(tasks, made.memory, self._spare))
 
     def _max_queues(self) -> int:
         """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""

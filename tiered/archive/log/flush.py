@@ -44,8 +44,8 @@ class DispatchOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
-    """What a flush archives, for those who count. ``store_times``: of every record in ms, for latency."""
+class FlushStatistics:
+    """Figures of what a flush archives, for metrics. ``store_times``: of every record in ms, for latency."""
 
     record_bytes: int
     store_times: Ints
@@ -69,7 +69,7 @@ class Flush:
     raw_bytes: int = 0
     objects: tuple[DataObject, ...] = ()
     dispatch_offsets: DispatchOffsets | None = None
-    archived: Archived | None = None
+    archived: FlushStatistics | None = None
     priority: Priority = Priority.ARCHIVE
 
     @property

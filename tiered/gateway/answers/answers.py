@@ -25,7 +25,7 @@ from tiered.gateway.answers.names import name_of
 from tiered.gateway.answers.offsets import Offsets
 from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
-from tiered.gateway.knowledge.archive import Archive
+from tiered.gateway.knowledge.archive import GatewayArchive
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
 from tiered.gateway.knowledge.caughtup import AsksFloor, Coverage
 from tiered.gateway.knowledge.clients import Clients
@@ -115,7 +115,7 @@ class Answers:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: GatewayArchive,
         settings: Settings,
         metrics: Metrics,
         clock: Clock,

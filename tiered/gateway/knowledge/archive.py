@@ -87,5 +87,5 @@ class ComparedArchive(KnownArchive, Protocol):
     def locate(self, physical_offset: int) -> Located | None: ...
 
 
-class Archive(PullArchive, BoundsArchive, ReadersArchive, LookupArchive, ComparedArchive, Protocol):
-    """All of it, for who hands out the parts."""
+class GatewayArchive(PullArchive, BoundsArchive, ReadersArchive, LookupArchive, ComparedArchive, Protocol):
+    """All of these ports: what a part that hands them on to others takes."""

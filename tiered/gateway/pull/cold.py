@@ -32,7 +32,7 @@ from tiered.gateway.knowledge.clients import Clients
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
-from tiered.gateway.pull.compare import Archived, in_reach, is_enough
+from tiered.gateway.pull.compare import ArchivedPlaces, in_reach, is_enough
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import places
 from tiered.gateway.pull.verdict import PullJudge, Why, queue_of_pull
@@ -266,7 +266,7 @@ class Pulls:
             )
         records, following = self._cut(result, cold.pull)
         if why is not Why.SKIP and await is_enough(
-            cold, Archived(places(*records.chunks), following), self._coverage
+            cold, ArchivedPlaces(places(*records.chunks), following), self._coverage
         ):
             return self._count("passed", None)
         if ahead := cold.ahead:

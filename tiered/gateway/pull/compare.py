@@ -17,14 +17,14 @@ from tiered.model import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedPlaces:
     """What the archive has for a pull: ``places`` (see there) of its records, and up to where it was looked through."""
 
     places: Mapping[int, int]
     following: int
 
 
-async def is_enough(cold: ColdPull, archived: Archived, coverage: Coverage) -> bool:
+async def is_enough(cold: ColdPull, archived: ArchivedPlaces, coverage: Coverage) -> bool:
     """Whether the broker's answer is to pass; else the archive's is to be served.
 
     ``Unavailable`` if the archived records are of a queue that is no more, and the broker's own may not be complete.

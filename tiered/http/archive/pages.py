@@ -39,7 +39,7 @@ SEARCH_SECONDS = 10.0
 """A filter that takes little is searched for this long; then the answer ends and says where to go on."""
 
 
-class Store(Protocol):
+class BrowsedStore(Protocol):
     """What the pages need of ``tiered.store.MessageStore``."""
 
     def get_message(self, pull: Pull) -> GetMessageResult: ...
@@ -70,7 +70,7 @@ class Store(Protocol):
 class ArchivePages:
     """The pages over one store. For any thread."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: BrowsedStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
