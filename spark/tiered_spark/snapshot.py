@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.find import shown
+from tiered.archive.read.find import shown_archives
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
@@ -126,7 +126,7 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
                 hint="check the options archive, cluster and broker; tiered status shows what a daemon archives to",
                 option="archive",
                 archive=url,
-                found=shown([(keys.cluster, keys.broker) for _, keys in here]),
+                found=shown_archives([(keys.cluster, keys.broker) for _, keys in here]),
             )
         found += mine
     if len(found) > MAX_ARCHIVES:

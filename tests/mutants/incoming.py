@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/source/reading.py",
-        "        good = verified(view, frames, count, start)\n",
+        "        good = sound_records(view, frames, count, start)\n",
         "        good = frames\n",
         f"{_SOURCE_LOCAL}::test_records_with_a_successor_count_at_once_and_the_last_after_a_second_look",
     ),

@@ -13,8 +13,8 @@ from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.header import HEADER_DTYPE
 from tiered.codec.record.properties import PropertyColumns
 from tiered.model import OFF_QUEUE_TOPIC
-from tiered.write.cutter import cut, flat_offsets, offsets_covered
-from tiered.write.router import QueueEnds, place, renumbered, route, split
+from tiered.write.cutter import cut_rows, flat_offsets, offsets_covered
+from tiered.write.router import QueueEnds, cut_segments, renumbered, route, row_offsets
 
 TOPICS = ("a", "b", "secret")
 
@@ -120,11 +120,11 @@ def test_route_split_cut_agree_with_a_loop(flushes: list, block_bytes: int, obje
                 behind = [n for n in same if rows[n][3] not in (4, 12)][:1]
                 refuted = any(int(batch.headers["queue_offset"][n]) == offset + 1 for n in behind)
                 queue.append(i, offset, 1 if refuted else owns, size)
-        placed = place(batch, properties, routed, lambda topic, queue_id: True)
+        placed = row_offsets(batch, properties, routed, lambda topic, queue_id: True)
         offsets = renumbered(placed, routed, ends)
-        segments = split(routed, offsets, ends)
+        segments = cut_segments(routed, offsets, ends)
         sizes = batch.headers["size"][routed.order].astype(np.int64)
-        pieces = cut(sizes, segments, block_bytes=block_bytes, object_bytes=object_bytes)
+        pieces = cut_rows(sizes, segments, block_bytes=block_bytes, object_bytes=object_bytes)
         found: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {n: [] for n in names}
         lead, covered = offsets_covered(pieces, offsets)
         for run in range(len(pieces.run_start) - 1):

@@ -13,7 +13,7 @@ from tiered.archive.read.runs import BlockRef, blocks_of
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt
-from tiered.fetch.block import LoadedBlock, check_block
+from tiered.fetch.block import LoadedBlock, opened_block
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def checked(s: Scene, ref: BlockRef, *, flip: int | None = None) -> LoadedBlock:
     stored = bytearray(s.provider.get(s.objects().key_of(ref.item), ref.position, ref.stored_length).data)
     if flip is not None:
         stored[flip] ^= 1
-    return check_block(ref, memoryview(stored), key="the object")
+    return opened_block(ref, memoryview(stored), key="the object")
 
 
 def test_a_table_that_does_not_fit_the_fold(s: Scene) -> None:

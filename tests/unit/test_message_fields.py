@@ -10,7 +10,7 @@ import pytest
 from tests.kit.fakearchive import record
 from tiered.cli.messages import message_record
 from tiered.codec.record.message import decode_message
-from tiered.http.archive.rows import message_fields
+from tiered.http.archive.rows import fields_with_body
 
 TEXT = "grüße".encode()
 BINARY = b"\xff\x00"
@@ -19,7 +19,7 @@ BINARY = b"\xff\x00"
 @pytest.mark.parametrize("body", [TEXT, BINARY])
 def test_both_say_the_same_but_for_the_body(body: bytes) -> None:
     raw = record("T", 3, 42, body=body, TAGS="red", KEYS="a b")
-    told, shown = message_record(42, raw), message_fields(42, decode_message(raw))
+    told, shown = message_record(42, raw), fields_with_body(42, decode_message(raw))
     bodies = {"body", "body_base64", "compressed"}
     assert [item for item in told.items() if item[0] not in bodies] == [
         item for item in shown.items() if item[0] not in bodies
@@ -35,7 +35,7 @@ def test_the_command_line_shows_text_or_base64_and_the_pages_always_base64() -> 
     assert list(message_record(0, text).items())[-1] == ("body", TEXT.decode())
     assert "body_base64" not in message_record(0, text)
     assert list(message_record(1, binary).items())[-1] == ("body_base64", encoded[1])
-    shown = [message_fields(0, decode_message(raw)) for raw in (text, binary)]
+    shown = [fields_with_body(0, decode_message(raw)) for raw in (text, binary)]
     assert list(shown[0].items())[-3:] == [
         ("compressed", False),
         ("body_base64", encoded[0]),

@@ -15,7 +15,7 @@ from tiered.codec.types import Buffer
 from tiered.errors import Invalid, Refused, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
-from tiered.provider.probe import ProbeReport, probe, require
+from tiered.provider.probe import ProbeReport, probe, require_promises
 from tiered.provider.s3 import S3Provider
 from tiered.provider.wrap import Wrapped
 
@@ -34,7 +34,7 @@ def test_an_honest_store_passes_and_is_left_clean() -> None:
     store = memory()
     report = probe(store, CLOCK, prefix="DefaultCluster/broker-a/")
     assert report.refuted == ()
-    assert require(report, accept_weak=False) == ()
+    assert require_promises(report, accept_weak=False) == ()
     assert {finding.capability for finding in report.findings} >= {
         "create-only",
         "create-only under a race",
@@ -169,11 +169,11 @@ def test_deleting_forbidden_is_told_but_not_refused() -> None:
 def test_refusing_names_the_lost_guarantee_and_the_setting() -> None:
     report = probe(Ignoring(memory()), CLOCK)
     with pytest.raises(Refused) as caught:
-        require(report, accept_weak=False)
+        require_promises(report, accept_weak=False)
     assert "create-only" in str(caught.value)
     assert "commits may be lost" in str(caught.value)
     assert "archive.accept_weak_store" in str(caught.value)
-    lost = require(report, accept_weak=True)
+    lost = require_promises(report, accept_weak=True)
     assert any("commits may be lost" in sentence for sentence in lost)
 
 

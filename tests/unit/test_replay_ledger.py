@@ -15,7 +15,7 @@ from tiered.errors import Corrupt, Unavailable
 from tiered.replay import ledger as ledger_module
 from tiered.replay.base import DebtReason, DebtTotals, GroupPosition, GroupQueue, NewDebt
 from tiered.replay.ledger import LEDGER_FILE, SWAP_FILE, Ledger, Settled, read_books, replay, snapshot
-from tiered.replay.ledgerfile import MAGIC, encode, scan
+from tiered.replay.ledgerfile import MAGIC, encode, scan_ledger
 
 Q0, Q1 = GroupQueue("G", "T", 0), GroupQueue("G", "T", 1)
 
@@ -128,14 +128,18 @@ def test_a_torn_first_record_is_no_damage(tmp_path: Path, kept: int) -> None:
 def test_damage_before_the_last_record_is_told(tmp_path: Path) -> None:
     """A torn end is short and has nothing behind it; whatever else does not read is damage, and debts may be in it."""
     records = [encode(number, 1, [[], [], f"r{number}"]) for number in (1, 2, 3)]
-    assert [fields[2] for _, fields in scan(MAGIC + b"".join(records), "l").records] == ["r1", "r2", "r3"]
+    assert [fields[2] for _, fields in scan_ledger(MAGIC + b"".join(records), "l").records] == [
+        "r1",
+        "r2",
+        "r3",
+    ]
     flipped = bytearray(records[1])
     flipped[-1] ^= 1
     with pytest.raises(Corrupt, match="is damaged"):
-        scan(MAGIC + records[0] + flipped + records[2], "l")
+        scan_ledger(MAGIC + records[0] + flipped + records[2], "l")
     with pytest.raises(Corrupt, match="lacks a record"):
-        scan(MAGIC + records[0] + records[2], "l")
-    assert len(scan(MAGIC + records[0] + flipped, "l").records) == 1, "an end that tore"
+        scan_ledger(MAGIC + records[0] + records[2], "l")
+    assert len(scan_ledger(MAGIC + records[0] + flipped, "l").records) == 1, "an end that tore"
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tiered import durable
 from tiered.clock import Clock
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
-from tiered.provider.probe import Finding, ProbeReport, probe, require
+from tiered.provider.probe import Finding, ProbeReport, probe, require_promises
 from tiered.settings import Settings
 from tiered.version import __version__
 
@@ -64,7 +64,7 @@ def probe_once(
     for finding in known.findings:
         metrics.refuted.labels(finding.capability).set(0 if finding.held else 1)
     report = ProbeReport(provider.url, known.findings, 0, 0.0)
-    weak = require(report, accept_weak=settings.archive.accept_weak_store)
+    weak = require_promises(report, accept_weak=settings.archive.accept_weak_store)
     for sentence in weak:
         log.warning("the store is weaker than the archive needs", extra={"lost": sentence})
     if fresh:

@@ -52,7 +52,7 @@ def cost_bytes(ref: BlockRef) -> int:
     return ref.raw_length + OVERHEAD_BYTES + 4 * (ref.rows + 1) + (0 if ref.dense else 8 * ref.rows)
 
 
-def check_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
+def opened_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
     """A block from its stored bytes. ``Corrupt`` with key and position unless CRC and records are what the tables say."""
     data = opened(
         stored, codec=ref.codec, raw_length=ref.raw_length, crc32c=ref.crc32c, key=key, position=ref.position

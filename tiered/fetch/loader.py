@@ -14,7 +14,7 @@ from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, TieredError, Unavailable
-from tiered.fetch.block import LoadedBlock, check_block, cost_bytes
+from tiered.fetch.block import LoadedBlock, cost_bytes, opened_block
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache, Owner
 from tiered.fetch.disk import DiskTier
@@ -210,7 +210,7 @@ class Loader:
         for ref in refs:
             stored = data[ref.position - begin : ref.end_position - begin]
             try:
-                found[ref.key] = check_block(ref, stored, key=key)
+                found[ref.key] = opened_block(ref, stored, key=key)
             except Corrupt as e:
                 self._metrics.damaged_blocks.inc()
                 found[ref.key] = e
@@ -226,7 +226,7 @@ class Loader:
         if stored is None:
             return None
         try:
-            return check_block(ref, memoryview(stored), key=name)
+            return opened_block(ref, memoryview(stored), key=name)
         except TieredError:
             self._disk.drop(name)
             return None

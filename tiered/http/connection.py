@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from tiered.errors import TieredError
-from tiered.http.heads import check_head, empty_lines, too_long, what_is_wrong, with_host
+from tiered.http.heads import check_request_head, empty_lines, too_long, what_is_wrong, with_host
 from tiered.http.limits import MAX_HEAD_BYTES, HttpLimits, Watcher
 from tiered.http.lingering import LingeringTransport
 from tiered.http.refusals import HttpRefusal, bad_request
@@ -160,7 +160,7 @@ class Connection(H11Protocol):
         empty = empty_lines(received, lenient=self._door.lenient)
         self._skipped += empty
         head = received[empty:]
-        check_head(head, skipped=self._skipped, lenient=self._door.lenient)
+        check_request_head(head, skipped=self._skipped, lenient=self._door.lenient)
         if self._door.lenient:
             head = with_host(head)
         if head != received:

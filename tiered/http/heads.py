@@ -25,7 +25,7 @@ def empty_lines(received: bytes, *, lenient: bool = False) -> int:
     return found.end() if found else 0
 
 
-def check_head(received: bytes, *, skipped: int = 0, lenient: bool = False) -> None:
+def check_request_head(received: bytes, *, skipped: int = 0, lenient: bool = False) -> None:
     """Refuse a head, whole or begun, that is too long or not made of plain lines.
 
     ``skipped``: bytes of empty lines before the head; they count. ``lenient``: bare line feeds end lines.

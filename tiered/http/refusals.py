@@ -44,7 +44,7 @@ def refused(parameter: str, value: object, expected: str, fix: str, *, status: i
     )
 
 
-def status_of(error: TieredError) -> int:
+def http_status(error: TieredError) -> int:
     """The HTTP status of an error."""
     match error:
         case HttpRefusal():
@@ -63,7 +63,7 @@ def status_of(error: TieredError) -> int:
 
 def error_fields(error: TieredError) -> dict[str, object]:
     """An error as JSON shows it: what, where (the fields it carries), and what fixes it."""
-    status = status_of(error)
+    status = http_status(error)
     fields = {name: value if isinstance(value, int) else str(value) for name, value in error.fields.items()}
     return {"status": status, "message": error.message, **fields, "fix": error.hint or "ask again later"}
 
@@ -71,7 +71,7 @@ def error_fields(error: TieredError) -> dict[str, object]:
 def json_refusal(error: TieredError) -> Response:
     """The JSON page of an error."""
     body = dumped({"error": error_fields(error)})
-    made = Response(body, status_of(error), {"Content-Type": JSON} | refusal_headers(error))
+    made = Response(body, http_status(error), {"Content-Type": JSON} | refusal_headers(error))
     if isinstance(error, Unavailable):
         made.headers["Retry-After"] = "1"
     return made

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tiered.http.refusals import bad_request, refused
+from tiered.http.refusals import bad_request, refused_parameter
 
 MAX_TEXT_CHARACTERS = 8192
 MAX_OFFSET = (1 << 63) - 1
@@ -63,7 +63,7 @@ class Parameter:
                 return text == "true"
             case ParameterKind.TEXT if 0 < len(text) <= MAX_TEXT_CHARACTERS:
                 return text
-        raise refused(self.name, text, self.expected, "give one of these")
+        raise refused_parameter(self.name, text, self.expected, "give one of these")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ def _values(route: PageRoute, in_path: Mapping[str, str], given: Mapping[str, st
     for name in given:
         if name not in known:
             expected = ", ".join(sorted(known)) or "none"
-            raise refused(
+            raise refused_parameter(
                 name[:40], given[name], f"parameters of this page: {expected}", "remove or rename it"
             )
     values: dict[str, str | int | bool | None] = {}
     for parameter in route.parameters:
         text = (in_path if parameter.in_path else given).get(parameter.name)
         if text is None and parameter.required:
-            raise refused(parameter.name, None, parameter.expected, f"add {parameter.name}=…")
+            raise refused_parameter(parameter.name, None, parameter.expected, f"add {parameter.name}=…")
         values[parameter.name] = parameter.default if text is None else parameter.value(text)
     return values
 

@@ -71,7 +71,7 @@ def probe(provider: Provider, clock: Clock, *, prefix: str = "") -> ProbeReport:
     return _Probe(provider, clock, prefix).run()
 
 
-def require(report: ProbeReport, *, accept_weak: bool) -> tuple[str, ...]:
+def require_promises(report: ProbeReport, *, accept_weak: bool) -> tuple[str, ...]:
     """Raise ``Refused`` if an essential promise is refuted, naming each and what is then lost.
 
     With ``accept_weak`` nothing is raised, and the sentences are returned for the log and the status page.

@@ -40,7 +40,7 @@ class Batch:
     lost: str = "owed messages are in no archive: they are lost to the group"
 
 
-def read(
+def read_debt(
     store: MessageStore, debt: Debt, topic: str, count: int, size: int, row_filter: RowFilter | None
 ) -> Batch:
     """The next messages of a debt for the retry topic ``topic``, at most ``count`` and ``size`` bytes.

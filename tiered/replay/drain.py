@@ -25,7 +25,7 @@ from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.replay.base import RETRY_PREFIX, Debt, retry_topic
-from tiered.replay.cold import Batch, read
+from tiered.replay.cold import Batch, read_debt
 from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger, Settled
 from tiered.replay.troubles import Troubles
@@ -187,7 +187,7 @@ class Drain:
         """The next messages of a debt, as requests. ``NotFound`` while the archive does not have them yet."""
         name = debt.queue.topic
         plain = not name.startswith(RETRY_PREFIX)
-        return read(
+        return read_debt(
             self._archive(),
             debt,
             topic,

@@ -26,7 +26,7 @@ from tiered.clock import Clock
 from tiered.crashpoint import ReplayPoint, reach
 from tiered.errors import Corrupt, Unavailable
 from tiered.replay.base import Books, Debt, DebtReason, DebtTotals, GroupPosition, GroupQueue, NewDebt
-from tiered.replay.ledgerfile import LedgerFile, scan, write_whole
+from tiered.replay.ledgerfile import LedgerFile, scan_ledger, write_whole
 
 LEDGER_FILE = "ledger"
 SWAP_FILE = "ledger.new"
@@ -245,7 +245,7 @@ def read_books(directory: Path) -> Books | None:
         return None
     except OSError as error:
         raise _disk(directory, error) from error
-    return replay(scan(data, str(path)).records, str(path))
+    return replay(scan_ledger(data, str(path)).records, str(path))
 
 
 def replay(records: Iterable[tuple[int, list[Any]]], path: str) -> Books:

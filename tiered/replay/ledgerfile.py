@@ -48,7 +48,7 @@ def encode(number: int, kind: int, fields: list[Any]) -> bytes:
     return _HEAD.pack(len(payload), crc32c(payload)) + payload
 
 
-def scan(data: bytes, path: str) -> Scanned:
+def scan_ledger(data: bytes, path: str) -> Scanned:
     """Every sound record as (kind, fields). ``Corrupt`` for damage that no torn write explains."""
     if not data:
         return Scanned([], 0, 0)
@@ -134,7 +134,7 @@ class LedgerFile:
         fresh = not self._path.exists()
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            scanned = scan(self._path.read_bytes(), str(self._path))
+            scanned = scan_ledger(self._path.read_bytes(), str(self._path))
             if scanned.torn or scanned.end == 0:
                 os.ftruncate(descriptor, scanned.end)
             os.lseek(descriptor, 0, os.SEEK_END)

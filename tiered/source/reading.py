@@ -25,7 +25,7 @@ from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, UnconfirmedRecord, Written
-from tiered.source.walk import Chain, HeadKind, RecordHead, RecordWindow, verified
+from tiered.source.walk import Chain, HeadKind, RecordHead, RecordWindow, sound_records
 
 _NONE = np.empty(0, np.int64)
 _BLANK_HEADER_BYTES = 8
@@ -106,7 +106,7 @@ class Reading:
             )
         if count == 0:
             return idle(start, "the last record is not confirmed yet")
-        good = verified(view, frames, count, start)
+        good = sound_records(view, frames, count, start)
         if len(good) == 0:
             return self._unreadable(table, file, start, good.detail)
         return self._chunk(file, start, view, good, moved_on=moved_on)

@@ -105,7 +105,7 @@ class RecordWindow(FileWindow):
         return view, frames
 
 
-def verified(view: memoryview, frames: Frames, count: int, base: int) -> Frames:
+def sound_records(view: memoryview, frames: Frames, count: int, base: int) -> Frames:
     """The first ``count`` records if the last of them passes every check; else those before the first that does not."""
     chosen = Frames(
         frames.starts[:count],

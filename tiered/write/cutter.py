@@ -52,7 +52,7 @@ def _ordinals(group: Ints) -> Ints:
     return np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
 
 
-def cut(sizes: Ints, segments: Segments, *, block_bytes: int, object_bytes: int) -> Cut:
+def cut_rows(sizes: Ints, segments: Segments, *, block_bytes: int, object_bytes: int) -> Cut:
     """Cut sorted rows of the given ``sizes``. ``object_bytes`` = 0 puts everything into one object."""
     byte_start = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=byte_start[1:])

@@ -17,9 +17,9 @@ from tiered.codec.record.properties import PropertyColumns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Ints
 from tiered.settings import Dispatch
-from tiered.write.cutter import Cut, cut
+from tiered.write.cutter import Cut, cut_rows
 from tiered.write.inlining import tables_fit
-from tiered.write.router import CountsInner, Routed, RowOffsets, place, split, unknown_ends
+from tiered.write.router import CountsInner, Routed, RowOffsets, cut_segments, row_offsets, unknown_ends
 
 _NO_MEMORY = memoryview(b"")
 
@@ -50,7 +50,7 @@ class Gathered:
         return int(self.cut.byte_start[-1])
 
 
-def gather(
+def gather_flush(
     messages: MessageBatch,
     properties: PropertyColumns,
     routed: Routed,
@@ -65,13 +65,15 @@ def gather(
     sizes = messages.headers["size"][routed.order].astype(np.int64)
     total = int(sizes.sum())
     inline = total <= settings.inline_bytes
-    offsets = place(messages, properties, routed, counts_inner)
-    stretches = split(routed, offsets, unknown_ends(len(routed.topics)))
+    offsets = row_offsets(messages, properties, routed, counts_inner)
+    stretches = cut_segments(routed, offsets, unknown_ends(len(routed.topics)))
     object_bytes = 0 if inline else settings.object_bytes
-    pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
+    pieces = cut_rows(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
     if inline and not _tables_fit(properties, routed, pieces):
         inline = False
-        pieces = cut(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes)
+        pieces = cut_rows(
+            sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes
+        )
     gathered, memory = _gather(messages, routed.order, pieces.byte_start, memory)
     key_position, key_hash = _keys(properties, routed, len(messages.headers))
     return Gathered(

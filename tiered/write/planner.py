@@ -29,7 +29,7 @@ from tiered.codec.format.object import (
 from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
 from tiered.write.gathered import Gathered
-from tiered.write.router import QueueEnds, Routed, RowOffsets, Segments, renumbered, split
+from tiered.write.router import QueueEnds, Routed, RowOffsets, Segments, cut_segments, renumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, pl
     """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
     routed, pieces = made.routed, made.cut
     offsets = renumbered(made.offsets, routed, ends)
-    segments = split(routed, offsets, ends)
+    segments = cut_segments(routed, offsets, ends)
     flush = _Tables(
         made, offsets, segments, _blocks(pieces, made.rows, offsets, stored),
         _runs(pieces, segments, ends, routed, made.rows, offsets), stored,

@@ -26,7 +26,7 @@ from tiered.source.base import Copies, Life
 from tiered.write.buffer import Extent
 from tiered.write.compression import Compressing, Compression, SpareMemory
 from tiered.write.draft import Draft, DraftRecords
-from tiered.write.gathered import gather
+from tiered.write.gathered import gather_flush
 from tiered.write.router import Routed, route
 
 COPIES = 3
@@ -149,7 +149,7 @@ class Preparer:
     def _gather(self, records: MessageBatch, routed: Routed) -> DraftRecords:
         """What a flush is before the fold is asked, and the start of its compression."""
         columns, memory = property_columns(records), self._spare.take()
-        made = gather(records, columns, routed, self._settings, self._source.counts_inner, memory)
+        made = gather_flush(records, columns, routed, self._settings, self._source.counts_inner, memory)
         tasks = self._compression.begin(made.gathered, made.edges)
         return DraftRecords(made, Compressing(tasks, made.memory, self._spare))
 

@@ -147,7 +147,7 @@ class RowOffsets:
     owned: Ints
 
 
-def place(
+def row_offsets(
     batch: MessageBatch, properties: PropertyColumns, routed: Routed, counts_inner: CountsInner
 ) -> RowOffsets:
     """Queue offsets in sorted order; the off-queue queue's are numbered from 0 until ``renumbered``.
@@ -182,7 +182,7 @@ def _correct_inner(offset: Ints, owned: Ints, routed: Routed, counts_inner: Coun
 
 
 def renumbered(offsets: RowOffsets, routed: Routed, ends: QueueEnds) -> RowOffsets:
-    """``place``'s offsets with those of the off-queue queue numbered on from its end."""
+    """``row_offsets`` with those of the off-queue queue numbered on from its end."""
     if routed.off_queue is None or not ends.present[routed.off_queue]:
         return offsets
     lo, hi = routed.group_start[routed.off_queue : routed.off_queue + 2].tolist()
@@ -191,7 +191,7 @@ def renumbered(offsets: RowOffsets, routed: Routed, ends: QueueEnds) -> RowOffse
     return RowOffsets(offset, offsets.owned)
 
 
-def split(routed: Routed, offsets: RowOffsets, ends: QueueEnds) -> Segments:
+def cut_segments(routed: Routed, offsets: RowOffsets, ends: QueueEnds) -> Segments:
     """Cut every queue's rows where offsets do not follow each other; decide gap or new generation for each cut.
 
     An offset above what is expected leaves a gap; one below it means that the queue began again: a new generation. Where the

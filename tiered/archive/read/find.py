@@ -25,7 +25,7 @@ def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
             hint="set source.cluster and source.broker to an archive that exists, or start `tiered run`",
             archive=provider.url,
             expected=f"{keys.cluster}/{keys.broker}",
-            found=shown(found),
+            found=shown_archives(found),
         ) from e
 
 
@@ -34,7 +34,7 @@ def list_archives(provider: Provider, limit: int | None = None) -> list[tuple[st
     return list(islice(_archives(provider), limit))
 
 
-def shown(archives: Sequence[tuple[str, str]]) -> str:
+def shown_archives(archives: Sequence[tuple[str, str]]) -> str:
     """Archives as an error names them: some of them, if there are many."""
     names = [f"{cluster}/{broker}" for cluster, broker in archives[:SHOWN]]
     return ", ".join([*names, "…"] if len(archives) > SHOWN else names) or "nothing"

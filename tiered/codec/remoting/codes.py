@@ -106,7 +106,7 @@ LOGICAL_BROKER_PREFIX = "__syslo__"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
-def number(fields: Mapping[str, str], name: str, bits: int = 64, default: int | None = None) -> int:
+def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: int | None = None) -> int:
     """The field as a signed number of ``bits``; absent: ``default``, or ``Invalid`` without one."""
     text = fields.get(name)
     if text is None:
@@ -119,7 +119,7 @@ def number(fields: Mapping[str, str], name: str, bits: int = 64, default: int | 
     return value
 
 
-def text(fields: Mapping[str, str], name: str) -> str:
+def text_field(fields: Mapping[str, str], name: str) -> str:
     """The field, which must be there and hold something."""
     value = fields.get(name)
     if not value:
@@ -157,15 +157,15 @@ class PullRequest:
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> PullRequest:
         """``Invalid`` names the field that is missing or wrong."""
-        sys_flag = number(fields, "sysFlag", 32)
-        limit = number(fields, "maxMsgBytes", 32, 0)
+        sys_flag = number_field(fields, "sysFlag", 32)
+        limit = number_field(fields, "maxMsgBytes", 32, 0)
         own = bool(sys_flag & SYS_SUBSCRIPTION)
         return cls(
-            group=text(fields, "consumerGroup"),
-            topic=text(fields, "topic"),
-            queue_id=number(fields, "queueId", 32),
-            offset=number(fields, "queueOffset"),
-            max_count=number(fields, "maxMsgNums", 32),
+            group=text_field(fields, "consumerGroup"),
+            topic=text_field(fields, "topic"),
+            queue_id=number_field(fields, "queueId", 32),
+            offset=number_field(fields, "queueOffset"),
+            max_count=number_field(fields, "maxMsgNums", 32),
             sys_flag=sys_flag,
             subscription=fields.get("subscription", "") if own else None,
             expression_type=fields.get("expressionType") or TAG,
@@ -186,7 +186,9 @@ class PullBounds:
     def parse(cls, fields: Mapping[str, str]) -> PullBounds:
         """``Invalid`` if one is missing or not a number."""
         return cls(
-            number(fields, "nextBeginOffset"), number(fields, "minOffset"), number(fields, "maxOffset")
+            number_field(fields, "nextBeginOffset"),
+            number_field(fields, "minOffset"),
+            number_field(fields, "maxOffset"),
         )
 
 
@@ -202,7 +204,9 @@ class QueueRequest:
     def parse(cls, fields: Mapping[str, str]) -> QueueRequest:
         """``Invalid`` names the field that is missing or wrong."""
         return cls(
-            text(fields, "topic"), number(fields, "queueId", 32), fields.get("consumerGroup", "")[:MAX_TEXT]
+            text_field(fields, "topic"),
+            number_field(fields, "queueId", 32),
+            fields.get("consumerGroup", "")[:MAX_TEXT],
         )
 
 
@@ -220,7 +224,7 @@ class SearchRequest:
         upper = fields.get("boundaryType", "").upper() == "UPPER"
         return cls(
             QueueRequest.parse(fields),
-            number(fields, "timestamp"),
+            number_field(fields, "timestamp"),
             BoundaryType.UPPER if upper else BoundaryType.LOWER,
         )
 
@@ -243,11 +247,11 @@ class QueryRequest:
         """``Invalid`` names the field that is missing or wrong."""
         index = fields.get("indexType") or "K"
         return cls(
-            topic=text(fields, "topic"),
-            key=text(fields, "key"),
-            max_count=number(fields, "maxNum", 32),
-            begin_ms=number(fields, "beginTimestamp"),
-            end_ms=number(fields, "endTimestamp"),
+            topic=text_field(fields, "topic"),
+            key=text_field(fields, "key"),
+            max_count=number_field(fields, "maxNum", 32),
+            begin_ms=number_field(fields, "beginTimestamp"),
+            end_ms=number_field(fields, "endTimestamp"),
             unique=truth(fields, "_UNIQUE_KEY_QUERY") or index == "U",
             paged=bool(fields.get("lastKey")),
             other_index=index not in ("K", "U"),
@@ -267,10 +271,10 @@ class ResetRequest:
     def parse(cls, fields: Mapping[str, str]) -> ResetRequest:
         """``Invalid`` names the field that is missing or wrong."""
         return cls(
-            text(fields, "topic"),
-            text(fields, "group"),
-            number(fields, "timestamp"),
-            number(fields, "queueId", 32, -1) >= 0 and number(fields, "offset", 64, -1) != -1,
+            text_field(fields, "topic"),
+            text_field(fields, "group"),
+            number_field(fields, "timestamp"),
+            number_field(fields, "queueId", 32, -1) >= 0 and number_field(fields, "offset", 64, -1) != -1,
         )
 
 
@@ -290,7 +294,9 @@ def parse_pop_starts(info: str) -> tuple[PopStart, ...]:
         parts = entry.split(" ")
         if len(parts) != 3:
             raise Invalid("startOffsetInfo has a strange entry", found=repr(entry[:80]))
-        kind, queue_id, offset = (number({"startOffsetInfo": part}, "startOffsetInfo") for part in parts)
+        kind, queue_id, offset = (
+            number_field({"startOffsetInfo": part}, "startOffsetInfo") for part in parts
+        )
         found.append(PopStart(kind, queue_id, offset))
     return tuple(found)
 

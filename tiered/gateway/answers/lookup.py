@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
-from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number
+from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number_field
 from tiered.codec.remoting.frame import Command
 from tiered.gateway.knowledge.archive import LookupArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.rights import Rights, unproven
-from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, split
+from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, whole_records
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed, max_body_bytes, reply
 from tiered.metrics import Metrics
@@ -57,7 +57,7 @@ class Lookups:
         one whole record of that physical offset whose CRC is right. The archive's record must be of the topic asked for, if one
         is named, and of one that the archive answers for: the places of other topics' messages are easy to guess.
         """
-        offset = number(request.ext, "offset")
+        offset = number_field(request.ext, "offset")
         garbage = answer.code == ResponseCode.SUCCESS and not is_record_at(answer.body, offset)
         if answer.code == ResponseCode.SUCCESS and not garbage:
             return self._count("view", "passed", None)
@@ -87,7 +87,7 @@ class Lookups:
             return self._count("query", "passed", None)
         most = max(query.max_count, UNIQUE_FOUND) if query.unique else query.max_count
         most = max(0, min(most, MAX_FOUND))
-        local = split(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        local = whole_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
         if len(local) >= most or (answer.code == ResponseCode.SUCCESS and not local):
             return self._count("query", "passed", None)
         archived = await self._asking.call(

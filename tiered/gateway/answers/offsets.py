@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiered.codec.remoting.codes import QueueRequest, RequestCode, ResponseCode, SearchRequest, number
+from tiered.codec.remoting.codes import QueueRequest, RequestCode, ResponseCode, SearchRequest, number_field
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.knowledge.archive import BoundsArchive
@@ -44,11 +44,11 @@ class Offsets:
         """Whether there is nothing to correct; an answer about a queue of which nothing was deleted needs no archive."""
         if answer.code != ResponseCode.SUCCESS:
             return True
-        return request.code == RequestCode.GET_MIN_OFFSET and number(answer.ext, "offset") <= 0
+        return request.code == RequestCode.GET_MIN_OFFSET and number_field(answer.ext, "offset") <= 0
 
     async def minimum(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """31: the smaller of both minimums."""
-        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "offset")
+        queue, local = QueueRequest.parse(request.ext), number_field(answer.ext, "offset")
         await self._asking.require_same(connection, self._asking.call_seconds)
         archived = self._known_minimum(queue)
         if archived is None:
@@ -69,7 +69,7 @@ class Offsets:
 
     async def earliest(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """32: the earlier of both times; −1 is a broker that has nothing."""
-        queue, local = QueueRequest.parse(request.ext), number(answer.ext, "timestamp")
+        queue, local = QueueRequest.parse(request.ext), number_field(answer.ext, "timestamp")
         archived = await self._asking.call(
             connection, lambda: self._archive.earliest_message_time(queue.topic, queue.queue_id)
         )
@@ -81,7 +81,7 @@ class Offsets:
 
     async def search(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
-        search, local = SearchRequest.parse(request.ext), number(answer.ext, "offset")
+        search, local = SearchRequest.parse(request.ext), number_field(answer.ext, "offset")
         found = await self._asking.call(connection, lambda: self.find(search, local))
         await self.sure(connection, search.queue, found)
         if found.offset is None or found.offset == local:

@@ -27,8 +27,8 @@ from tiered.codec.remoting.codes import (
     ResetRequest,
     ResponseCode,
     SearchRequest,
-    number,
-    text,
+    number_field,
+    text_field,
 )
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
@@ -155,14 +155,14 @@ class Resets:
         if answer.code != ResponseCode.PULL_OFFSET_MOVED or answer.remark != PullStatus.OFFSET_RESET.value:
             return False
         known = self._known(request)
-        return known is not None and known.local == number(answer.ext, "nextBeginOffset")
+        return known is not None and known.local == number_field(answer.ext, "nextBeginOffset")
 
     def delivered(self, request: Command, answer: Command) -> Command | None:
         """The first reset answer of a queue, with the target. Never anything else than a reset."""
         if not self.meant(request.ext, answer):
             return None
         known = self._targets.pop(_key(request.ext))
-        low = min(known.target, number(answer.ext, "minOffset", default=known.target))
+        low = min(known.target, number_field(answer.ext, "minOffset", default=known.target))
         numbers = {"nextBeginOffset": known.target, "minOffset": low}
         self._metrics.cold_answers.labels("reset", "moved").inc()
         return changed(answer, answer.code, answer.remark, numbers)
@@ -172,7 +172,7 @@ class Resets:
         known = self._known(request.ext) if answer.code == ResponseCode.SUCCESS else None
         if known is None:
             return None
-        offset = number(answer.ext, "offset")
+        offset = number_field(answer.ext, "offset")
         if offset != known.local:
             if known.asked is request or offset > known.committed:  # else it may be older than what is known
                 self._stands(request.ext, known, offset)
@@ -195,7 +195,7 @@ class Resets:
         if self._targets:
             known = self._known(fields)
             if known is not None:
-                self._stands(fields, known, number(fields, "commitOffset", default=-1))
+                self._stands(fields, known, number_field(fields, "commitOffset", default=-1))
 
     def _stands(self, fields: Mapping[str, str], known: _Reset, offset: int) -> None:
         """A group that has gone back, and on from where the broker put it, has had its reset.
@@ -227,4 +227,8 @@ def _changed(table: ObjectMap, targets: Mapping[int, int]) -> NewBody:
 
 
 def _key(fields: Mapping[str, str]) -> tuple[str, str, int]:
-    return text(fields, "consumerGroup"), text(fields, "topic"), number(fields, "queueId", 32)
+    return (
+        text_field(fields, "consumerGroup"),
+        text_field(fields, "topic"),
+        number_field(fields, "queueId", 32),
+    )

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from cachetools import LRUCache
 
-from tiered.codec.remoting.codes import number
+from tiered.codec.remoting.codes import number_field
 
 MAX_QUEUES = 262_144
 
@@ -26,7 +26,7 @@ class Minimums:
         if self._heard.get(key) == offset:
             return
         values = {"queueId": queue_id, "minOffset": offset}
-        self.learn(topic, number(values, "queueId", 32), number(values, "minOffset"))
+        self.learn(topic, number_field(values, "queueId", 32), number_field(values, "minOffset"))
         self._heard[key] = offset
         if len(self._heard) > MAX_QUEUES:
             self._heard.popitem(last=False)

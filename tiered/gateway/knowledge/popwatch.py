@@ -6,7 +6,7 @@ import logging
 
 from cachetools import LRUCache
 
-from tiered.codec.remoting.codes import parse_pop_starts, text
+from tiered.codec.remoting.codes import parse_pop_starts, text_field
 from tiered.codec.remoting.frame import Command
 from tiered.gateway.knowledge.minimums import Minimums
 from tiered.metrics import Metrics
@@ -26,7 +26,7 @@ class PopWatch:
 
     def look(self, request: Command, answer: Command) -> None:
         """Count a skip that this answer shows. ``Invalid`` if its fields make no sense."""
-        topic, group = text(request.ext, "topic"), text(request.ext, "consumerGroup")
+        topic, group = text_field(request.ext, "topic"), text_field(request.ext, "consumerGroup")
         for start in parse_pop_starts(answer.ext.get("startOffsetInfo", "")):
             name = (topic, f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")[
                 start.kind if 0 <= start.kind < 3 else 0

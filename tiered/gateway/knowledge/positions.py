@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from tiered.clock import Clock
-from tiered.codec.remoting.codes import PullRequest, QueueRequest, number
+from tiered.codec.remoting.codes import PullRequest, QueueRequest, number_field
 from tiered.fetch.base import ReaderId
 from tiered.gateway.knowledge.clients import Clients
 from tiered.gateway.ports import ConnectionInfo
@@ -48,6 +48,6 @@ class Positions:
     def commit(self, fields: Mapping[str, str]) -> None:
         """A group has consumed up to an offset. Broadcasting clients keep theirs to themselves."""
         queue = QueueRequest.parse(fields)
-        offset = number(fields, "commitOffset")
+        offset = number_field(fields, "commitOffset")
         if queue.group and offset >= 0 and queue.queue_id >= 0:
             self._tell(ReaderId(queue.group), queue.topic, queue.queue_id, offset)

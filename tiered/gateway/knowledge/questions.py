@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tiered.clock import Clock
 from tiered.codec.record.layout import physical_offset_of
-from tiered.codec.remoting.codes import RequestCode, ResponseCode, number
+from tiered.codec.remoting.codes import RequestCode, ResponseCode, number_field
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.lenientjson import decode_json
 from tiered.errors import Corrupt, Refused, Unavailable
@@ -108,12 +108,12 @@ class Floors:
         answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MAX_OFFSET)
         if answer.code != ResponseCode.SUCCESS:
             raise Unavailable("the broker does not say where a queue ends", queue=queue, code=answer.code)
-        return number(answer.ext, "offset")
+        return number_field(answer.ext, "offset")
 
     async def queue_begin(self, connection: ConnectionInfo, queue: MessageQueue) -> int | None:
         """Where the broker's queue begins, asked after this call; ``None``: it does not tell. ``Unavailable``."""
         answer = await self._asked_of_queue(connection, queue, RequestCode.GET_MIN_OFFSET)
-        return number(answer.ext, "offset") if answer.code == ResponseCode.SUCCESS else None
+        return number_field(answer.ext, "offset") if answer.code == ResponseCode.SUCCESS else None
 
     async def _ask_soon(self, address: str) -> int | None:
         """Ask when the last question is old enough, for all who have come until then."""

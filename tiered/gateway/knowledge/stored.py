@@ -21,7 +21,7 @@ def is_record_at(body: Bytes, offset: int) -> bool:
     return len(frames) == 1 and frames.stop is Stop.END and frames.end == len(body)
 
 
-def split(body: Bytes) -> list[memoryview]:
+def whole_records(body: Bytes) -> list[memoryview]:
     """The records of a body; none if it is not records from end to end."""
     frames = _frames(body, None)
     if frames.stop is not Stop.END or frames.end != len(body):

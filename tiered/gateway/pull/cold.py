@@ -20,7 +20,7 @@ from tiered.codec.remoting.codes import (
     PullStatus,
     RequestCode,
     ResponseCode,
-    number,
+    number_field,
 )
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -131,7 +131,7 @@ class Pulls:
         """Why the archive is asked, once the broker has been asked what it still has; ``None``: it need not be."""
         if why not in (Why.TAIL, Why.DOUBT):
             return why
-        queue, offset = queue_of_pull(request.ext), number(request.ext, "queueOffset")
+        queue, offset = queue_of_pull(request.ext), number_field(request.ext, "queueOffset")
         if not self._judge.is_close(request.ext, answer) and not await in_reach(
             self._archive, self._coverage, connection, queue, offset
         ):

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 
 from tiered.clock import Clock
 from tiered.codec.record.layout import offsets_of
-from tiered.codec.remoting.codes import PULL_LOOKED, PullRequest, PullStatus, ResponseCode, number, text
+from tiered.codec.remoting.codes import (
+    PULL_LOOKED,
+    PullRequest,
+    PullStatus,
+    ResponseCode,
+    number_field,
+    text_field,
+)
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.filter.storagelevels import StorageLevel
@@ -94,8 +101,8 @@ class PullJudge:
         """See ``Answering.judge``; what is held has its ``Why``. ``Invalid`` if fields make no sense."""
         if answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
             return PASS
-        offset = number(request, "queueOffset")
-        level = self._archive.storage_level(text(request, "topic"))
+        offset = number_field(request, "queueOffset")
+        level = self._archive.storage_level(text_field(request, "topic"))
         if level is StorageLevel.DISABLE:
             return PASS
         if answer.code == ResponseCode.SUCCESS:
@@ -113,7 +120,7 @@ class PullJudge:
             return Why.SKIP
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             return None
-        following = number(answer.ext, "nextBeginOffset")
+        following = number_field(answer.ext, "nextBeginOffset")
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             jumped = answer.remark == PullStatus.OFFSET_FOUND_NULL.value and following > offset
             return Why.SKIP if jumped else None
@@ -121,8 +128,8 @@ class PullJudge:
 
     def forced(self, request: Mapping[str, str]) -> Why | None:
         """``PREFER`` if the topic's level still asks for the archive once nothing is missing."""
-        level = self._archive.storage_level(text(request, "topic"))
-        return self._forced(request, number(request, "queueOffset"), level)
+        level = self._archive.storage_level(text_field(request, "topic"))
+        return self._forced(request, number_field(request, "queueOffset"), level)
 
     def _found(
         self,
@@ -159,11 +166,11 @@ class PullJudge:
         the rest of that file, goes on in the next one, and counts what it left out as read (``getMessage`` of its store:
         ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering.
         """
-        following = number(answer.ext, "nextBeginOffset")
+        following = number_field(answer.ext, "nextBeginOffset")
         if following <= offset + 1 or not self._is_near(answer, offset, NEAR_MINIMUM):
             return PASS
         close = self._is_near(answer, offset, CLOSE_TO_MINIMUM)
-        if not close and following - offset <= number(request, "maxMsgNums", 32):
+        if not close and following - offset <= number_field(request, "maxMsgNums", 32):
             return PASS  # a broker that leaves out the rest of a file fills the answer from the next one
         if not whole:
             return NEED_BODY
@@ -183,10 +190,10 @@ class PullJudge:
 
     def is_close(self, request: Mapping[str, str], answer: Command) -> bool:
         """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``Invalid``."""
-        return self._is_near(answer, number(request, "queueOffset"), CLOSE_TO_MINIMUM)
+        return self._is_near(answer, number_field(request, "queueOffset"), CLOSE_TO_MINIMUM)
 
     def _is_near(self, answer: Command, offset: int, distance: int) -> bool:
-        return offset < number(answer.ext, "minOffset") + distance
+        return offset < number_field(answer.ext, "minOffset") + distance
 
     def _why_missing(self, request: Mapping[str, str], offset: int) -> Why | None:
         """An answer with records does not have all from ``offset`` on."""
@@ -237,4 +244,4 @@ def _held(why: Why | None) -> Verdict:
 
 def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:
     """The queue that a pull is about. ``Invalid`` if its fields make no sense."""
-    return MessageQueue(text(request, "topic"), number(request, "queueId", 32))
+    return MessageQueue(text_field(request, "topic"), number_field(request, "queueId", 32))

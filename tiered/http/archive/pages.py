@@ -19,14 +19,14 @@ from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import sql_filter, tag_filter
 from tiered.http.archive.rows import (
+    fields_with_body,
     listed,
-    message_fields,
     message_line,
     queue_fields,
     quoted,
     topic_fields,
 )
-from tiered.http.refusals import HttpRefusal, dumped, error_fields, refused
+from tiered.http.refusals import HttpRefusal, dumped, error_fields, refused_parameter
 from tiered.http.routes import Values
 from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
 from tiered.settings import MIB
@@ -115,14 +115,14 @@ class ArchivePages:
         topic, key = str(values["topic"]), str(values["key"])
         begin, end = cast("int | None", values["begin"]), cast("int | None", values["end"])
         if begin is not None and end is not None and end < begin:
-            raise refused("end", end, f"at least begin, {begin}", "exchange begin and end")
+            raise refused_parameter("end", end, f"at least begin, {begin}", "exchange begin and end")
         count = cast("int", values["count"])
         found = self._store.query(
             topic, key, count, begin, end, unique=bool(values["unique"]), max_bytes=QUERY_BYTES
         )
         if not found and next(self._store.queues(topic), None) is None:
             raise _unknown_topic(topic)
-        rows = (message_fields(m.queue_offset, m.message) for m in found)
+        rows = (fields_with_body(m.queue_offset, m.message) for m in found)
         yield from listed(f'{{"topic":{quoted(topic)},"key":{quoted(key)},"messages":[', rows, "]}\n")
 
     def _messages(self, values: Values) -> Iterator[bytes]:
@@ -174,7 +174,7 @@ class ArchivePages:
 
     def _first_offset(self, topic: str, queue_id: int, values: Values) -> int:
         if values["offset"] is not None and values["time"] is not None:
-            raise refused("time", values["time"], "offset or time, not both", "remove one of them")
+            raise refused_parameter("time", values["time"], "offset or time, not both", "remove one of them")
         if values["offset"] is not None:
             return cast("int", values["offset"])
         if values["time"] is None:
@@ -193,7 +193,7 @@ class ArchivePages:
 def _filter(values: Values) -> RowFilter | None:
     tag, sql = values["tag"], values["sql"]
     if tag is not None and sql is not None:
-        raise refused("tag", tag, "tag or sql, not both", "write TAGS = '…' in the sql expression")
+        raise refused_parameter("tag", tag, "tag or sql, not both", "write TAGS = '…' in the sql expression")
     name, given = ("tag", tag) if sql is None else ("sql", sql)
     if given is None:
         return None
@@ -218,12 +218,14 @@ def _check(result: GetMessageResult, topic: str, queue_id: int, offset: int) -> 
                 hint="/v1/topics lists the topics, /v1/topics/{topic}/queues the queues of one",
             )
         case GetMessageStatus.OFFSET_TOO_SMALL:
-            raise refused("offset", offset, f"{low} to {high}", f"begin at offset={low}", status=404)
+            raise refused_parameter(
+                "offset", offset, f"{low} to {high}", f"begin at offset={low}", status=404
+            )
         case GetMessageStatus.OFFSET_OVERFLOW_BADLY:
-            raise refused(
+            raise refused_parameter(
                 "offset", offset, f"{low} to {high}", f"wait for new messages at offset={high}", status=404
             )
 
 
 def _unknown_topic(topic: str) -> HttpRefusal:
-    return refused("topic", topic, "an archived topic", "/v1/topics lists them", status=404)
+    return refused_parameter("topic", topic, "an archived topic", "/v1/topics lists them", status=404)

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tiered.archive.state.values import QueueState
 from tiered.codec.record.layout import SYS_COMPRESSED
-from tiered.codec.record.message import Message, body_fields, decode_message
-from tiered.codec.record.message import message_fields as stored_fields
+from tiered.codec.record.message import Message, body_fields, decode_message, message_fields
 
 
-def message_fields(queue_offset: int, message: Message) -> dict[str, object]:
+def fields_with_body(queue_offset: int, message: Message) -> dict[str, object]:
     """Every field of a message; the body in base64 as stored, and as text where it is UTF-8. Times in ms since 1970."""
     compressed = {"compressed": bool(message.sys_flag & SYS_COMPRESSED)}
     body = body_fields(message.body, always_base64=True)
-    return stored_fields(queue_offset, message) | compressed | body
+    return message_fields(queue_offset, message) | compressed | body
 
 
 def listed(
@@ -34,7 +33,7 @@ def listed(
 
 def message_line(queue_offset: int, record: memoryview) -> bytes:
     """A stored record as one JSON object. ``Corrupt`` if it is not one."""
-    fields = message_fields(queue_offset, decode_message(record))
+    fields = fields_with_body(queue_offset, decode_message(record))
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 
 

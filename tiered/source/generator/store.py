@@ -33,7 +33,12 @@ from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.options import GeneratorOptions, topic_names
 from tiered.source.generator.recordbatch import BatchPlan, BatchRenderer
-from tiered.source.generator.storefiles import CommitLogFiles, ConsumeQueueFiles, numbered, write_checkpoint
+from tiered.source.generator.storefiles import (
+    CommitLogFiles,
+    ConsumeQueueFiles,
+    numbered,
+    write_broker_checkpoint,
+)
 
 __all__ = ["GeneratorOptions", "StoreGenerator", "topic_names"]
 
@@ -105,7 +110,7 @@ class StoreGenerator:
     def close(self) -> None:
         """A clean stop: checkpoint written, the unused next file and ``abort`` removed."""
         root = self.options.store_dir
-        write_checkpoint(
+        write_broker_checkpoint(
             root / "checkpoint", store_time_ms=self.clock.now_ms(), flushed_offset=self.physical_offset
         )
         self.log.drop_unused(self.physical_offset)

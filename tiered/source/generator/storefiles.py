@@ -208,7 +208,7 @@ class ConsumeQueueFiles:
         return end
 
 
-def write_checkpoint(path: Path, *, store_time_ms: int, flushed_offset: int) -> None:
+def write_broker_checkpoint(path: Path, *, store_time_ms: int, flushed_offset: int) -> None:
     """The 4,096-byte checkpoint: times of the last record in log, queues and index, flushed and confirmed
     offsets.
     """
