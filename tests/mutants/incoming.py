@@ -212,14 +212,14 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/line.py",
-        "                flush = min(self._waiting, key=lambda waiting: waiting.priority)\n",
-        "                flush = self._waiting[0]\n",
+        "                entry = min(self._waiting, key=lambda waiting: waiting.flush.priority)\n",
+        "                entry = self._waiting[0]\n",
         f"{_LINE}::test_archiving_goes_before_whatever_else_waits",
     ),
     Mutant(
         "tiered/archive/log/line.py",
-        "        if not self.idle:\n",
-        "        if False:\n",
+        "            if any(not entry.offered for entry in self._entries()):\n",
+        "            if False:\n",
         f"{_LINE}::test_what_is_waited_for_begins_with_an_idle_line",
     ),
     Mutant(

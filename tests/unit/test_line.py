@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from tests.kit.assemble import AtOnce, Counting, Heard, memory, open_log
+from tests.kit.assemble import KEYS, AtOnce, Counting, Heard, memory, open_log
 from tests.kit.assemble import plan as planned
-from tiered.archive.log.flush import Flush, Priority, Proven
+from tiered.archive.keys import Area, ObjectKey, build
+from tiered.archive.log.flush import DataObject, Flush, Priority, Proven
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark
-from tiered.archive.log.writer import Claim, CommitLog
+from tiered.archive.log.writer import Claim, CommitLog, Place
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.errors import TieredError, Unavailable
+from tiered.codec.format.object import EncodedObject
+from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.model import PhysicalOffset
 
 
@@ -39,10 +43,10 @@ def log(store: Counting, give_up: threading.Event) -> CommitLog:
 class Line(CommitLine):
     """A line, and all that was told of it."""
 
-    def __init__(self, log: CommitLog, pool: ThreadPoolExecutor | AtOnce) -> None:
+    def __init__(self, log: CommitLog, pool: ThreadPoolExecutor | AtOnce, depth: int = 10) -> None:
         self.heard = Heard()
         self.released: list[int] = []
-        super().__init__(log, pool, depth=10, release=self.released.append, events=self.heard)
+        super().__init__(log, pool, depth=depth, release=self.released.append, events=self.heard)
 
     def proofs(self) -> list[Proven]:
         """Everything in line, proven."""
@@ -118,6 +122,96 @@ def test_a_flush_that_cannot_be_planned_ends_the_line(log: CommitLog) -> None:
         line.step(0)
     with pytest.raises(TieredError):
         _ = line.room
+
+
+class Pointless:
+    """What settles to nothing."""
+
+    messages = raw_bytes = 0
+    priority = Priority.SEALING
+
+    def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
+        return None
+
+
+def test_what_is_offered_takes_a_place_only_where_one_more_may_follow(log: CommitLog) -> None:
+    line = Line(log, AtOnce(), depth=3)
+    line.submit(flush(100))
+    first = line.offer(flush(200, Priority.SEALING), 0)
+    assert first is not None
+    assert not first.done()
+    assert line.offer(flush(300, Priority.SEALING), 0) is None, "the last place is for archiving"
+    assert line.room
+    assert len(line.proofs()) == 2
+    proven = first.result(0)
+    assert proven is not None
+    assert proven.commit.commit.seq == 2
+
+
+def test_what_is_offered_waits_for_its_turn_behind_what_has_no_place_yet(
+    log: CommitLog, held: tuple[ThreadPoolExecutor, threading.Event]
+) -> None:
+    line = Line(log, held[0])
+    line.submit(flush(100))
+    assert line.offer(flush(200, Priority.SEALING), 0) is None
+
+
+def test_what_settles_to_nothing_takes_no_place(log: CommitLog) -> None:
+    line = Line(log, AtOnce())
+    offered = line.offer(Pointless(), 0)
+    assert offered is not None
+    assert offered.result(0) is None
+    assert line.idle
+    line.submit(flush(100))
+    assert [event.commit.commit.seq for event in line.proofs()] == [1]
+
+
+def test_an_offer_that_breaks_a_rule_ends_nothing_but_itself(log: CommitLog) -> None:
+    line = Line(log, AtOnce())
+    line.submit(flush(100))
+    offered = line.offer(flush(50, Priority.SEALING), 0)  # a Progress that goes back
+    assert offered is not None
+    with pytest.raises(Corrupt):
+        offered.result(0)
+    line.submit(flush(200))
+    assert [event.commit.commit.seq for event in line.proofs()] == [1, 2]
+
+
+def test_who_waits_for_an_offer_hears_that_the_line_ended(log: CommitLog, store: Counting) -> None:
+    line = Line(log, AtOnce())
+    offered = line.offer(flush(100, Priority.SEALING), 0)
+    assert offered is not None
+    line.submit(flush(50))
+    with pytest.raises(TieredError):
+        line.step(0)
+    with pytest.raises(TieredError):
+        offered.result(0)
+
+
+def test_a_commit_that_is_waited_for_lets_what_was_offered_pass_and_takes_nothing_more(
+    log: CommitLog,
+) -> None:
+    line = Line(log, AtOnce())
+    offered = line.offer(flush(100, Priority.SEALING), 0)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(line.commit, flush(200))
+        with pytest.raises(TimeoutError):
+            committed.result(0.1)
+        assert line.offer(flush(300, Priority.SEALING), 0) is None
+        assert line.step(0)
+        assert committed.result(30).commit.commit.seq == 2
+    assert offered is not None
+    assert offered.done()
+
+
+def test_an_object_that_is_there_is_not_put_again(log: CommitLog, store: Counting) -> None:
+    path = build(ObjectKey(Area.DATA, 1, b"o" * 16))
+    made = DataObject(path, b"o" * 16, EncodedObject([b"bytes"], 5, {}), there=True)
+    line = Line(log, AtOnce())
+    store.calls.clear()
+    line.offer(replace(flush(100, Priority.SEALING), objects=(made,)), 0)
+    assert len(line.proofs()) == 1
+    assert [key for verb, key in store.calls if verb == "put"] == [KEYS.commit(1)]
 
 
 def test_a_commit_is_planned_once_while_its_place_is_held(log: CommitLog) -> None:

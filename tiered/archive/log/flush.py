@@ -27,11 +27,15 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataObject:
-    """An object of a flush: ``path`` (under the broker's root) is empty for data that travels inside the commit."""
+    """An object of a flush: ``path`` (under the broker's root) is empty for data that travels inside the commit.
+
+    ``there``: it was put before the flush came into the line, because that takes long; it is only put again if it is lost.
+    """
 
     path: str
     object_id: bytes
     encoded: EncodedObject
+    there: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,11 @@ class Unsettled(Protocol):
         """Before whom it gets its place."""
         ...
 
-    def settle(self, place: Place, fold: ArchiveState) -> Flush:
-        """The flush at this place, on top of the fold as it will be then. It may be asked again after an error."""
+    def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
+        """The flush at this place, on top of the fold as it will be then. It may be asked again after an error.
+
+        ``None``: what it was made from has changed meanwhile, and there is nothing to commit.
+        """
         ...
 
 

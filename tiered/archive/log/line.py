@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tiered.archive.log.flush import DataObject, Flush, LineEvents, Proven, Unsettled
@@ -22,12 +22,23 @@ from tiered.provider.resolve import put_own
 
 
 @dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What has no place yet. ``done`` is told what became of it. ``offered``: it may fail without ending the line."""
+
+    flush: Unsettled
+    done: Future[Proven | None]
+    offered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Settled:
     """A flush whose place and bytes are fixed, and its uploads under way."""
 
     flush: Flush
     commit: PlannedCommit
     uploads: tuple[Future[None], ...]
+    done: Future[Proven | None] = field(default_factory=Future)
+    offered: bool = False
 
 
 class CommitLine:
@@ -35,6 +46,9 @@ class CommitLine:
 
     ``submit`` has a flush settled in the pool and its uploads started at once (they may overlap with the commits before);
     ``step`` proves the oldest. One thread submits, one steps; ``release`` is called with what the hold need not keep any more.
+
+    Others ``offer``, from any thread: what waits for a quiet moment, may turn out to be pointless when its turn comes, and ends
+    nothing but itself when it cannot be planned.
     """
 
     def __init__(
@@ -53,10 +67,11 @@ class CommitLine:
         self._depth = depth
         self._release = release
         self._events = events
-        self._waiting: list[Unsettled] = []
+        self._waiting: list[_Waiting] = []
         self._settled: deque[_Settled] = deque()
         self._settling = threading.Lock()
         self._changed = threading.Condition()
+        self._alone = False
         self._failed: BaseException | None = None
 
     @property
@@ -69,7 +84,7 @@ class CommitLine:
     def pending(self) -> tuple[int, int]:
         """Messages and raw bytes submitted and not yet proven."""
         with self._changed:
-            flushes: list[Unsettled] = [*(entry.flush for entry in self._settled), *self._waiting]
+            flushes = [entry.flush for entry in self._entries()]
         return sum(f.messages for f in flushes), sum(f.raw_bytes for f in flushes)
 
     @property
@@ -90,17 +105,45 @@ class CommitLine:
     def submit(self, flush: Unsettled) -> None:
         """Put a flush in line. It is settled in the pool when its turn comes, and its uploads are started then."""
         with self._changed:
-            self._waiting.append(flush)
+            self._waiting.append(_Waiting(flush, Future(), offered=False))
         self._pool.submit(self._settle_next)
+
+    def offer(self, flush: Unsettled, timeout_seconds: float) -> Future[Proven | None] | None:
+        """Put in line what is not urgent: only once nothing waits for its place and one more may still follow it.
+
+        ``None`` if there was no such moment within ``timeout_seconds``. The future tells the proof, ``None`` where the flush
+        settled to nothing, or why it could not be planned; that error is its own, and the line goes on.
+        """
+        entry = _Waiting(flush, Future(), offered=True)
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed is not None or self._quiet(), timeout_seconds)
+            self._raise_failure()
+            if not self._quiet():
+                return None
+            self._waiting.append(entry)
+        self._pool.submit(self._settle_next)
+        return entry.done
 
     def commit(self, flush: Flush) -> Proven:
         """Make a flush real in the calling thread, for what has to be proven before anything else is submitted.
 
-        The line must be idle. An error leaves it as it was: after ``CommitLog.follow`` the same may be tried again.
+        Nothing submitted may be in line; what was offered before is waited for, and nothing is taken meanwhile. An error leaves
+        the line as it was: after ``CommitLog.follow`` the same may be tried again.
         """
-        if not self.idle:
-            raise RuntimeError("a commit that is waited for begins with an idle line")
-        return self._prove(self._settle(flush))
+        with self._changed:
+            self._raise_failure()
+            if any(not entry.offered for entry in self._entries()):
+                raise RuntimeError("a commit that is waited for begins with an idle line")
+            self._alone = True
+        try:
+            self._wait_below(1, None)
+            settled = self._settle(_Waiting(flush, Future(), offered=False))
+            assert settled is not None  # a flush settles to itself
+            return self._prove(settled)
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
 
     def step(self, wait_seconds: float) -> bool:
         """Prove the oldest flush; false if there is none within ``wait_seconds``. Errors are fatal for the line."""
@@ -118,6 +161,7 @@ class CommitLine:
             self._settled.popleft()
             self._changed.notify_all()
         self._events.proven(proven)
+        oldest.done.set_result(proven)
         return True
 
     def _settle_next(self) -> None:
@@ -126,25 +170,35 @@ class CommitLine:
             with self._changed:
                 if self._failed is not None:
                     return
-                flush = min(self._waiting, key=lambda waiting: waiting.priority)
+                entry = min(self._waiting, key=lambda waiting: waiting.flush.priority)
+            settled, refused = None, None
             try:
-                settled = self.log.resending.until_done(partial(self._settle, flush))
+                settled = self.log.resending.until_done(partial(self._settle, entry))
             except BaseException as e:
-                self._fail(e)
-                raise
+                if not (entry.offered and isinstance(e, Exception)):
+                    self._fail(e)
+                    raise
+                refused = e
             with self._changed:
-                self._waiting = [waiting for waiting in self._waiting if waiting is not flush]
-                self._settled.append(settled)
+                self._waiting = [waiting for waiting in self._waiting if waiting is not entry]
+                if settled is not None:
+                    self._settled.append(settled)
                 self._changed.notify_all()
+            if refused is not None:
+                entry.done.set_exception(refused)
+            elif settled is None:
+                entry.done.set_result(None)
 
-    def _settle(self, waiting: Unsettled) -> _Settled:
-        """Fix the flush at the next place of the log, and start its uploads."""
+    def _settle(self, waiting: _Waiting) -> _Settled | None:
+        """Fix the flush at the next place of the log, and start its uploads. ``None``: there is nothing to commit any more."""
         with self.log.next_place() as place:
-            flush = waiting.settle(place, self.log.planned())
+            flush = waiting.flush.settle(place, self.log.planned())
+            if flush is None:
+                return None
             commit = self.log.plan(place, flush.edits, flush.inline)
         reach(CrashPoint.AFTER_PLAN)
-        uploads = [self._pool.submit(self._upload, o, n) for n, o in enumerate(flush.uploads)]
-        return _Settled(flush, commit, tuple(uploads))
+        uploads = [self._pool.submit(self._upload, o, n) for n, o in enumerate(flush.uploads) if not o.there]
+        return _Settled(flush, commit, tuple(uploads), waiting.done, waiting.offered)
 
     def _prove(self, settled: _Settled) -> Proven:
         """The order of durability: local offsets, objects, commit, local fold, hold."""
@@ -171,10 +225,17 @@ class CommitLine:
         if number == 0:
             reach(CrashPoint.AFTER_FIRST_OBJECT)
 
+    def _entries(self) -> list[_Waiting | _Settled]:
+        return [*self._settled, *self._waiting]
+
     def _count(self) -> int:
         return len(self._waiting) + len(self._settled)
 
-    def _wait_below(self, count: int, timeout_seconds: float) -> bool:
+    def _quiet(self) -> bool:
+        """Whether something that is not urgent may take a place: it must not keep the next flush from being submitted."""
+        return not self._alone and not self._waiting and self._count() < max(1, self._depth - 1)
+
+    def _wait_below(self, count: int, timeout_seconds: float | None) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._failed is not None or self._count() < count, timeout_seconds)
             self._raise_failure()
@@ -193,7 +254,11 @@ class CommitLine:
             failed.exit_code = error.exit_code  # but a restart is what helps
         with self._changed:
             self._failed = failed
+            left = self._entries()
             self._changed.notify_all()
+        for entry in left:
+            if not entry.done.done():
+                entry.done.set_exception(failed)
         return failed
 
     def _raise_failure(self) -> None:

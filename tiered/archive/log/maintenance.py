@@ -1,0 +1,73 @@
+"""Work on an archive that nobody waits for (merging, retention, collection, scrubbing): what a task is, and what it may use.
+
+A task plans from the fold, works in bounded turns, and changes the archive through the line of commits alone, where archiving
+goes before it. Who calls it (the daemon's loop, ``tiered maintain``) knows nothing of what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tiered.archive.log.flush import Proven, Unsettled
+
+Figures = Mapping[str, int | str | None]
+"""What is told to programs: names with units in them, as JSON shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a task would do now. ``jobs``: turns it would take, 0: nothing is to be done; ``said``: one line for people;
+    ``rows``: what it would do one by one, for a dry run."""
+
+    jobs: int
+    said: str
+    figures: Figures = field(default_factory=dict)
+    rows: tuple[Figures, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one turn did. ``more``: there is more to do at once. Integer ``figures`` of several turns are added up."""
+
+    more: bool
+    figures: Figures = field(default_factory=dict)
+
+
+class Stopped(Exception):
+    """The process ends, and so does the turn, wherever it stands: what it has put and not committed nobody refers to."""
+
+
+class Turn(Protocol):
+    """What a task may use while it is its turn."""
+
+    def commit(self, flush: Unsettled) -> Proven | None:
+        """Have a flush committed in a quiet moment of the line, waited for. ``None``: it settled to nothing. An error of its
+        planning or of the line is raised; ``Stopped``."""
+        ...
+
+    def spend(self, byte_count: int) -> None:
+        """Say how many bytes are about to be read or written: waits as the bound of bytes a second asks for; ``Stopped``."""
+        ...
+
+
+class Task(Protocol):
+    """One kind of maintenance. Its methods are called by one thread at a time, in the process that holds the epoch."""
+
+    @property
+    def name(self) -> str:
+        """A verb, as metrics, pages and ``tiered maintain`` show it."""
+        ...
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look for work again, by the monotonic clock. Touches neither store nor fold."""
+        ...
+
+    def plan(self) -> Outlook:
+        """What there is to do now. It reads the proven fold, and changes nothing."""
+        ...
+
+    def run_once(self, turn: Turn) -> Done:
+        """One bounded turn of work. It may end anywhere, by an error or a crash, and is then simply done again."""
+        ...
