@@ -127,8 +127,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/knowledge/minimums.py",
-        "            self._heard.popitem(last=False)\n",
-        "            self._heard.clear()\n",
+        "            self._known.popitem(last=False)\n",
+        "            self._known.clear()\n",
         "tests/unit/test_gateway_knowledge.py::test_of_many_minimums_those_that_were_heard_last_stay",
     ),
     Mutant(

@@ -60,3 +60,16 @@ def test_of_many_minimums_those_that_were_heard_last_stay(monkeypatch: pytest.Mo
     for queue_id in (1, 2, 3, 0):
         known.hear("T", str(queue_id), "5")
     assert learnt == [0], "the others were heard before"
+
+
+def test_a_minimum_that_was_forgotten_is_learnt_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimums, "MAX_QUEUES", 3)
+    known = Minimums()
+    known.hear("T", "0", "5")
+    for queue_id in range(1, 4):  # of other questions than pulls
+        known.learn("T", queue_id, 5)
+    assert known.get("T", 0) is None
+    known.hear("T", "0", "5")
+    assert known.get("T", 0) == 5
+    known.hear("T", "+0", "7")
+    assert known.get("T", 0) == 7, "the same queue, however it is written"
