@@ -24,6 +24,8 @@ _NOISE = re.compile(r"^\d\d:\d\d:\d\d,\d{3} \|-.*\n", re.MULTILINE)
 TRIES = 3
 """It gives up on an answer after two or three seconds, which a loaded machine may take: then it is run again."""
 _TIMEOUT = "RemotingTimeoutException"
+_NO_MESSAGE = "finished, but no message."
+"""What it says of a key that has no message, and of any answer that asks it to try again later."""
 _TRACKS = re.compile(r"^MessageTrack .*", re.MULTILINE | re.DOTALL)
 
 
@@ -41,9 +43,10 @@ class MqAdmin:
         Left out of that: its logging, and the list of all groups that may have consumed a message. ``ChildError`` when it
         prints an exception, unless it ``fails``, and then when it does not. May be called by several threads.
         """
+        again = (_TIMEOUT,) if fails else (_TIMEOUT, _NO_MESSAGE)
         for tries in range(1, TRIES + 1):
             code, said = self._once(command, seconds, options)
-            if tries == TRIES or _TIMEOUT not in said:
+            if tries == TRIES or not any(reason in said for reason in again):
                 break
         failed = code != 0 or re.search(r"^\S*(Exception|Error)\b", said, re.MULTILINE) is not None
         if failed is not fails or _TIMEOUT in said:
