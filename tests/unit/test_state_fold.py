@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -616,12 +617,44 @@ def test_merged_runs_serve_the_same_offsets(log: Log) -> None:
         ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, rows=9), "sources' records"),
         ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, max_store_time=99), "store times"),
         ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, physical_end=2000), "physical range"),
+        ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, physical_end=999), "a target begins and ends where"),
+        ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, physical_start=1), "a target begins and ends where"),
+        ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, min_store_time=1), "whole runs keep their store times"),
+        ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, max_store_time=9), "whole runs keep their store times"),
         ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, object=1), "object was added"),
         ([(1, 0, 10, 20, None)], run(Q, 10, 10, 0, 0, topic=5), "topic is text"),
     ],
 )
 def test_wrong_replacements(log: Log, sources: list[Any], target: dict[str, Any], rule: str) -> None:
     log.refuses(rule, objects("data/m", level=1), merge(sources, target))
+
+
+def test_each_target_keeps_the_bounds_of_its_own_sources(log: Log) -> None:
+    """Two targets: what a later ``Rewind`` or a search by time relies on is said of each, not of both together."""
+    sources = [(1, 0, 10, 20, None), (2, 0, 20, 30, None)]
+    low, high = run(Q, 10, 10, 0, 0), run(Q, 20, 10, 1000, 1000)
+    added = objects("data/m", level=1)
+    log.refuses("physical range", added, merge(sources, {**low, "physical_end": 2000}, high))
+    log.refuses("physical range", added, merge(sources, low, {**high, "physical_start": 0}))
+    log.refuses("store times", added, merge(sources, {**low, "max_store_time": 1010}, high))
+    log.add(added, merge(sources, low, high))
+    assert [(r.physical_start, r.physical_end) for r in log.state.runs(Q, 1)] == [(0, 1000), (1000, 2000)]
+
+
+def test_parts_of_one_run_lie_one_behind_the_other(log: Log) -> None:
+    left, right = run(Q, 10, 4, 0, 0), run(Q, 14, 6, 400, 400, min_store_time=4, max_store_time=10)
+    added = objects("data/m", level=1)
+    crossing = [{**left, "physical_end": 500}, right]
+    log.refuses("physical ranges ascend", added, merge([(1, 0, 10, 20, None)], *crossing))
+    log.add(added, merge([(1, 0, 10, 20, None)], left, right))
+
+
+def test_what_was_cut_may_be_bounded_more_tightly(log: Log) -> None:
+    """Bounds of a run that was cut are those of the whole run; a target's are of the records that are left."""
+    log.add(trim(Q, 15))
+    target = run(Q, 15, 5, 500, 500, min_store_time=5, max_store_time=9, physical_end=1000)
+    log.add(objects("data/m", level=1), merge([(1, 0, 15, 20, None)], target))
+    assert [(r.start, r.physical_start) for r in log.state.runs(Q, 1)] == [(15, 500), (20, 1000)]
 
 
 def test_closed_parts_are_merged_as_closed_parts(log: Log) -> None:
@@ -674,6 +707,38 @@ def test_retired_and_deleted(log: Log) -> None:
     log.refuses("never used again", objects("data/b"))
     log.add(deleted("data/a", "shard/orphan"))
     assert (list(log.state.retired()), log.state.object_at("data/a")) == ([], None)
+
+
+def test_an_object_is_made_in_the_epoch_of_its_commit(log: Log) -> None:
+    """DESIGN.md, "Ageing", D8: what a later epoch retired, deleted and forgot cannot come back."""
+    now, before = (f"data/{epoch:010d}-{UUID(bytes=bytes(16))}" for epoch in (2, 1))
+    log.epoch = 2
+    log.add(open_epoch(2, WRITER, 1))
+    log.add(retire(before))
+    log.add(deleted(before))
+    log.refuses("made in its commit's epoch", objects(before))
+    log.refuses("made in its commit's epoch", objects(before.replace("data", "segment"), level=2))
+    log.add(objects(now))
+
+
+def test_nothing_lies_in_a_retired_object(log: Log) -> None:
+    edits = (run_batch([run(Q, 30, 1, 2000, 2000)]), progress(2100))
+    log.refuses("a retired object is never", objects("data/c"), retire("data/c"), *edits)
+
+
+def test_a_key_is_deleted_by_a_later_commit(log: Log) -> None:
+    log.refuses("by a later commit", retire("shard/orphan"), deleted("shard/orphan"))
+
+
+def test_what_stands_for_commits_and_what_opening_needs_is_not_retired(log: Log) -> None:
+    checkpoint, stand_in = "checkpoint/{:020d}".format, f"repair/{1:020d}-{UUID(bytes=bytes(16))}"
+    log.refuses("never retired", retire(stand_in))
+    log.refuses("below the floor", retire(checkpoint(0)))
+    log.add(retire(floor=2))
+    log.refuses("below the floor", retire(checkpoint(2)))
+    log.refuses("below the floor", retire(checkpoint(3)))
+    log.add(retire(checkpoint(1), checkpoint(2), floor=3))
+    assert [r.path for r in log.state.retired()] == [checkpoint(1), checkpoint(2)]
 
 
 def test_the_floor_never_goes_down(log: Log) -> None:

@@ -212,6 +212,8 @@ class Fold:
             found = self.load_object(ref)
             count = found.references + by
             self.check(count >= 0, "no object has fewer than no runs", expected="0 or more", found=count)
+            rule = "a retired object is never referred to"
+            self.check(count == 0 or found.retired_by is None, rule, expected=0, found=count)
             if count == 0 and not found.path and ref.commit_seq < self.head.floor:
                 self.draft.put(object_key(ref), None)
             else:

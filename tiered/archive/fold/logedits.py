@@ -8,6 +8,14 @@ from dataclasses import replace
 
 from tiered.archive.fold.context import OFFSET_LIMIT, Fold
 from tiered.archive.fold.marks import add_mark
+from tiered.archive.keys import (
+    COMMIT_PREFIX,
+    IDENTITY_PATH,
+    REPAIR_PREFIX,
+    CheckpointKey,
+    ObjectKey,
+    parse,
+)
 from tiered.archive.state.keys import (
     FLOOR,
     OBJECT_PATH,
@@ -31,7 +39,7 @@ SUPPORTED_FEATURES: frozenset[str] = frozenset()
 KEPT_FLOORS = 4096
 """Floor moves remembered. Forgetting an old one only makes a commit removable later, never earlier."""
 
-_NEVER_RETIRED = ("commit/", "archive.json")
+_NEVER_RETIRED = (COMMIT_PREFIX, REPAIR_PREFIX, IDENTITY_PATH)
 
 
 def open_epoch(head: Head | None, commit: Commit, batch: EditBatch) -> Head:
@@ -124,6 +132,11 @@ def add_objects(fold: Fold, batch: EditBatch) -> None:
             fold.check(
                 allowed, "an object's key says its level", expected=f"level {row['level']}", found=path
             )
+            made = parse(path)
+            # Keys of earlier epochs may have been retired, deleted and forgotten.
+            ours = not isinstance(made, ObjectKey) or made.epoch == fold.commit.epoch
+            rule = "an object is made in its commit's epoch"
+            fold.check(ours, rule, expected=f"epoch {fold.commit.epoch}", found=path)
         else:
             ours = object_id == fold.commit.commit_id
             fold.check(
@@ -207,14 +220,20 @@ def retire(fold: Fold, batch: EditBatch) -> None:
     fold.settle_references()
     for i in range(len(batch)):
         row = batch.row(i)
+        if row["floor"] is not None:
+            _move_floor(fold, row["floor"])
         for path in _paths(fold, "Retire", row["keys"]):
             named = next((n for n in _NEVER_RETIRED if path.startswith(n)), None)
             fold.check(
                 named is None and path != "",
-                "commits and the identity are never retired",
+                "commits, what stands for them, and the identity are never retired",
                 expected="another key",
                 found=path,
             )
+            saved, floor = parse(path), fold.head.floor
+            unneeded = not isinstance(saved, CheckpointKey) or saved.seq < floor
+            rule = "only a checkpoint below the floor is retired"
+            fold.check(unneeded, rule, expected=f"below {floor}", found=path)
             key = RETIRED + path.encode()
             fold.check(
                 fold.draft.get(key) is None, "a key is retired once", expected="a key in use", found=path
@@ -231,8 +250,6 @@ def retire(fold: Fold, batch: EditBatch) -> None:
                 )
                 fold.draft.put(object_key(state.ref), pack_object(replace(state, retired_by=fold.commit.seq)))
             fold.draft.put(key, U8.pack(fold.commit.seq))
-        if row["floor"] is not None:
-            _move_floor(fold, row["floor"])
 
 
 def _move_floor(fold: Fold, floor: object) -> None:
@@ -256,12 +273,11 @@ def deleted(fold: Fold, batch: EditBatch) -> None:
     for i in range(len(batch)):
         for path in _paths(fold, "Deleted", batch.row(i)["keys"]):
             key = RETIRED + path.encode()
-            fold.check(
-                fold.draft.get(key) is not None,
-                "only retired keys are deleted",
-                expected="a retired key",
-                found=path,
-            )
+            named = fold.draft.get(key)
+            rule = "only retired keys are deleted"
+            fold.check(named is not None, rule, expected="a retired key", found=path)
+            rule = "a key is deleted by a later commit than retired"
+            fold.check(named != U8.pack(fold.commit.seq), rule, expected="an earlier Retire", found=path)
             fold.draft.put(key, None)
             where = fold.draft.get(OBJECT_PATH + path.encode())
             if where is not None:

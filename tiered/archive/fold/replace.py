@@ -173,22 +173,59 @@ def _check_group(fold: Fold, group: _Group, runs: list[RunRecord]) -> None:
     whole = all(r.end - r.start == r.queue_offsets for r in runs)
     rule = "targets hold their sources' records"
     fold.check(kept == rows if whole else kept <= rows, rule, queue=mq, expected=rows, found=kept)
-    for name, low, high in (
-        ("store times", "min_store_time", "max_store_time"),
-        ("physical range", "physical_start", "physical_end"),
-    ):
-        least, most = min(getattr(r, low) for r in runs), max(getattr(r, high) for r in runs)
-        for target in targets:
-            inside = least <= getattr(target, low) <= getattr(target, high) <= most
-            shown = f"{getattr(target, low)} to {getattr(target, high)}"
-            fold.check(
-                inside,
-                f"a target's {name} lie in its sources'",
-                queue=mq,
-                expected=f"{least} to {most}",
-                found=shown,
-            )
+    _check_bounds(fold, mq, targets, runs)
     _check_flat(fold, mq, targets, runs)
+
+
+def _check_bounds(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: list[RunRecord]) -> None:
+    """Store times and physical ranges, which searches by time and every later ``Rewind`` rely on.
+
+    A target's lie in those of the sources that it serves. Where it begins or ends with a source that was not cut there, they
+    are the source's; of a run that was cut the fold knows only bounds.
+    """
+    at, reached = 0, 0
+    for target in targets:
+        while runs[at].end <= target.start:
+            at += 1
+        upto = at
+        while upto < len(runs) and runs[upto].start < target.end:
+            upto += 1
+        own = runs[at:upto]
+        for name, low, high in (
+            ("store times", "min_store_time", "max_store_time"),
+            ("physical range", "physical_start", "physical_end"),
+        ):
+            least, most = min(getattr(r, low) for r in own), max(getattr(r, high) for r in own)
+            inside = least <= getattr(target, low) <= getattr(target, high) <= most
+            rule, shown = (
+                f"a target's {name} lie in its sources'",
+                f"{getattr(target, low)} to {getattr(target, high)}",
+            )
+            fold.check(inside, rule, queue=mq, expected=f"{least} to {most}", found=shown)
+        _check_ends(fold, mq, target, own)
+        rule = "physical ranges ascend within a queue"
+        found = target.physical_start
+        fold.check(found >= reached, rule, queue=mq, expected=f"≥ {reached}", found=found)
+        reached = target.physical_end
+
+
+def _check_ends(fold: Fold, mq: MessageQueue, target: RunRecord, own: list[RunRecord]) -> None:
+    """What is exact: the physical bounds at an end that was not cut, the store times over runs that were not cut at all."""
+    first, last = own[0], own[-1]
+    begins = target.start == first.start == first.first_queue_offset
+    ends = target.end == last.end == last.first_queue_offset + last.queue_offsets
+    expected = (
+        first.physical_start if begins else target.physical_start,
+        last.physical_end if ends else target.physical_end,
+    )
+    found = (target.physical_start, target.physical_end)
+    rule = "a target begins and ends where its sources do"
+    fold.check(found == expected, rule, queue=mq, expected=expected, found=found)
+    if begins and ends and all(r.end - r.start == r.queue_offsets for r in own):
+        expected = (min(r.min_store_time for r in own), max(r.max_store_time for r in own))
+        found = (target.min_store_time, target.max_store_time)
+        rule = "whole runs keep their store times"
+        fold.check(found == expected, rule, queue=mq, expected=expected, found=found)
 
 
 def _check_flat(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: list[RunRecord]) -> None:
