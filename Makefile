@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.spark
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ $(DEV_STAMP): $(STAMP) requirements-dev.lock
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-dev.lock
 	@touch $@
 
+install-parquet: $(STAMP) requirements-parquet.lock ## pyarrow into .venv (170 MB more), for Parquet segments
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-parquet.lock
+
 # PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
 install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
 
@@ -47,11 +50,12 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, for Parquet
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) -c requirements-dev.lock requirements-spark.in -o requirements-spark.lock
+	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-parquet.in -o requirements-parquet.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample

@@ -12,8 +12,8 @@ import pyarrow as pa
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import SeveralRuns, rows_before, stretch_offsets
 from tiered.archive.state.values import ObjectState
+from tiered.codec.arrow.arrays import chosen, repeated, times
 from tiered.codec.types import Ints
-from tiered_spark.arrays import chosen, repeated, times
 from tiered_spark.columns import COLUMNS
 from tiered_spark.plan import Piece
 from tiered_spark.snapshot import ArchivePlace

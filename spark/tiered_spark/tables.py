@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from tiered.archive.read.objects import ObjectReader
-from tiered_spark.arrays import FIRST_MS, LAST_MS
+from tiered.codec.arrow.arrays import FIRST_MS, LAST_MS
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
 from tiered_spark.plan_keys import holding_runs, objects_of

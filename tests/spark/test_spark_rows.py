@@ -17,10 +17,11 @@ from tests.kit import golden
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.sparkscene import archive, batches_of, by_place, expected, scan
 from tests.kit.variedlog import PACKERS
+from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
 from tiered.errors import Corrupt, Invalid, NotFound
 from tiered_spark import inflate, plan_keys, snapshot
 from tiered_spark import scan as scan_module
-from tiered_spark.columns import COLUMNS, ColumnCost
+from tiered_spark.columns import COLUMNS, ColumnCost, arrow_schema, message_schema
 
 pytestmark = pytest.mark.spark
 
@@ -421,3 +422,12 @@ def test_a_scan_of_the_past(crafted: Scene) -> None:
 def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
     with pytest.raises((Invalid, NotFound), match=says):
         scan(options)
+
+
+def test_a_segment_has_the_columns_of_a_scan() -> None:
+    """Names and types that Spark reads from a sealed file are those of the data source."""
+    shared = [name for name in MESSAGE_SCHEMA.names if name in COLUMNS]
+    assert set(COLUMNS) - set(shared) == {"cluster", "broker", "body_size"}
+    assert set(MESSAGE_SCHEMA.names) - set(shared) == {"magic", "commit_seq", "record"}
+    for field in arrow_schema(message_schema(shared)):
+        assert MESSAGE_SCHEMA.field(field.name).type.equals(field.type), field.name

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from tiered.broker.send import KEPT_SYS_FLAGS, NEW_MESSAGE
+from tiered.codec.arrow.arrays import words
 from tiered.codec.checksum import body_crc
 from tiered.codec.record.layout import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, SYS_INNER_BATCH
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Ints
 from tiered.errors import Invalid
-from tiered_spark.arrays import words
 
 ORIGIN = "TIERED_ORIGIN"
 """Property of every message that is sent: ``cluster/broker/topic/queue/offset`` of the row."""

@@ -79,21 +79,28 @@ FIXED_DTYPE = np.dtype(
 )
 """The 48 bytes that never move, as they lie in the record."""
 
-V4_HEAD_DTYPE = np.dtype(
-    [
-        *((name, FIXED_DTYPE[name]) for name in FIXED_DTYPE.names or ()),
-        ("born_host", "V8"),
-        ("store_timestamp", ">i8"),
-        ("store_host", "V8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_length", ">i4"),
-    ]
-)
+V4_HOST_BYTES, V6_HOST_BYTES = 8, 20
+
+
+def head_dtype(born_host_bytes: int, store_host_bytes: int) -> np.dtype[np.void]:
+    """All that lies before the body of a record whose hosts have these lengths."""
+    return np.dtype(
+        [
+            *((name, FIXED_DTYPE[name]) for name in FIXED_DTYPE.names or ()),
+            ("born_host", f"V{born_host_bytes}"),
+            ("store_timestamp", ">i8"),
+            ("store_host", f"V{store_host_bytes}"),
+            ("reconsume_times", ">i4"),
+            ("prepared_transaction_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
+    )
+
+
+V4_HEAD_DTYPE = head_dtype(V4_HOST_BYTES, V4_HOST_BYTES)
 """All that lies before the body of a record with two IPv4 hosts."""
 
 BORN_HOST_AT = FIXED.size
-V4_HOST_BYTES, V6_HOST_BYTES = 8, 20
 BEFORE_BODY = struct.Struct(">iqi")
 """What lies right before the body: reconsumeTimes, preparedTransactionOffset, bodyLength."""
 

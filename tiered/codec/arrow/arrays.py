@@ -10,13 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiered.codec.types import Ints
+from tiered.codec.types import Buffer, Ints
+from tiered.errors import Invalid
 
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: what a timestamp of Spark may be."""
 
+_MOST_BYTES = (1 << 31) - 1  # offsets have 32 bits
 
-def cut(data: bytes | memoryview, starts: Ints, lengths: Ints) -> pa.Array:
+
+def cut(data: Buffer, starts: Ints, lengths: Ints) -> pa.Array:
     """Binary values ``data[start : start + length]``, in ascending order of their places, without overlap.
 
     One array over all of ``data`` is made, in which every second value is wanted, and Arrow takes those.
@@ -79,6 +82,30 @@ def hexadecimal(matrix: npt.NDArray[np.uint8]) -> pa.Array:
     digits = matrix.tobytes().hex().upper().encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(2 * width)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+
+
+def strung(matrix: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of bytes, all of one width, as values of any width: their bytes are not copied."""
+    rows, width = matrix.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
+
+
+def back_to_back(data: Buffer, edges: Ints) -> pa.Array:
+    """Binary values that lie back to back, between these edges; nothing is copied but the edges. ``Invalid`` above 2 GiB."""
+    if len(edges) and int(edges[-1]) > _MOST_BYTES:
+        raise Invalid(
+            "an array would be too large", expected=f"at most {_MOST_BYTES} bytes", found=int(edges[-1])
+        )
+    buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(edges) - 1, buffers)
+
+
+def edges_of_values(values: pa.Array) -> Ints:
+    """Where each value of a string or binary array (32-bit offsets) begins in its data, and the last one's end."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
 
 
 def words(texts: pa.Array) -> pa.Array:

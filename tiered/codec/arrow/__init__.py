@@ -1,0 +1,19 @@
+"""Records ↔ Arrow columns.
+
+Owns: a message's columns made of records (``columns``, and ``arrays`` that they are made with), records put together again from
+such columns (``assemble``), and the proof that both are the same bytes (``proof``). Does not own: how columns are stored
+(``codec.segment``), which columns a reader asks for. Invariant: arrays only, nothing runs once per record; records come back
+byte for byte or travel beside their columns. Needs pyarrow, which is an extra. Threads: values and functions, for any of them.
+"""
+
+from __future__ import annotations
+
+from tiered.errors import Invalid
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401 - the room's own message instead of Python's
+except ModuleNotFoundError as error:
+    raise Invalid(
+        "Parquet segments and tables of messages need pyarrow, which is not installed",
+        hint="pip install 'rocketmq-tiered[parquet]'",
+    ) from error
