@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from tiered.archive.read.lookup import KeyLookup
 from tiered.archive.state.values import QueueState
 from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.base import ReaderId
@@ -208,27 +209,21 @@ class FakeArchive:
         later = (o for o in range(queue.low, queue.high) if time_of(o) >= time_ms)
         return QueueOffset(next(later, queue.high))
 
-    def query_message(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-        *,
-        unique: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[memoryview]:
+    def query_message(self, lookup: KeyLookup) -> list[memoryview]:
         """The newest records with the key, in order."""
-        self._queue("query", topic, 0)
+        self._queue("query", lookup.topic, 0)
+        assert lookup.max_count is not None
+        assert lookup.begin_ms is not None
+        assert lookup.end_ms is not None
         found = []
         for (name, _), queue in self.queues.items():
             for data in queue.records.values():
                 message = decode_message(data)
-                keys = (message.unique_key,) if unique else message.keys
-                if name == topic and key in keys and begin_ms <= message.store_timestamp <= end_ms:
+                keys = (message.unique_key,) if lookup.unique else message.keys
+                inside = lookup.begin_ms <= message.store_timestamp <= lookup.end_ms
+                if name == lookup.topic and lookup.key in keys and inside:
                     found.append(memoryview(data))
-        return found[-max_count:] if max_count > 0 else []
+        return [] if lookup.is_empty else found[-lookup.max_count :]
 
     def view_message(self, physical_offset: int) -> memoryview | None:
         """The record at a physical offset."""

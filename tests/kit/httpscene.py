@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from tiered.archive.read.lookup import Located
+from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
 from tiered.codec.record.message import Message, decode_message, encode_message
@@ -86,28 +86,19 @@ class FakeStore:
         times = [decode_message(record).store_timestamp for record in held]
         return QueueOffset(self.first + sum(1 for time in times if time < time_ms))
 
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
-        *,
-        unique: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[Located]:
+    def query(self, lookup: KeyLookup) -> list[Located]:
         self.trouble("query")
         found = []
         for queue, held in self.queues_held.items():
             for at, record in enumerate(held, self.first):
                 message = decode_message(record)
-                keys = (message.unique_key,) if unique else message.keys
-                late = begin_ms is None or message.store_timestamp >= begin_ms
-                early = end_ms is None or message.store_timestamp <= end_ms
-                if queue.topic == topic and key in keys and late and early:
+                keys = (message.unique_key,) if lookup.unique else message.keys
+                late = lookup.begin_ms is None or message.store_timestamp >= lookup.begin_ms
+                early = lookup.end_ms is None or message.store_timestamp <= lookup.end_ms
+                if queue.topic == lookup.topic and lookup.key in keys and late and early:
                     found.append(Located(queue, QueueOffset(at), 1, record, message))
-        return found[-max_count:]
+        assert lookup.max_count
+        return found[-lookup.max_count :]
 
     def topics(self, *, system: bool = False) -> Iterator[str]:
         self.trouble("topics")

@@ -75,13 +75,15 @@ class Cold:
         pool: Executor | None = None,
         provider: object = None,
         settings: Settings | None = None,
+        whole_bytes: int = 0,
     ) -> MessageStore:
         """One more reader."""
         chosen = settings or Settings()
         workers = pool or AtOnce()
         follower = reader_follower(
-            provider or self.provider, self.clock, self.metrics, fold=fold, pool=workers, fetch=chosen.fetch
-        )
+            provider or self.provider, self.clock, self.metrics,
+            fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes,
+        )  # fmt: skip
         made = MessageStore(chosen, follower, workers, self.clock, self.metrics)
         follower.open()
         self.stores.append(made)
@@ -96,6 +98,7 @@ def reader_follower(
     fold: MetadataStore | None = None,
     pool: Executor | None = None,
     fetch: Fetch | None = None,
+    whole_bytes: int = 0,
 ) -> Follower:
     """What ``tiered.store.opening`` makes, over a provider that is there already and, by default, without threads."""
     reader = ArchiveReader(
@@ -103,6 +106,7 @@ def reader_follower(
         KEYS,
         fold if fold is not None else MemoryStore(),
         table_cache_bytes=4 * MIB,
+        whole_bytes=whole_bytes,
     )
     every_seconds = (fetch or Fetch()).follow_ms / 1000
     return Follower(reader, clock, every_seconds=every_seconds, pool=pool or AtOnce(), metrics=metrics)

@@ -18,7 +18,7 @@ from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark
 from tiered.archive.log.writer import Claim
 from tiered.archive.read.flatfile import FlatMessageFile
-from tiered.archive.read.lookup import locate_physical, query_key
+from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.verify import Verifier
 from tiered.archive.read.view import View
@@ -223,27 +223,29 @@ def check_keys(opened: View, oracle: Oracle) -> None:
             rows = [(q, r) for q, v in of_topic.items() for r in v.current() if key in r.message.keys]
             rows.sort(key=lambda row: row[1].message.physical_offset)
             wanted = [(q, r.queue_offset) for q, r in rows]
-            found = [(m.queue, m.queue_offset) for m in query_key(state, objects, topic, key, unique=False)]
+            found = [(m.queue, m.queue_offset) for m in query_key(state, objects, KeyLookup(topic, key))]
             assert found == wanted
             for count in (0, 1, 3):
-                some = query_key(state, objects, topic, key, unique=False, max_count=count)
+                some = query_key(state, objects, KeyLookup(topic, key, max_count=count))
                 assert [(m.queue, m.queue_offset) for m in some] == wanted[
                     len(wanted) - min(count, len(wanted)) :
                 ]
-                some = query_key(state, objects, topic, key, unique=False, max_count=count, oldest=True)
+                some = query_key(state, objects, KeyLookup(topic, key, max_count=count, oldest=True))
                 assert [(m.queue, m.queue_offset) for m in some] == wanted[:count]
             for _, row in rows[:2]:
                 at = row.message.store_timestamp
                 inside = [(q, r.queue_offset) for q, r in rows if at <= r.message.store_timestamp <= at + 1]
-                some = query_key(state, objects, topic, key, unique=False, begin_ms=at, end_ms=at + 1)
+                some = query_key(state, objects, KeyLookup(topic, key, begin_ms=at, end_ms=at + 1))
                 assert [(m.queue, m.queue_offset) for m in some] == inside
     for queue, of_queue in oracle.queues.items():
         row = of_queue.current()[-1]
         assert row.message.unique_key is not None
         if queue.topic != OFF_QUEUE_TOPIC:
-            unique = list(query_key(state, objects, queue.topic, row.message.unique_key, unique=True))
+            unique = list(
+                query_key(state, objects, KeyLookup(queue.topic, row.message.unique_key, unique=True))
+            )
             assert [(m.queue, m.record) for m in unique] == [(queue, row.raw)]
-            assert not list(query_key(state, objects, queue.topic, row.message.unique_key, unique=False))
+            assert not list(query_key(state, objects, KeyLookup(queue.topic, row.message.unique_key)))
         located = locate_physical(state, objects, PhysicalOffset(row.message.physical_offset), 1)
         assert located is not None
         assert (located.queue, located.queue_offset, located.record) == (queue, row.queue_offset, row.raw)

@@ -260,14 +260,14 @@ def test_a_fold_that_lacks_a_run_is_not_contiguous(daemon: Assembly, store: Coun
 
 
 def test_a_reader_of_an_object_that_the_fold_lost(daemon: Assembly, store: Counting) -> None:
-    from tiered.archive.read.lookup import locate_physical, query_key
+    from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
     from tiered.archive.state.keys import OBJECT
 
     for key, _ in list(daemon.log.store.iterate(OBJECT)):
         daemon.log.store.put_many([], [key])
     with pytest.raises(Corrupt, match="does not know"):
         daemon.rows()
-    assert list(query_key(daemon.state, daemon.objects, "Orders", "k1", unique=False)) == []
+    assert list(query_key(daemon.state, daemon.objects, KeyLookup("Orders", "k1"))) == []
     assert locate_physical(daemon.state, daemon.objects, PhysicalOffset(0), 1) is None  # type: ignore[arg-type]
 
 

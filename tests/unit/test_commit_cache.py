@@ -13,7 +13,7 @@ import pytest
 from tests.kit.assemble import KEYS, Counting, memory
 from tests.kit.readstore import READER, Cold, cold
 from tiered.archive.checkpoint.store import write_checkpoint
-from tiered.archive.log.commitcache import CommitCache
+from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
 from tiered.fetch.pull import Pull
 from tiered.provider.wrap import Wrapped
 from tiered.settings import KIB, MIB
@@ -57,7 +57,7 @@ def saved(scene: Cold) -> None:
 
 
 def test_what_came_while_folding_is_not_fetched_again(scene: Cold) -> None:
-    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB))
+    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB), whole_bytes=WHOLE_BYTES)
     scene.provider.calls.clear()
     assert read_through(store) == scene.raws("Orders")
     assert ranges(scene.provider) <= 2, "only the look for a newer one at the end"
@@ -65,7 +65,7 @@ def test_what_came_while_folding_is_not_fetched_again(scene: Cold) -> None:
 
 def test_behind_a_checkpoint_a_quiet_queue_costs_one_request_a_commit(scene: Cold) -> None:
     saved(scene)
-    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB))
+    store = scene.open(provider=CommitCache(scene.provider, KEYS, MIB), whole_bytes=WHOLE_BYTES)
     scene.provider.calls.clear()
     assert read_through(store) == scene.raws("Orders")
     assert COMMITS <= ranges(scene.provider) <= COMMITS + 2
@@ -97,7 +97,7 @@ def test_adjacent_commits_are_fetched_at_once(scene: Cold) -> None:
     saved(scene)
     slow = Slow(scene.provider)
     with ThreadPoolExecutor(16) as pool:
-        store = scene.open(provider=CommitCache(slow, KEYS, MIB), pool=pool)
+        store = scene.open(provider=CommitCache(slow, KEYS, MIB), whole_bytes=WHOLE_BYTES, pool=pool)
         assert read_through(store) == scene.raws("Orders")
         store.close()
         scene.stores.remove(store)

@@ -16,6 +16,7 @@ from tests.kit import golden
 from tests.kit.assemble import KEYS
 from tests.kit.readstore import Cold, cold
 from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.read.lookup import KeyLookup
 from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt
 from tiered.model import BoundaryType, MessageQueue
@@ -161,11 +162,13 @@ def test_c13_key_index(tmp_path: Path, inline_bytes: int | None) -> None:
         store = scene.open()
         for unique in (False, True):
             for limit, found in ((1, 1), (20, 20), (32, 32), (100, 100), (120, 100)):
-                assert len(store.query_message("T", "uk", limit, *ALWAYS, unique=unique)) == found
-        newest = [decode_message(r).body for r in store.query_message("T", "uk", 5, *ALWAYS)]
+                assert len(store.query_message(KeyLookup("T", "uk", limit, *ALWAYS, unique=unique))) == found
+        newest = [decode_message(r).body for r in store.query_message(KeyLookup("T", "uk", 5, *ALWAYS))]
         assert newest == [b"95", b"96", b"97", b"98", b"99"]
-        assert [decode_message(r).body for r in store.query_message("T", "k7", 32, *ALWAYS)] == [b"7"]
-        assert store.query_message("Other", "uk", 32, *ALWAYS) == []
+        assert [decode_message(r).body for r in store.query_message(KeyLookup("T", "k7", 32, *ALWAYS))] == [
+            b"7"
+        ]
+        assert store.query_message(KeyLookup("Other", "uk", 32, *ALWAYS)) == []
 
 
 def test_c14_what_is_no_message_between_messages(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit.pipeline import PREPARED
 from tests.kit.readstore import Cold, cold
+from tiered.archive.read.lookup import KeyLookup
 from tiered.codec.record.message import Message
 from tiered.model import BoundaryType
 
@@ -47,43 +48,47 @@ def test_the_newest_in_the_brokers_order(scene: Cold) -> None:
         ("", []),
     ):
         for count in (1, 3, 32, 1000):
-            found = scene.store.query_message("Orders", key, count, *ALWAYS)
+            found = scene.store.query_message(KeyLookup("Orders", key, count, *ALWAYS))
             assert [bytes(r) for r in found] == [raw for _, raw in wanted[-count:]]
-            found = [m.record for m in scene.store.query("Orders", key, count, oldest=True)]
+            found = [m.record for m in scene.store.query(KeyLookup("Orders", key, count, oldest=True))]
             assert found == [raw for _, raw in wanted[:count]]
-    assert scene.store.query_message("Orders", "all", 0, *ALWAYS) == []
-    assert scene.store.query_message("Orders", "all", -1, *ALWAYS) == []
-    assert scene.store.query_message("Nope", "all", 5, *ALWAYS) == []
+    assert scene.store.query_message(KeyLookup("Orders", "all", 0, *ALWAYS)) == []
+    assert scene.store.query_message(KeyLookup("Orders", "all", -1, *ALWAYS)) == []
+    assert scene.store.query_message(KeyLookup("Nope", "all", 5, *ALWAYS)) == []
 
 
 def test_in_a_range_of_time_both_ends_included(scene: Cold) -> None:
     rows = sent(scene)
     for first, last in ((0, 0), (3, 17), (40, 99), (10, 11)):
         begin, end = rows[first][0].store_timestamp, rows[last][0].store_timestamp
-        found = scene.store.query_message("Orders", "all", 1000, begin, end)
+        found = scene.store.query_message(KeyLookup("Orders", "all", 1000, begin, end))
         assert [bytes(r) for r in found] == [raw for _, raw in rows[first : last + 1]]
-        inner = scene.store.query_message("Orders", "all", 1000, begin + 1, end - 1)
+        inner = scene.store.query_message(KeyLookup("Orders", "all", 1000, begin + 1, end - 1))
         assert [bytes(r) for r in inner] == [raw for _, raw in rows[first + 1 : last]]
-        assert len(scene.store.query_message("Orders", "all", 2, begin, end)) == min(2, last - first + 1)
-    assert scene.store.query_message("Orders", "all", 5, 10, 5) == []
+        assert len(scene.store.query_message(KeyLookup("Orders", "all", 2, begin, end))) == min(
+            2, last - first + 1
+        )
+    assert scene.store.query_message(KeyLookup("Orders", "all", 5, 10, 5)) == []
 
 
 def test_unique_keys(scene: Cold) -> None:
     message, raw = sent(scene)[42]
     assert message.unique_key is not None
-    (found,) = scene.store.query_message("Orders", message.unique_key, 32, *ALWAYS, unique=True)
+    (found,) = scene.store.query_message(KeyLookup("Orders", message.unique_key, 32, *ALWAYS, unique=True))
     assert bytes(found) == raw
-    assert scene.store.query_message("Orders", message.unique_key, 32, *ALWAYS) == [], "no key of the user's"
-    assert scene.store.query_message("Orders", "all", 32, *ALWAYS, unique=True) == []
+    assert scene.store.query_message(KeyLookup("Orders", message.unique_key, 32, *ALWAYS)) == [], (
+        "no key of the user's"
+    )
+    assert scene.store.query_message(KeyLookup("Orders", "all", 32, *ALWAYS, unique=True)) == []
 
 
 def test_a_common_key_does_not_read_everything(scene: Cold) -> None:
     """The newest few are in the newest runs: no older block is fetched."""
     scene.provider.calls.clear()
-    scene.store.query_message("Orders", "all", 4, *ALWAYS)
+    scene.store.query_message(KeyLookup("Orders", "all", 4, *ALWAYS))
     few = len(scene.provider.calls)
     scene.provider.calls.clear()
-    scene.store.query_message("Orders", "all", 1000, *ALWAYS)
+    scene.store.query_message(KeyLookup("Orders", "all", 1000, *ALWAYS))
     assert few < len(scene.provider.calls) / 2
 
 
@@ -159,8 +164,11 @@ def test_no_more_bytes_than_asked_for_but_one_message(scene: Cold) -> None:
         for less in (0, 1):
             most = max(1, last - less)
             found = scene.store.query_message(
-                "Orders", "all", 1000, *ALWAYS, max_bytes=sum(sizes[-last:]) - less
+                KeyLookup("Orders", "all", 1000, *ALWAYS, max_bytes=sum(sizes[-last:]) - less)
             )
             assert [bytes(r) for r in found] == [raw for _, raw in rows[-most:]]
-    found = [m.record for m in scene.store.query("Orders", "all", 7, oldest=True, max_bytes=sum(sizes[:5]))]
+    found = [
+        m.record
+        for m in scene.store.query(KeyLookup("Orders", "all", 7, oldest=True, max_bytes=sum(sizes[:5])))
+    ]
     assert found == [raw for _, raw in rows[:5]]

@@ -15,6 +15,7 @@ import pytest
 from tests.kit.assemble import KEYS, AtOnce
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.readstore import READER, Cold, cold, with_fetch
+from tiered.archive.read.lookup import KeyLookup
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
@@ -281,8 +282,8 @@ def test_new_commits_are_found(scene: Cold) -> None:
         lambda s, m: s.earliest_message_time("Fresh", 3),
         lambda s, m: s.message_time("Fresh", 3, 0),
         lambda s, m: s.offset_by_time("Fresh", 3, 0),
-        lambda s, m: s.query_message("Fresh", "new", 1, 0, 1 << 60),
-        lambda s, m: s.query_message("Fresh", "N", 1, 0, 1 << 60, unique=True),
+        lambda s, m: s.query_message(KeyLookup("Fresh", "new", 1, 0, 1 << 60)),
+        lambda s, m: s.query_message(KeyLookup("Fresh", "N", 1, 0, 1 << 60, unique=True)),
         lambda s, m: s.view_message(m.physical_offset),
     ],
     ids=["min", "max", "earliest", "time", "by time", "key", "unique key", "view"],

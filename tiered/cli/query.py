@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.read.lookup import Located
+from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
@@ -87,7 +87,8 @@ def command(
             found = [_by_message_id(store, str(msg_id), *place)]
         else:
             wanted = key if key is not None else unique_key
-            found = store.query(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
+            lookup = KeyLookup(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
+            found = store.query(lookup)
             found.sort(key=lambda m: (m.queue, m.queue_offset))
         if not found:
             if next(iter(store.queues(topic)), None) is None:

@@ -78,7 +78,7 @@ class HttpApp:
         answer = _Answer(send, self._door, last=has_body or connection.is_last_request)
         try:
             async with asyncio.timeout(self._door.limits.answer_seconds):
-                await self._answer(scope, receive, answer)
+                await self._answer(scope, receive, answer, has_body)
         except asyncio.CancelledError:
             connection.cut()  # the server is being closed; the task ends here
         except Exception as error:
@@ -93,11 +93,11 @@ class HttpApp:
                 while (await receive())["type"] != "http.disconnect":
                     pass
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer, has_body: bool) -> None:
         try:
             scope["app"] = self  # a router in an application raises what it refuses
             request = Request(scope, receive)
-            _check_request(request)
+            _check_request(request, has_body)
             _take_sent_path(scope, lenient=self._door.lenient)
             self._check(request)
             await self._router(scope, receive, answer.send)
@@ -161,7 +161,7 @@ def _take_sent_path(scope: Scope, *, lenient: bool) -> None:
     scope["path"] = sent_path(path)
 
 
-def _check_request(request: Request) -> None:
+def _check_request(request: Request, has_body: bool) -> None:
     """Refuse what no page here takes."""
     version = request.scope["http_version"]
     if version not in ("1.1", "1.0"):
@@ -172,10 +172,9 @@ def _check_request(request: Request) -> None:
             hint="use HTTP/1.1",
             close=True,
         )
-    headers = request.headers
-    if len(headers.getlist("authorization")) > 1:
+    if len(request.headers.getlist("authorization")) > 1:
         raise bad_request("a header is given twice", found="authorization", hint="send it once")
-    if _has_body(headers):
+    if has_body:
         raise HttpRefusal(
             413, "a request here has no body", hint="put parameters into the address", close=True
         )

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import groupby
 
 from tiered.archive.read.flatfile import FlatMessageFile
-from tiered.archive.read.lookup import Located, locate_physical, newest_physical, query_key
+from tiered.archive.read.lookup import KeyLookup, Located, locate_physical, newest_physical, query_key
 from tiered.archive.read.view import View
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
@@ -162,51 +162,22 @@ class MessageStore:
 
     # ---- look-ups
 
-    def query_message(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-        *,
-        unique: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[memoryview]:
-        """The newest ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as their UNIQ_KEY).
+    def query_message(self, lookup: KeyLookup) -> list[memoryview]:
+        """The records that ``lookup`` asks for, in the order in which the broker stored them."""
+        return [memoryview(item.record) for item in self.query(lookup)]
 
-        Stored in [``begin_ms``, ``end_ms``], both included as in RocketMQ; in the order in which the broker stored them. Fewer,
-        if they are more than ``max_bytes`` together, but at least one.
-        """
-        found = self.query(topic, key, max_count, begin_ms, end_ms, unique=unique, max_bytes=max_bytes)
-        return [memoryview(item.record) for item in found]
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
-        *,
-        unique: bool = False,
-        oldest: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[Located]:
-        """``query_message`` with where each message lies; ``oldest``: the oldest ones instead; no bounds: all times."""
+    def query(self, lookup: KeyLookup) -> list[Located]:
+        """``query_message`` with where each message lies."""
 
         def ask() -> list[Located]:
             view = self._follower.ready()
-            return query_key(
-                view.state, view.objects, topic, key,
-                unique=unique, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, oldest=oldest, max_bytes=max_bytes,
-            )  # fmt: skip
+            return query_key(view.state, view.objects, lookup)
 
         self._follower.ready()
         # Newer messages may have the key, too.
         self._follower.follow_if_older(FRESH_SECONDS, here=True).result()
         found = ask()
-        if found or max_count < 1 or not self.follow():
+        if found or lookup.is_empty or not self.follow():
             return found
         return ask()
 

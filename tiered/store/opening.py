@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.commitcache import CommitCache
+from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.state.scope import Scope
 from tiered.clock import Clock
@@ -51,7 +51,12 @@ def open_follower(
     looking = ThreadPoolExecutor(1, "follow")
     stack.callback(looking.shutdown, wait=True, cancel_futures=True)
     reader = ArchiveReader(
-        provider, keys, fold, table_cache_bytes=settings.fetch.table_cache_bytes, progress=progress
+        provider,
+        keys,
+        fold,
+        table_cache_bytes=settings.fetch.table_cache_bytes,
+        whole_bytes=WHOLE_BYTES,
+        progress=progress,
     )
     return Follower(
         reader,

@@ -38,34 +38,44 @@ class Located:
         return self.lineage, self.message.physical_offset
 
 
-def query_key(
-    state: ArchiveState,
-    objects: ObjectReader,
-    topic: str,
-    key: str,
-    *,
-    unique: bool,
-    max_count: int | None = None,
-    begin_ms: int | None = None,
-    end_ms: int | None = None,
-    oldest: bool = False,
-    max_bytes: int | None = None,
-) -> list[Located]:
-    """The newest (``oldest``: the oldest) ``max_count`` messages of ``topic`` with ``key`` among their KEYS (``unique``: as
-    their UNIQ_KEY), stored in [``begin_ms``, ``end_ms``], in the order in which the broker stored them; fewer of them if they
-    are more than ``max_bytes`` together, but at least one.
+@dataclass(frozen=True, slots=True)
+class KeyLookup:
+    """Messages of ``topic`` with ``key`` among their KEYS (``unique``: as their UNIQ_KEY).
+
+    Stored in [``begin_ms``, ``end_ms``], both included as in RocketMQ; ``None``: without that bound. Of them the newest
+    ``max_count`` (``oldest``: the oldest); fewer, if they are more than ``max_bytes`` together, but at least one.
+    """
+
+    topic: str
+    key: str
+    max_count: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    unique: bool = False
+    oldest: bool = False
+    max_bytes: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether not a single message is asked for."""
+        return self.max_count is not None and self.max_count < 1
+
+
+def query_key(state: ArchiveState, objects: ObjectReader, lookup: KeyLookup) -> list[Located]:
+    """The messages that ``lookup`` asks for, in the order in which the broker stored them.
 
     The objects' filters and hash indexes narrow; each candidate's own properties are compared, so collisions never leak. Runs
     are taken from the wanted end of time and no further than needed.
     """
-    if max_count is not None and max_count < 1:
+    if lookup.is_empty:
         return []
-    search = _Search(state, objects, topic, key, unique=unique, begin_ms=begin_ms, end_ms=end_ms)
+    search = _Search(state, objects, lookup)
+    oldest = lookup.oldest
     sign = 1 if oldest else -1
     runs = sorted(
         search.runs(), key=lambda r: (sign * r.lineage, r.physical_start if oldest else -r.physical_end)
     )
-    found = _Wanted(max_count, max_bytes)
+    found = _Wanted(lookup.max_count, lookup.max_bytes)
     for run in runs:
         edge = run.physical_start if oldest else run.physical_end
         if found.is_beyond((-sign * run.lineage, -sign * edge)):
@@ -116,21 +126,11 @@ class _Wanted:
 class _Search:
     """One key of one topic; what the objects' indexes say is kept while it lasts."""
 
-    def __init__(
-        self,
-        state: ArchiveState,
-        objects: ObjectReader,
-        topic: str,
-        key: str,
-        *,
-        unique: bool,
-        begin_ms: int | None,
-        end_ms: int | None,
-    ) -> None:
+    def __init__(self, state: ArchiveState, objects: ObjectReader, lookup: KeyLookup) -> None:
         self._state, self._objects, self._reader = state, objects, RunReader(state, objects)
-        self._topic, self._key, self._unique = topic, key, unique
-        self._begin, self._end = begin_ms, end_ms
-        self._hash = key_hash(topic, key)
+        self._topic, self._key, self._unique = lookup.topic, lookup.key, lookup.unique
+        self._begin, self._end = lookup.begin_ms, lookup.end_ms
+        self._hash = key_hash(lookup.topic, lookup.key)
         self._entries: dict[ObjectRef, tuple[npt.NDArray[Any], npt.NDArray[Any]] | None] = {}
 
     def runs(self) -> Iterator[RunState]:

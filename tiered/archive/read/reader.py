@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.read.objects import ObjectReader
@@ -22,7 +21,8 @@ class ArchiveReader:
     """One archive, opened at a commit and moved on from there; each ``View`` that it gives stays as it is.
 
     ``store`` is this reader's own and holds the fold: all of it, or with a ``PartialStore`` only what is asked for.
-    ``progress`` hears the number of each commit folded. No request is made before the first ``at``.
+    ``whole_bytes``: see ``ObjectReader``. ``progress`` hears the number of each commit folded. No request is made before the
+    first ``at``.
     One thread at a time calls ``at`` and ``follow``; everything else, and every view, is for any thread.
     """
 
@@ -33,12 +33,14 @@ class ArchiveReader:
         store: MetadataStore,
         *,
         table_cache_bytes: int,
+        whole_bytes: int = 0,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.provider = provider
         self.keys = keys
         self._store = store
         self._table_cache_bytes = table_cache_bytes
+        self._whole_bytes = whole_bytes
         self._progress = progress
         self._opened: tuple[LogReader, ObjectReader] | None = None
         self._fixed: int | None = None
@@ -106,7 +108,7 @@ class ArchiveReader:
                 self.keys,
                 identity.archive_id,
                 cache_bytes=self._table_cache_bytes,
-                whole_bytes=WHOLE_BYTES if isinstance(self.provider, CommitCache) else 0,
+                whole_bytes=self._whole_bytes,
             )
             self._opened = log, objects
         return self._opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tiered.archive.read.lookup import KeyLookup
 from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.codes import QueryRequest, RequestCode, ResponseCode, number_field
@@ -90,18 +91,16 @@ class Lookups:
         local = whole_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
         if len(local) >= most or (answer.code == ResponseCode.SUCCESS and not local):
             return self._count("query", "passed", None)
-        archived = await self._asking.call(
-            connection,
-            lambda: self._archive.query_message(
-                query.topic,
-                query.key,
-                most,
-                query.begin_ms,
-                query.end_ms,
-                unique=query.unique,
-                max_bytes=self._max_bytes,
-            ),
+        lookup = KeyLookup(
+            query.topic,
+            query.key,
+            most,
+            query.begin_ms,
+            query.end_ms,
+            unique=query.unique,
+            max_bytes=self._max_bytes,
         )
+        archived = await self._asking.call(connection, lambda: self._archive.query_message(lookup))
         merged = self._merge(local, archived, most)
         if len(merged) == len(local):
             return self._count("query", "passed", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Protocol
 
-from tiered.archive.read.lookup import Located
+from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.values import QueueState
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
@@ -64,17 +64,7 @@ class BoundsArchive(KnownArchive, Protocol):
 class LookupArchive(Protocol):
     """Single messages. Blocks."""
 
-    def query_message(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-        *,
-        unique: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[memoryview]: ...
+    def query_message(self, lookup: KeyLookup) -> list[memoryview]: ...
 
     def view_message(self, physical_offset: int) -> memoryview | None: ...
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Protocol, cast
 
-from tiered.archive.read.lookup import Located
+from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
@@ -48,17 +48,7 @@ class BrowsedStore(Protocol):
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> QueueOffset | None: ...
 
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
-        *,
-        unique: bool = False,
-        max_bytes: int | None = None,
-    ) -> list[Located]: ...
+    def query(self, lookup: KeyLookup) -> list[Located]: ...
 
     def topics(self, *, system: bool = False) -> Iterator[str]: ...
 
@@ -117,8 +107,9 @@ class ArchivePages:
         if begin is not None and end is not None and end < begin:
             raise refused_parameter("end", end, f"at least begin, {begin}", "exchange begin and end")
         count = cast("int", values["count"])
+        unique = bool(values["unique"])
         found = self._store.query(
-            topic, key, count, begin, end, unique=bool(values["unique"]), max_bytes=QUERY_BYTES
+            KeyLookup(topic, key, count, begin, end, unique=unique, max_bytes=QUERY_BYTES)
         )
         if not found and next(self._store.queues(topic), None) is None:
             raise _unknown_topic(topic)
