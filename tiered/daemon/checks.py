@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
+from tiered.archive.rewrite.policy import policy_from
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.filter.storagelevels import StorageLevels
@@ -167,6 +168,7 @@ def _replay(settings: Settings) -> None:
 def _patterns(settings: Settings) -> None:
     TopicPolicy(settings.source.exclude_topics)
     StorageLevels(settings.fetch.storage_level, settings.fetch.topic_storage_levels)
+    policy_from(settings.retain)
     if not all(pattern.strip() for pattern in settings.replay.groups):
         raise Invalid(
             "replay.groups holds an empty pattern", hint="remove it, or name a group; none at all: those seen"

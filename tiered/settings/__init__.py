@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tiered.settings.keeping import Retain
 from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import Archive, Dispatch, Hold, Log, Source, State, Store, Watchdog, Web
@@ -26,6 +27,7 @@ __all__ = [
     "Hold",
     "Log",
     "Replay",
+    "Retain",
     "Settings",
     "SettingsSection",
     "Source",
@@ -54,6 +56,7 @@ class Settings:
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
     replay: Replay = field(default_factory=Replay)
+    retain: Retain = field(default_factory=Retain)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

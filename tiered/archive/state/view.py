@@ -141,6 +141,16 @@ class ArchiveState:
             if from_offset is None or run.end > from_offset:
                 yield run
 
+    def run_table(self, mq: MessageQueue, generation: int) -> npt.NDArray[np.void]:
+        """Live runs of a generation as ``RUN_RECORD_DTYPE`` records, ascending."""
+        prefix = generation_prefix(RUN, queue_key(mq), generation)
+        return table([value for _, value in self.view.iterate(prefix)], RUN_RECORD_DTYPE)
+
+    def closed_table(self, mq: MessageQueue, generation: int) -> npt.NDArray[np.void]:
+        """Closed parts of a generation as ``RUN_RECORD_DTYPE`` records, by closing commit and offset."""
+        prefix = generation_prefix(CLOSED, queue_key(mq), generation)
+        return table([value for _, value in self.view.iterate(prefix)], RUN_RECORD_DTYPE)
+
     def runs_all(self) -> Iterator[RunState]:
         """Every live run, by queue, generation and offset."""
         for key, value in self.view.iterate(RUN):

@@ -1,0 +1,194 @@
+"""Retention over random histories, against lists of records that know nothing of runs: what is in range stays (S6), what is out
+of range goes run by run, and what went never comes back.
+
+One test walks through ``SEEDS`` histories; each is cheap, since nothing but the fold takes part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.kit.histories import History, Record
+from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
+from tiered.archive.rewrite.retain import RetentionPlan, narrowed, plan_retention, trim_edit
+from tiered.codec.format.edits import EditKind
+from tiered.model import MessageQueue
+
+SEEDS = 1000
+STEPS = 8
+TOPICS = ("topic-0", "topic-1", "topic-2")
+
+
+def a_policy(chance: random.Random) -> RetentionPolicy:
+    """Rules and holds over the times (1000 to 9000) and sizes that histories have."""
+
+    def rule() -> RetentionRule:
+        return RetentionRule(
+            chance.choice([None, chance.randint(500, 9000)]), chance.choice([None, chance.randint(1, 3000)])
+        )
+
+    holds = []
+    for number in range(chance.choice([0, 0, 1, 2])):
+        start = chance.randint(0, 9000)
+        topic = chance.choice(["topic-*", *TOPICS])
+        holds.append(LegalHold(f"hold-{number}", topic, start, start + chance.randint(1, 3000)))
+    patterns = ((chance.choice(TOPICS), rule()),) if chance.random() < 0.5 else ()
+    return RetentionPolicy(rule(), patterns, chance.choice([0, 0, 500]), tuple(holds))
+
+
+def a_moment(chance: random.Random, history: History) -> Moment:
+    last = len(history.commits) - 1
+    return Moment(chance.randint(2000, 14_000), chance.choice([last, last, chance.randint(-1, last)]))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Every record of a history that has not gone: live or closed, by queue and number, with the commit that served it last."""
+
+    live: dict[tuple[MessageQueue, int], Record]
+    closed: dict[tuple[MessageQueue, int], Record]
+    commits: dict[int, int]
+
+    @property
+    def all(self) -> dict[tuple[MessageQueue, int], Record]:
+        return {**self.closed, **self.live}
+
+
+def kept(history: History) -> Kept:
+    """What the fold serves, read through its runs into the naive records."""
+    live, closed, commits = {}, {}, {}
+    for place, runs in ((live, history.state.runs_all()), (closed, history.state.closed_parts())):
+        for run in runs:
+            content = history.contents[run.id.commit_seq, run.id.index]
+            for offset in range(run.start, run.end):
+                record = content[offset]
+                place[run.queue, record.number] = record
+                commits[record.number] = max(run.id.commit_seq, commits.get(record.number, -1))
+    return Kept(live, closed, commits)
+
+
+def live_bytes(found: Kept, topic: str) -> int:
+    return sum(record.size for (queue, _), record in found.live.items() if queue.topic == topic)
+
+
+def must_stay(policy: RetentionPolicy, moment: Moment, topic: str, record: Record, commit: int) -> bool:
+    """Whether a rule by age, the least age or a hold protects a record; sizes are judged by topic."""
+    rule = policy.rule(topic)
+    aged = rule.keep_ms is not None and record.time < moment.now_ms - rule.keep_ms
+    held = any(h.covers(topic) and h.start_ms <= record.time < h.end_ms for h in policy.holds)
+    young = commit > moment.aged_seq or record.time >= moment.now_ms - policy.min_age_ms
+    return held or young or not (aged or rule.keep_bytes is not None)
+
+
+def apply_plan(history: History, plan: RetentionPlan) -> None:
+    """Commit the trims, and do the same to the history's own lists."""
+    for trim in plan.trims:
+        generation = history.model.queues[trim.queue].generations[trim.generation]
+        generation.minimum = min(max(generation.minimum, trim.first_offset), generation.maximum)
+        generation.gaps = {g for g in generation.gaps if g >= trim.first_offset}
+        for name, rows in list(history.model.closed.items()):
+            if name[:2] == (trim.queue, trim.generation):
+                history.model.closed[name] = {o: n for o, n in rows.items() if o >= trim.first_offset}
+    if plan.trims:
+        history.add([trim_edit(plan.trims)])
+
+
+def check(
+    history: History, policy: RetentionPolicy, moment: Moment, done: Counter[str]
+) -> set[tuple[MessageQueue, int]]:
+    """One run of retention; what it took. ``done`` counts what happened, so that no run of tests is idle without notice."""
+    before = kept(history)
+    plan = plan_retention(history.state, policy, moment)
+    assert narrowed(history.state, plan.trims, policy, moment.aged_seq) == list(plan.trims)
+    assert plan.live_bytes == sum(g.bytes for q in history.names for g in history.state.generations(q))
+    apply_plan(history, plan)
+    after = kept(history)
+    assert history.folded(history.state) == history.readable()
+    assert history.folded_closed(history.state) == history.closed()
+    gone = before.all.keys() - after.all.keys()
+    for queue, number in gone:
+        record = before.all[queue, number]
+        assert not must_stay(policy, moment, queue.topic, record, before.commits[number]), (queue, record)
+    for topic in TOPICS:
+        rule = policy.rule(topic)
+        lost = [r for (q, n), r in before.all.items() if q.topic == topic and (q, n) in gone]
+        by_size = [r for r in lost if rule.keep_ms is None or r.time >= moment.now_ms - rule.keep_ms]
+        if by_size:
+            assert rule.keep_bytes is not None
+            done["size"] += 1
+            if any(queue.topic == topic for queue, _ in before.live.keys() & gone):
+                assert live_bytes(after, topic) >= min(rule.keep_bytes, live_bytes(before, topic))
+        done["age"] += len(lost) > len(by_size)
+    assert plan.trims or not gone
+    done["trims"] += len(plan.trims)
+    done["closed"] += len(before.closed.keys() & gone)
+    done["held"] += sum(trim.kept_by is not None for trim in plan.trims)
+    assert plan_retention(history.state, policy, moment).trims == ()
+    nothing_expired_in_front(history, policy, moment)
+    return gone
+
+
+def nothing_expired_in_front(history: History, policy: RetentionPolicy, moment: Moment) -> None:
+    """Under a rule by age alone the first run left of a current generation is one with a record that must stay."""
+    for queue in history.names:
+        rule, state = policy.rule(queue.topic), history.state.queue(queue)
+        if rule.keep_ms is None or rule.keep_bytes is not None or state is None or state.generation is None:
+            continue
+        parts = [p for p in history.state.closed_parts(queue) if p.generation == state.generation]
+        first = next(history.state.runs(queue, state.generation), None)
+        if first is None or any(part.start < first.end for part in parts):
+            continue
+        content = history.contents[first.id.commit_seq, first.id.index].values()
+        seq = first.id.commit_seq
+        held = [h for h in policy.holds if h.covers(queue.topic)]
+        assert any(must_stay(policy, moment, queue.topic, r, seq) for r in content) or any(
+            first.max_store_time >= h.start_ms and first.min_store_time < h.end_ms for h in held
+        )
+
+
+def histories(count: int) -> Iterator[tuple[random.Random, History]]:
+    for seed in range(count):
+        chance = random.Random(seed)
+        history = History(chance)
+        for _ in range(STEPS):
+            history.step()
+        yield chance, history
+
+
+def test_what_is_in_range_stays_and_what_went_never_comes_back() -> None:
+    done: Counter[str] = Counter()
+    for chance, history in histories(SEEDS):
+        gone = check(history, a_policy(chance), a_moment(chance, history), done)
+        for _ in range(3):
+            done["rewinds"] += any(e.kind is EditKind.REWIND for e in history.step().edits)
+        assert not gone & kept(history).all.keys()
+    assert min(done[name] for name in ("age", "size", "held", "closed", "rewinds")) >= 40, done
+
+
+def test_later_and_stricter_takes_no_less() -> None:
+    """Monotone in time, in age and in size; a hold only ever keeps more."""
+    for chance, history in histories(150):
+        policy, moment = a_policy(chance), a_moment(chance, history)
+        rule = policy.default
+        free = RetentionPolicy(rule, policy.patterns, policy.min_age_ms)
+        later = Moment(moment.now_ms + chance.randint(0, 3000), moment.aged_seq + chance.randint(0, 5))
+        firsts = [
+            {(t.queue, t.generation): t.first_offset for t in plan_retention(history.state, p, m).trims}
+            for p, m in ((policy, moment), (policy, later), (free, moment))
+        ]
+        for more in firsts[1:]:
+            assert all(more.get(name, -1) >= first for name, first in firsts[0].items())
+
+
+@pytest.mark.parametrize(
+    "rule", [RetentionRule(), RetentionRule(keep_ms=10**9), RetentionRule(keep_bytes=10**9)]
+)
+def test_a_rule_that_nothing_breaks_trims_nothing(rule: RetentionRule) -> None:
+    for _, history in histories(20):
+        plan = plan_retention(history.state, RetentionPolicy(rule), Moment(20_000, len(history.commits)))
+        assert plan.trims == ()
