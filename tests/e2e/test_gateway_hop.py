@@ -27,8 +27,8 @@ WIRE = Path(__file__).parent.parent / "data" / "wire"
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     work = tmp_path_factory.mktemp("hop")
     with (
-        NameServer(request.param, work / "namesrv") as name_server,
-        Broker(request.param, work / "broker", name_server) as broker,
+        NameServer(request.param, work / "namesrv", tls=True) as name_server,
+        Broker(request.param, work / "broker", name_server, tls=True) as broker,
     ):
         broker.create_topic("Hot")
         yield broker

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kit import cache, gatewayproc
+from tests.kit.broker import NO_TLS
 from tests.kit.certificates import Authority
 from tests.kit.client import read_lines
 from tests.kit.coldscene import TOPIC, ColdScene
@@ -101,7 +102,7 @@ def encrypted(cold: ColdScene, authority: Authority) -> Iterator[ColdScene]:
     }
     restarted(cold, properties)
     yield cold
-    restarted(cold, {})
+    restarted(cold, NO_TLS)
 
 
 def restarted(scene: ColdScene, properties: dict[str, str]) -> None:

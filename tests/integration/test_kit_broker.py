@@ -176,7 +176,7 @@ def test_every_kind_of_message_of_4_9(tmp_path: Path) -> None:
 
 def test_what_a_jvm_unpacks_goes_with_it(rocketmq: str, tmp_path: Path) -> None:
     """RocksDB's library and Netty's keys, tens of MiB a start, lie beside the server's files and not in /tmp."""
-    with NameServer(rocketmq, tmp_path / "ns") as server:
+    with NameServer(rocketmq, tmp_path / "ns", tls=True) as server:
         assert any((tmp_path / "ns" / "tmp").iterdir())
         server.restart()
         assert any((tmp_path / "ns" / "tmp").iterdir())

@@ -27,6 +27,8 @@ from tests.kit.ports import free_block
 from tests.kit.process import PATIENCE, Child, ChildError, Scratch
 
 READY_SECONDS = 90.0
+NO_TLS = {"tls.server.mode": "disabled"}
+"""Properties of a server that speaks in the clear only."""
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref", "java.lang", "java.util")
 _EXPORTED = ("sun.nio.ch", "jdk.internal.ref")
 _LOGBACK = """<configuration>
@@ -73,11 +75,12 @@ def write_logging(home: Path, name: str) -> None:
 class _Server:
     """What name server and broker share: one directory, one JVM, ports that a restart keeps."""
 
-    def __init__(self, version: str, directory: Path) -> None:
+    def __init__(self, version: str, directory: Path, *, tls: bool = False) -> None:
+        """``tls``: as RocketMQ comes, with a certificate that it makes at each start, which is half of a start's CPU."""
         self.version = version
         self.directory = Path(directory).resolve()
         self.port = 0
-        self.properties: dict[str, str] = {}  # of the JVM, from its next start on
+        self.properties = {} if tls else dict(NO_TLS)  # of the JVM, from its next start on
         self._child: Child | None = None
         self._scratch = Scratch(self.directory / "tmp")
 
@@ -185,9 +188,10 @@ class Broker(_Server):
         *,
         name: str = "broker-a",
         heap_mib: int = 512,
+        tls: bool = False,
         **conf: object,
     ) -> None:
-        super().__init__(version, directory)
+        super().__init__(version, directory, tls=tls)
         self.name_server = name_server
         self.name = name
         self.signer: Account | None = None
@@ -303,6 +307,10 @@ class Broker(_Server):
             "brokerFastFailureEnable": "false",
             "osPageCacheBusyTimeOutMills": 10_000,
             "waitTimeMillsInSendQueue": 10_000,
+            # 5.x compares all 38 MB of its timer wheel byte by byte at each flush, and spins through the first of these
+            # intervals after its start: a tenth of a core, and three seconds of one, for nothing that a test sees.
+            "timerFlushIntervalMs": 60_000,
+            "transactionMetricFlushInterval": 250,
             **self._conf,
         }
 
