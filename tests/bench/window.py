@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.assemble import assemble
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene, window_bytes
+from tests.kit.fetchscene import ORDERS, READERS, Scene, pull, scene, window_bytes
 from tiered.clock import SystemClock
 from tiered.errors import Unavailable
 from tiered.fetch.fetcher import Fetcher
@@ -116,7 +116,7 @@ def read_on(s: Scene, fetcher: Fetcher, link: Link) -> tuple[list[Sample], list[
     due = [(PUSH_BACK_AT, "the store pushes back"), (PAUSE_AT, "the reader pauses, read-ahead expires")]
     while True:
         try:
-            got = fetcher.read(state, READERS, ORDERS, 1, offset, max_count=256, max_bytes=MIB)
+            got = fetcher.read(state, pull(offset, 256), 1)
         except Unavailable:
             continue
         if got.next_offset == offset:

@@ -18,6 +18,8 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.fetch.base import Expiry, FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
+from tiered.fetch.pull import Pull
+from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
@@ -28,6 +30,19 @@ ORDERS = MessageQueue("Orders", 0)
 READERS = ReaderId("readers")
 SETTLED_SECONDS = 2.0
 """Of the clock: records of a sound log are proven within half a second."""
+
+
+def pull(
+    offset: int,
+    count: int = 32,
+    *,
+    reader: ReaderId = READERS,
+    queue: MessageQueue = ORDERS,
+    max_bytes: int = MIB,
+    row_filter: RowFilter | None = None,
+) -> Pull:
+    """What a fetcher is asked for."""
+    return Pull(reader, queue.topic, queue.queue_id, offset, count, max_bytes, row_filter)
 
 
 class Ranges(Wrapped):
@@ -121,10 +136,8 @@ class Scene:
         self, fetcher: Fetcher, offset: int, count: int = 32, *, reader: ReaderId = READERS, **options: Any
     ) -> FetchedRecords:
         """One read of the queue's generation 1."""
-        limits = {"max_bytes": MIB, **options}
-        queue = limits.pop("queue", ORDERS)
-        generation = limits.pop("generation", 1)
-        return fetcher.read(self.state, reader, queue, generation, offset, max_count=count, **limits)
+        generation = options.pop("generation", 1)
+        return fetcher.read(self.state, pull(offset, count, reader=reader, **options), generation)
 
     def read_through(self, fetcher: Fetcher, *, offset: int = 0, **options: Any) -> list[bytes]:
         """All records from ``offset`` on, pull by pull."""

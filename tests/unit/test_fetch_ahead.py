@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene, window_bytes
+from tests.kit.fetchscene import ORDERS, READERS, Scene, pull, scene, window_bytes
 from tests.kit.storefakes import Scripted
 from tiered.errors import Unavailable
 from tiered.fetch.base import ReaderId
@@ -192,7 +192,7 @@ def test_a_block_that_a_reader_waits_for_passes_read_ahead_in_line(tmp_path: Pat
         s.read(fetcher, 32, 1)
         wait_until(first.is_set)
         line = [start for _, start, _ in s.provider.gets]
-        got = fetcher.read_async(s.state, READERS, ORDERS, 1, 1200, max_count=1, max_bytes=MIB)
+        got = fetcher.read_async(s.state, pull(1200, 1), 1)
         try:
             assert [bytes(r) for r in got.result(30).records] == s.raws()[1200:1201]
             assert line == [s.provider.gets[0][1]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.kit.assemble import assemble
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, Scene, pull, scene
 from tests.kit.pipeline import INNER_BATCH
 from tiered.codec.record.message import decode_message
 from tiered.errors import Corrupt, NotFound, Unavailable
@@ -86,9 +86,7 @@ def test_many_askers_of_one_block_cause_one_request(s: Scene) -> None:
         opened = threading.Event()
         s.provider.gate = lambda *_: opened.wait(30) and None
         answers = [
-            fetcher.read_async(
-                s.state, ReaderId(f"group {number}"), ORDERS, 1, 40, max_count=3, max_bytes=MIB
-            )
+            fetcher.read_async(s.state, pull(40, 3, reader=ReaderId(f"group {number}")), 1)
             for number in range(50)
         ]
         opened.set()
@@ -324,7 +322,7 @@ def test_a_store_that_is_away_and_an_object_that_is_gone(s: Scene) -> None:
     with pytest.raises(Unavailable):
         s.read(fetcher, 0)
     with pytest.raises(Unavailable):
-        fetcher.read_async(s.state, READERS, ORDERS, 1, 0, max_count=1, max_bytes=1).result(10)
+        fetcher.read_async(s.state, pull(0, 1, max_bytes=1), 1).result(10)
     s.provider.gate = lambda *_: None
     s.read(fetcher, 0, 1)
     for key in {key for key, _, _ in s.provider.gets}:
@@ -349,10 +347,7 @@ def test_closing_ends_whoever_waits(s: Scene) -> None:
             opened.wait(30)
 
         s.provider.gate = gate
-        first, second = (
-            fetcher.read_async(s.state, READERS, ORDERS, 1, offset, max_count=1, max_bytes=MIB)
-            for offset in (40, 80)
-        )
+        first, second = (fetcher.read_async(s.state, pull(offset, 1), 1) for offset in (40, 80))
         assert entered.wait(30)
         fetcher.close()
         with pytest.raises(Unavailable):
@@ -376,5 +371,5 @@ def test_an_error_of_ours_reaches_whoever_waits(s: Scene) -> None:
     with pytest.raises(ZeroDivisionError):
         s.read(s.made[-1], 0, 1)
     with pytest.raises(ZeroDivisionError):
-        s.made[-1].read_async(s.state, READERS, ORDERS, 1, 0, max_count=1, max_bytes=1).result(10)
+        s.made[-1].read_async(s.state, pull(0, 1, max_bytes=1), 1).result(10)
     assert decode_message(s.raws()[0]).topic == "Orders"

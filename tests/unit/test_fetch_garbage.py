@@ -6,10 +6,10 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.kit.fetchscene import ORDERS, READERS, scene
+from tests.kit.fetchscene import pull, scene
 from tiered.fetch.flight import Flight
 from tiered.fetch.lanes import Job
-from tiered.settings import KIB, MIB
+from tiered.settings import KIB
 
 
 def test_flights_and_answers_are_in_no_circle(tmp_path: Path) -> None:
@@ -22,9 +22,7 @@ def test_flights_and_answers_are_in_no_circle(tmp_path: Path) -> None:
             gc.disable()
             try:
                 for offset in range(0, 400, 8):
-                    got = fetcher.read_async(
-                        state, READERS, ORDERS, 1, offset, max_count=8, max_bytes=MIB
-                    ).result(30)
+                    got = fetcher.read_async(state, pull(offset, 8), 1).result(30)
                     assert len(got.records) == 8
                 fetcher.close()
                 pool.shutdown()

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.kit.assemble import AtOnce
-from tests.kit.fetchscene import ORDERS, READERS, Scene, scene
+from tests.kit.fetchscene import Scene, pull, scene
 from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.fetch.fetcher import Fetcher
-from tiered.settings import MIB
 
 
 @pytest.fixture
@@ -82,10 +81,7 @@ def test_loads_that_the_pool_cancels_are_given_back(s: Scene) -> None:
     fetcher = s.fetcher(pool=pool, threads=1)
     s.read(fetcher, 0, 1)
     kept, pool.works = fetcher.budget.used_bytes, False
-    reads = [
-        fetcher.read_async(s.state, READERS, ORDERS, 1, offset, max_count=1, max_bytes=MIB)
-        for offset in (40, 80)
-    ]
+    reads = [fetcher.read_async(s.state, pull(offset, 1), 1) for offset in (40, 80)]
     assert fetcher.budget.used_bytes > kept
     pool.cancel()
     for read in reads:
@@ -100,9 +96,7 @@ def test_a_read_that_many_wait_for_is_charged_once(s: Scene) -> None:
         s.read(fetcher, 0, 1)
         kept, opened = fetcher.budget.used_bytes, threading.Event()
         s.provider.gate = lambda *_: opened.wait(30)
-        reads = [
-            fetcher.read_async(s.state, READERS, ORDERS, 1, 80, max_count=1, max_bytes=MIB) for _ in range(9)
-        ]
+        reads = [fetcher.read_async(s.state, pull(80, 1), 1) for _ in range(9)]
         charged = fetcher.budget.used_bytes - kept
         opened.set()
         assert {bytes(read.result(30).records[0]) for read in reads} == {s.raws()[80]}

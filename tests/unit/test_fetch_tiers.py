@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, Scene, pull, scene
 from tiered.fetch.base import CacheVerdict, FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
 from tiered.model import MessageQueue
@@ -35,9 +35,7 @@ class Walker:
         self.done: Future[None] = Future()
 
     def pull(self) -> None:
-        answer = self._fetcher.read_async(
-            self._s.state, self._reader, ORDERS, 1, self.next, max_count=4, max_bytes=MIB
-        )
+        answer = self._fetcher.read_async(self._s.state, pull(self.next, 4, reader=self._reader), 1)
         answer.add_done_callback(self.came)
 
     def came(self, answer: Future[FetchedRecords]) -> None:

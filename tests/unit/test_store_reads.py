@@ -385,7 +385,7 @@ def test_a_view_does_not_change_while_the_fold_goes_on(scene: Cold) -> None:
     scene.fresh()
     assert scene.store.follow() is True
     assert scene.store.follow() is False
-    found = decide(view.state, "Orders", 0, 20, 1)
+    found = decide(view.state, Pull(READER, "Orders", 0, 20, 1))
     assert isinstance(found, GetMessageResult)
     assert found.status is S.OFFSET_OVERFLOW_ONE
     assert scene.store.view.head != view.head
@@ -581,8 +581,8 @@ def test_a_snapshot_of_rocksdb_serves_readers_while_the_fold_goes_on(scene: Cold
     scene.archive()
     scene.fresh()
     assert store.get_message(Pull(READER, "Orders", 0, 20, 1)).status is S.FOUND
-    assert not isinstance(decide(view.state, "Orders", 0, 19, 1), GetMessageResult)
-    found = decide(view.state, "Orders", 0, 20, 1)
+    assert not isinstance(decide(view.state, Pull(READER, "Orders", 0, 19, 1)), GetMessageResult)
+    found = decide(view.state, Pull(READER, "Orders", 0, 20, 1))
     assert isinstance(found, GetMessageResult)
     del view, found
     scene.stores.remove(store)

@@ -21,9 +21,9 @@ from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course, KnownRuns
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.loader import Loader
+from tiered.fetch.pull import Pull
 from tiered.fetch.steps import Steps, run_here, run_later
 from tiered.fetch.trip import Tools, Trip
-from tiered.filter.base import RowFilter
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
@@ -80,47 +80,22 @@ class Fetcher:
         self._swept_at = clock.monotonic()
         self._wasted_bytes = 0
 
-    def read(
-        self,
-        state: ArchiveState,
-        reader: ReaderId,
-        queue: MessageQueue,
-        generation: int,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        row_filter: RowFilter | None = None,
-    ) -> FetchedRecords:
-        """Records of ``queue`` from queue offset ``offset`` on; the caller's thread, never one of the pool's, waits and works.
+    def read(self, state: ArchiveState, pull: Pull, generation: int) -> FetchedRecords:
+        """The records of one generation of a queue that ``pull`` asks for; the caller's thread, never one of the pool's, waits
+        and works.
 
-        At most ``max_count`` and ``max_bytes``, but at least one record if one is there. An inner batch that contains
-        ``offset`` comes whole. With a filter a read may come back empty before the end, when it has looked at enough: go on
-        at ``next_offset``. ``state`` must be one that does not change: what was looked up in it is remembered.
+        An inner batch that contains the offset comes whole. With a filter a read may come back empty before the end, when it
+        has looked at enough: go on at ``next_offset``. ``state`` must be one that does not change: what was looked up in it is
+        remembered.
         """
-        course = Course(state, queue, generation, row_filter, self._known)
-        steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
-        return run_here(steps)
+        return run_here(self._read(state, pull, generation))
 
-    def read_async(
-        self,
-        state: ArchiveState,
-        reader: ReaderId,
-        queue: MessageQueue,
-        generation: int,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        row_filter: RowFilter | None = None,
-    ) -> Future[FetchedRecords]:
+    def read_async(self, state: ArchiveState, pull: Pull, generation: int) -> Future[FetchedRecords]:
         """``read`` without a waiting thread: what is in memory is answered before this returns, the pool does the rest.
 
         Runs are looked up in ``state`` here and in the pool.
         """
-        course = Course(state, queue, generation, row_filter, self._known)
-        steps = self._read(course, reader, offset, Answer(max_count, max_bytes, row_filter), max_bytes)
-        return run_later(steps)
+        return run_later(self._read(state, pull, generation))
 
     def close(self) -> None:
         """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
@@ -142,11 +117,11 @@ class Fetcher:
 
     # ---- one read
 
-    def _read(
-        self, course: Course, who: ReaderId, offset: int, answer: Answer, max_bytes: int
-    ) -> Steps[FetchedRecords]:
-        begin = max(0, offset)
-        reader = self._reader(who, course.queue)
+    def _read(self, state: ArchiveState, pull: Pull, generation: int) -> Steps[FetchedRecords]:
+        course = Course(state, pull.queue, generation, pull.row_filter, self._known)
+        begin, max_bytes = max(0, pull.offset), max(0, pull.max_bytes)
+        answer = Answer(pull.max_count, max_bytes, pull.row_filter)
+        reader = self._reader(pull.reader, course.queue)
         reads_on = reader.begin(course.generation, begin)
         trip = Trip(self._tools, course, reader, answer, begin, reads_on=reads_on, max_bytes=max_bytes)
         try:
@@ -157,7 +132,7 @@ class Fetcher:
         at = trip.at if trip.inside_run else course.hole_after(trip.at)
         reader.end(begin, at)
         now = self._clock.monotonic()
-        self._expiry.observe(who, course.queue, at, now, begin=begin)
+        self._expiry.observe(pull.reader, course.queue, at, now, begin=begin)
         self._tidy(trip.passed, now)
         if trip.reads_on:
             self._ahead.top_up(reader, course, at, 0, reads_on=True)

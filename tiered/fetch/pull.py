@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
+from tiered.model import MessageQueue
 from tiered.settings import KIB
 
 MAX_TRANSFER_BYTES = 256 * KIB
@@ -27,3 +28,8 @@ class Pull:
     max_count: int
     max_bytes: int = MAX_TRANSFER_BYTES
     row_filter: RowFilter | None = None
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that is read."""
+        return MessageQueue(self.topic, self.queue_id)

@@ -31,7 +31,9 @@ def bad_request(message: str, *, hint: str, close: bool = True, **fields: object
     return made
 
 
-def refused_parameter(parameter: str, value: object, expected: str, fix: str, *, status: int = 400) -> HttpRefusal:
+def refused_parameter(
+    parameter: str, value: object, expected: str, fix: str, *, status: int = 400
+) -> HttpRefusal:
     """The refusal of one parameter: which, what it was, what it may be, what to do."""
     shown = value[:80] if isinstance(value, str) else value
     return HttpRefusal(

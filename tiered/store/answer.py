@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
 from tiered.fetch.base import FetchedRecords
+from tiered.fetch.pull import Pull
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
 
 NOWHERE = QueueOffset(0)
@@ -40,12 +41,10 @@ class ReadPlace:
     stop: QueueOffset
 
 
-def decide(
-    state: ArchiveState, topic: str, queue_id: int, offset: int, max_count: int
-) -> GetMessageResult | ReadPlace:
+def decide(state: ArchiveState, pull: Pull) -> GetMessageResult | ReadPlace:
     """The answer that needs no record, or where the records are."""
-    asked = QueueOffset(offset)
-    found = ever_archived(state, MessageQueue(topic, queue_id))
+    offset, asked = pull.offset, QueueOffset(pull.offset)
+    found = ever_archived(state, pull.queue)
     if found is None or found.generation is None:
         never = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
         status = never if found is None else GetMessageStatus.NO_MESSAGE_IN_QUEUE
@@ -63,7 +62,7 @@ def decide(
         return answered(GetMessageStatus.OFFSET_OVERFLOW_ONE, high)
     if offset > high:
         return answered(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high)
-    if max_count < 1:
+    if pull.max_count < 1:
         return answered(GetMessageStatus.OFFSET_FOUND_NULL, offset)
     stop = high
     for gap in state.gaps(found.queue):

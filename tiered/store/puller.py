@@ -60,7 +60,7 @@ class Puller:
             opened.result()
         while True:
             view = self._follower.ready()
-            found = decide(view.state, pull.topic, pull.queue_id, pull.offset, pull.max_count)
+            found = decide(view.state, pull)
             if isinstance(found, ReadPlace):
                 fetching = self._fetch(view, found, pull, here)
                 yield fetching
@@ -80,10 +80,7 @@ class Puller:
     def _fetch(self, view: View, place: ReadPlace, pull: Pull, here: bool) -> Future[FetchedRecords]:
         engine = self._engine_of(view)
         read = done(engine.read) if here else engine.read_async
-        return read(
-            view.state, pull.reader, place.queue, place.generation, place.offset,
-            max_count=pull.max_count, max_bytes=max(0, pull.max_bytes), row_filter=pull.row_filter,
-        )  # fmt: skip
+        return read(view.state, pull, place.generation)
 
     def close(self) -> None:
         """Give up what is under way."""
