@@ -29,6 +29,7 @@ from tiered.gateway.knowledge.archive import GatewayArchive
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
 from tiered.gateway.knowledge.caughtup import AsksFloor, Coverage
 from tiered.gateway.knowledge.clients import Clients
+from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.positions import Positions
@@ -143,30 +144,21 @@ class Answers:
         )
         self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
         self._sparse = Sparse(OTHERS_SECONDS)
-        self._minimums = Minimums()
+        minimums = Minimums()
         self.clients = Clients(metrics)
         self._positions = Positions(self.clients, clock, archive.observe)
-        self._pop = PopWatch(self._minimums, metrics)
+        self._pop = PopWatch(minimums, metrics)
         filters = Filters(self.clients, asking)
         coverage = Coverage(archive, clock, floor)
         memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
-        self._judge = PullJudge(archive, asking, filters, self._minimums, coverage, clock, memory)
+        knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage)
+        self._judge = PullJudge(knowledge, filters, clock, memory)
         self._pulls = Pulls(
-            archive,
-            asking,
-            self.clients,
-            self._judge,
-            filters,
-            coverage,
-            settings.gateway,
-            metrics,
-            clock,
-            self._topics.is_excluded,
-            self._rights,
+            knowledge, self._judge, filters, settings.gateway, metrics, clock, self._topics.is_excluded
         )
-        self._offsets = Offsets(archive, asking, self._minimums, coverage, metrics)
+        self._offsets = Offsets(archive, asking, minimums, coverage, metrics)
         self._lookups = Lookups(archive, asking, settings.gateway, metrics, self._rights, self._is_served)
-        self._stats = Stats(archive, asking, self._minimums, metrics)
+        self._stats = Stats(archive, asking, minimums, metrics)
         self._resets = Resets(self._offsets, asking, metrics, clock)
 
     # ---- requests

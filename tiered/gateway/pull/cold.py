@@ -25,11 +25,8 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.pull import Pull
-from tiered.gateway.knowledge.archive import PullArchive
-from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.caughtup import Coverage
-from tiered.gateway.knowledge.clients import Clients
-from tiered.gateway.knowledge.rights import Rights, unproven
+from tiered.gateway.knowledge.knowledge import Knowledge
+from tiered.gateway.knowledge.rights import unproven
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.compare import ArchivedPlaces, in_reach, is_enough
@@ -59,29 +56,25 @@ _LACKING = (Why.GAP, Why.DOUBT)
 
 
 class Pulls:
-    """What pulls are answered. On the event loop only."""
+    """What pulls are answered. On the event loop only. ``excluded``: whether a topic is not archived at all."""
 
     def __init__(
         self,
-        archive: PullArchive,
-        asking: Asking,
-        clients: Clients,
+        knowledge: Knowledge,
         judge: PullJudge,
         filters: Filters,
-        coverage: Coverage,
         settings: Gateway,
         metrics: Metrics,
         clock: Clock,
         excluded: Callable[[str], bool],
-        rights: Rights,
     ) -> None:
-        self._rights = rights
-        self._archive = archive
-        self._asking = asking
-        self._clients = clients
+        self._archive = knowledge.archive
+        self._asking = knowledge.asking
+        self._clients = knowledge.clients
+        self._rights = knowledge.rights
+        self._coverage = knowledge.coverage
         self._judge = judge
         self._filters = filters
-        self._coverage = coverage
         self._metrics = metrics
         self._clock = clock
         self._excluded = excluded

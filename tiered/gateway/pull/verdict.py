@@ -21,10 +21,7 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError
 from tiered.filter.storagelevels import StorageLevel
-from tiered.gateway.knowledge.archive import KnownArchive
-from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.caughtup import Coverage
-from tiered.gateway.knowledge.minimums import Minimums
+from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, Reason, Verdict
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
@@ -61,21 +58,12 @@ HELD = {why: Verdict(why) for why in Why}
 class PullJudge:
     """Whether an answer to a pull is simply passed on, and why not. On the event loop only."""
 
-    def __init__(
-        self,
-        archive: KnownArchive,
-        asking: Asking,
-        filters: Filters,
-        minimums: Minimums,
-        coverage: Coverage,
-        clock: Clock,
-        memory_bytes: int,
-    ) -> None:
-        self._archive = archive
-        self._asking = asking
+    def __init__(self, knowledge: Knowledge, filters: Filters, clock: Clock, memory_bytes: int) -> None:
+        self._archive = knowledge.archive
+        self._asking = knowledge.asking
+        self._minimums = knowledge.minimums
+        self._coverage = knowledge.coverage
         self._filters = filters
-        self._minimums = minimums
-        self._coverage = coverage
         self._clock = clock
         self._memory_bytes = memory_bytes
         self._log_end = 0
