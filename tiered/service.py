@@ -203,34 +203,43 @@ class Health:
         return self.fatal is None and not self.stuck
 
 
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """How long a service may take.
+
+    ``stuck_seconds``: a step running longer is shown. ``fatal_seconds``: a step running longer is fatal. ``drain_seconds``: the
+    time all services together have for ``finish`` after a graceful stop. ``look_seconds``: between two looks at them.
+    """
+
+    stuck_seconds: float = 60.0
+    fatal_seconds: float = 600.0
+    drain_seconds: float = 30.0
+    look_seconds: float = 0.5
+
+
+WATCH_LIMITS = WatchLimits()
+
+
 class Supervisor:
     """Starts services, watches them, stops them in reverse order, and turns the outcome into an exit code.
 
-    ``stuck_seconds``: a step running longer is shown. ``fatal_seconds``: a step running longer is fatal.
-    ``drain_seconds``: the time all services together have for ``finish`` after a graceful stop. A failed
-    service stops all others at once, from its own thread and without drain. ``on_fatal`` is called once with
-    the first fatal error; ``beat`` at every look while the process is live (systemd's watchdog).
+    A failed service stops all others at once, from its own thread and without drain. ``on_fatal`` is called once with the first
+    fatal error; ``beat`` at every look while the process is live (systemd's watchdog).
     """
 
     def __init__(
         self,
         services: Sequence[Service],
         clock: Clock,
+        limits: WatchLimits = WATCH_LIMITS,
         *,
-        stuck_seconds: float = 60.0,
-        fatal_seconds: float = 600.0,
-        drain_seconds: float = 30.0,
-        look_seconds: float = 0.5,
         metrics: Metrics | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         beat: Callable[[], None] | None = None,
     ) -> None:
         self._services = tuple(services)
         self._clock = clock
-        self._stuck_seconds = stuck_seconds
-        self._fatal_seconds = fatal_seconds
-        self._drain_seconds = drain_seconds
-        self._look_seconds = look_seconds
+        self._limits = limits
         self._metrics = metrics
         self._on_fatal = on_fatal
         self._beat = beat
@@ -249,10 +258,10 @@ class Supervisor:
         fatal = self.health.fatal
         for service in self._services:
             busy = service.busy_seconds()
-            if busy >= self._stuck_seconds:
+            if busy >= self._limits.stuck_seconds:
                 stuck.append(service.name)
             if self._metrics is not None:
-                self._metrics.stuck.labels(service.name).set(1 if busy >= self._stuck_seconds else 0)
+                self._metrics.stuck.labels(service.name).set(1 if busy >= self._limits.stuck_seconds else 0)
             fatal = fatal or self._verdict(service, busy)
         if fatal is not None and self.health.fatal is None and self._on_fatal is not None:
             self._on_fatal(fatal)
@@ -267,11 +276,11 @@ class Supervisor:
     def _verdict(self, service: Service, busy: float) -> BaseException | None:
         if service.state is ServiceState.FAILED:
             return service.error
-        if busy >= self._fatal_seconds:
+        if busy >= self._limits.fatal_seconds:
             return Unavailable(
                 f"the worker {service.name} has not come back from one step",
                 seconds=round(busy),
-                limit_seconds=round(self._fatal_seconds),
+                limit_seconds=round(self._limits.fatal_seconds),
                 hint="check for a store or disk that hangs; the limit is watchdog.fatal_ms",
             )
         return None
@@ -287,14 +296,16 @@ class Supervisor:
                 break
             if health.live and self._beat is not None:
                 self._beat()
-            self._clock.wait(self._look_seconds, stop)
+            self._clock.wait(self._limits.look_seconds, stop)
         return self.stop_all()
 
     def stop_all(self) -> int:
         """Stop in reverse order of starting, each joined before the next; without drain once something is
         fatal.
         """
-        patience = self._drain_seconds if self.check().fatal is None else min(5.0, self._drain_seconds)
+        patience = (
+            self._limits.drain_seconds if self.check().fatal is None else min(5.0, self._limits.drain_seconds)
+        )
         deadline = self._clock.monotonic() + patience
         late: list[str] = []
         for service in reversed(self._services):

@@ -180,8 +180,7 @@ def serving(
     metrics = Metrics()
     with ThreadPoolExecutor(4, "http-pages") as pool:
         server = ArchiveServer(
-            host,
-            port,
+            (host, port),
             ArchivePages(store, SystemClock()),
             pool,
             metrics,

@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/service.py",
-        "        if busy >= self._fatal_seconds:\n",
+        "        if busy >= self._limits.fatal_seconds:\n",
         "        if False:\n",
         f"{_SERVICE}::test_a_step_that_does_not_return_is_visible_then_fatal",
     ),

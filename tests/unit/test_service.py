@@ -12,7 +12,7 @@ from tiered.backoff import Backoff
 from tiered.clock import ManualClock, SystemClock
 from tiered.errors import Corrupt, Fenced, Unavailable
 from tiered.metrics import Metrics
-from tiered.service import AGAIN, DONE, Next, Service, ServiceState, Supervisor, pause
+from tiered.service import AGAIN, DONE, Next, Service, ServiceState, Supervisor, WatchLimits, pause
 
 
 def steps(*outcomes: Next | Exception) -> Callable[[], Next]:
@@ -145,7 +145,11 @@ def test_a_step_that_does_not_return_is_visible_then_fatal() -> None:
 
     wedged = Service("committer", step, clock)
     watch = Supervisor(
-        [wedged], clock, stuck_seconds=60, fatal_seconds=600, metrics=metrics, on_fatal=fatal.append
+        [wedged],
+        clock,
+        WatchLimits(stuck_seconds=60, fatal_seconds=600),
+        metrics=metrics,
+        on_fatal=fatal.append,
     )
     wedged.start()
     assert inside.wait(10)
@@ -184,7 +188,7 @@ def test_one_dead_worker_stops_all_without_drain_and_gives_its_exit_code() -> No
         Service("lives", lives, SystemClock(), finish=lambda: drained.append("lives")),
         Service("dies", dies, SystemClock()),
     ]
-    watch = Supervisor(services, SystemClock(), look_seconds=0.01)
+    watch = Supervisor(services, SystemClock(), WatchLimits(look_seconds=0.01))
     assert watch.run(threading.Event()) == Fenced.exit_code
     assert drained == []
     assert all(not service.alive for service in services)
@@ -216,7 +220,9 @@ def test_a_graceful_stop_drains_in_reverse_order() -> None:
     def service(name: str) -> Service:
         return Service(name, lambda: pause(0.005), SystemClock(), finish=lambda: order.append(name))
 
-    watch = Supervisor([service("web"), service("dispatch")], SystemClock(), look_seconds=0.005, beat=beat)
+    watch = Supervisor(
+        [service("web"), service("dispatch")], SystemClock(), WatchLimits(look_seconds=0.005), beat=beat
+    )
     assert watch.run(stop) == 0
     assert order == ["dispatch", "web"]
     assert len(beats) == 3
@@ -224,7 +230,7 @@ def test_a_graceful_stop_drains_in_reverse_order() -> None:
 
 def test_run_ends_by_itself_when_all_are_done() -> None:
     services = [Service(name, steps(DONE), SystemClock()) for name in "ab"]
-    assert Supervisor(services, SystemClock(), look_seconds=0.005).run(threading.Event()) == 0
+    assert Supervisor(services, SystemClock(), WatchLimits(look_seconds=0.005)).run(threading.Event()) == 0
 
 
 def test_a_worker_too_late_for_the_drain_is_told_by_the_exit_code() -> None:
@@ -238,6 +244,9 @@ def test_a_worker_too_late_for_the_drain_is_told_by_the_exit_code() -> None:
     service = Service("slow", step, SystemClock())
     service.start()
     assert inside.wait(10)
-    assert Supervisor([service], SystemClock(), drain_seconds=0.05).stop_all() == Unavailable.exit_code
+    assert (
+        Supervisor([service], SystemClock(), WatchLimits(drain_seconds=0.05)).stop_all()
+        == Unavailable.exit_code
+    )
     let_go.set()
     assert service.join(10)

@@ -169,7 +169,7 @@ class GatewayProcess:
         if not settings.http_listen:
             return None
         server = ArchiveServer(
-            *split_address(settings.http_listen, key="gateway.http_listen", listening=True),
+            split_address(settings.http_listen, key="gateway.http_listen", listening=True),
             ArchivePages(self._archive.store, self._clock),
             self._pool,
             self._metrics,

@@ -25,7 +25,7 @@ from tiered.filter.topicpolicy import TopicPolicy, restore_loss
 from tiered.model import PhysicalOffset
 from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
-from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, pause
+from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, WatchLimits, pause
 from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, DispatchPace
 from tiered.write.preparer import Preparer
@@ -89,9 +89,11 @@ class Archiving:
         self._supervisor = Supervisor(
             self._services,
             parts.clock,
-            stuck_seconds=watchdog.stuck_ms / 1000,
-            fatal_seconds=watchdog.fatal_ms / 1000,
-            drain_seconds=watchdog.drain_ms / 1000,
+            WatchLimits(
+                stuck_seconds=watchdog.stuck_ms / 1000,
+                fatal_seconds=watchdog.fatal_ms / 1000,
+                drain_seconds=watchdog.drain_ms / 1000,
+            ),
             metrics=parts.metrics,
             on_fatal=lambda error: parts.give_up.set(),
             beat=beat,

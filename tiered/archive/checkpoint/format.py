@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -259,7 +260,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
                 "a checkpoint holds a fold of an older layout", key=key, expected=FOLD_VERSION, found=fold
             )
         archive_id, seq, commit_id, epoch, rows = rest
-        shards = tuple(_typed_shard(*row) for row in rows)
+        shards = tuple(_typed_shard(row) for row in rows)
         if not (
             isinstance(archive_id, bytes) and isinstance(commit_id, bytes) and isinstance(seq + epoch, int)
         ):
@@ -271,9 +272,8 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
     return Manifest(key, archive_id, seq, commit_id, epoch, shards, version)
 
 
-def _typed_shard(
-    path: str, first: bytes, last: bytes, pairs: int, raw: int, stored: int, crc: int, raw_digest: bytes
-) -> Shard:
+def _typed_shard(row: Sequence[Any]) -> Shard:
+    path, first, last, pairs, raw, stored, crc, raw_digest = row
     texts, blobs = isinstance(path, str), all(isinstance(x, bytes) for x in (first, last, raw_digest))
     if not texts or not blobs or not all(type(x) is int and x >= 0 for x in (pairs, raw, stored, crc)):
         raise TypeError("types of a shard's fields")

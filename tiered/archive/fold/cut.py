@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 import numpy as np
@@ -108,7 +108,8 @@ def _cut_generation(
         expected=f"> {position}",
         found=record.last_physical_end,
     )
-    closed, straddling, kept = _split_runs(fold, queue, generation, position)
+    split = _split_runs(fold, queue, generation, position)
+    straddling = split.straddling
     if (
         straddling is not None
         and maximum >= straddling.end < straddling.first_queue_offset + straddling.queue_offsets
@@ -116,8 +117,9 @@ def _cut_generation(
         # Cut before: its physical end is only a bound, and it has no record up there after all.
         kept, straddling = replace(straddling, physical_end=position), None
         fold.put_live(queue, generation, kept)
-    _check_bounds(fold, mq, record, closed, straddling, kept, maximum, flat_end)
-    for run in closed:
+        split = replace(split, straddling=None, kept=kept)
+    _check_bounds(fold, mq, record, split, maximum, flat_end)
+    for run in split.closed:
         _close(fold, queue, generation, record, run, position)
     if straddling is not None and maximum <= straddling.start:
         _close(fold, queue, generation, record, straddling, position)
@@ -140,34 +142,34 @@ def _cut_generation(
     fold.store_generation(queue, record, current=current)
 
 
-def _split_runs(
-    fold: Fold, queue: bytes, generation: int, position: int
-) -> tuple[list[RunRecord], RunRecord | None, RunRecord | None]:
-    """Live runs wholly above ``position`` (descending), the one across it, and the last one wholly below."""
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Live runs wholly above a position (descending), the one across it, and the last one wholly below."""
+
+    closed: list[RunRecord]
+    straddling: RunRecord | None
+    kept: RunRecord | None
+
+
+def _split_runs(fold: Fold, queue: bytes, generation: int, position: int) -> _Split:
     closed: list[RunRecord] = []
     straddling = None
     for _, value in fold.draft.scan(generation_prefix(RUN, queue, generation), reverse=True):
         run = unpack_run(value)
         if run.physical_end <= position:
-            return closed, straddling, run
+            return _Split(closed, straddling, run)
         if run.physical_start >= position:
             closed.append(run)
         else:
             straddling = run
-    return closed, straddling, None
+    return _Split(closed, straddling, None)
 
 
 def _check_bounds(
-    fold: Fold,
-    mq: MessageQueue,
-    record: QueueRecord,
-    closed: list[RunRecord],
-    straddling: RunRecord | None,
-    kept: RunRecord | None,
-    maximum: int,
-    flat_end: int,
+    fold: Fold, mq: MessageQueue, record: QueueRecord, split: _Split, maximum: int, flat_end: int
 ) -> None:
     """New maximum and flat end as stated must be what the runs allow."""
+    closed, straddling, kept = split.closed, split.straddling, split.kept
     rule = "a Rewind's new maximum fits the runs"
     flat_rule = "a Rewind's flat end fits the runs"
     if straddling is not None:

@@ -38,15 +38,14 @@ _log = logging.getLogger("tiered.gateway.http")
 
 
 class ArchiveServer:
-    """Serves ``pages`` on ``host`` and ``port`` (``gateway.http_listen``). ``start`` and ``close`` on the event loop.
+    """Serves ``pages`` on the host and port ``listen`` (``gateway.http_listen``). ``start`` and ``close`` on the event loop.
 
     ``token``: what readers must show; empty: nothing. ``pool`` runs what may block, each piece at most ``read_timeout_ms``.
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        listen: tuple[str, int],
         pages: ArchivePages,
         pool: Executor,
         metrics: Metrics,
@@ -55,7 +54,7 @@ class ArchiveServer:
         read_timeout_ms: int,
         limits: HttpLimits = LIMITS,
     ) -> None:
-        self._listen = f"{host}:{port}"
+        self._listen = "{}:{}".format(*listen)
         self._token = token
         self._pages = pages
         self._pool = PagePool(pool, limits.at_once, read_timeout_ms / 1000, partial(_slow, read_timeout_ms))
@@ -63,7 +62,7 @@ class ArchiveServer:
         door = Door(limits, json_refusal, _Counted(metrics), _log)
         routes = [route.route(self._endpoint(route)) for route in ROUTES]
         app = HttpApp(Router(routes, redirect_slashes=False, default=_not_found), door, self._check)
-        self._server = HttpServer(app, host, port, door)
+        self._server = HttpServer(app, *listen, door)
 
     @property
     def address(self) -> tuple[str, int]:
