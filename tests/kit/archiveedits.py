@@ -1,6 +1,7 @@
 """Edits that no daemon makes yet, put into an archive by its own log: merges, trims, names for deletion, deletions.
 
-``Edits(scene)`` acts as the writer of a ``fetchscene.Scene`` would. A merge copies blocks verbatim into one object of level 1
+``Edits(scene)`` acts as the writer of a ``fetchscene.Scene`` would, and ``rewind`` as its broker. A merge
+copies blocks verbatim into one object of level 1
 or 2, whose rows keep the commit that each message came with.
 """
 
@@ -8,13 +9,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 
-from tests.kit.assemble import KEYS, plan
-from tests.kit.fetchscene import Scene
+from tests.kit.assemble import KEYS, assemble, plan
+from tests.kit.fetchscene import ORDERS, Scene
 from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.state.values import ObjectState, RunState
@@ -28,9 +29,33 @@ from tiered.codec.format.object import (
     ObjectTables,
     encode_object,
 )
-from tiered.codec.record.message import decode_message
+from tiered.codec.record.message import Message, decode_message
 from tiered.codec.record.properties import key_hash
 from tiered.model import MessageQueue
+
+NUMBERS = count()
+"""No two messages are alike, also not where a broker writes anew what it had lost."""
+DISPATCH = {"block_bytes": 4096, "object_bytes": 1 << 20, "inline_bytes": 0}
+
+
+def start_again(scene: Scene) -> None:
+    """Another daemon: a new epoch, and a look at whether the broker went back."""
+    scene.daemon.close()
+    scene.daemon = assemble(
+        scene.broker.store, scene.provider, scene.clock, dispatch=DISPATCH, seed=next(NUMBERS)
+    )
+
+
+def rewind(scene: Scene, message: Message) -> Message:
+    """The broker loses this message and all after it, and writes another one there; that one."""
+    broker, end = scene.broker, scene.broker.position
+    broker.crash(message.physical_offset)
+    broker.write(message.physical_offset, bytes(end - message.physical_offset))
+    body = b"anew %d" % next(NUMBERS)
+    made = broker.send(ORDERS.topic, ORDERS.queue_id, body)
+    start_again(scene)
+    scene.daemon.settle()
+    return made
 
 
 @dataclass

@@ -10,14 +10,12 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from tests.kit.archiveedits import Edits
-from tests.kit.assemble import assemble
+from tests.kit.archiveedits import NUMBERS, Edits, rewind
 from tests.kit.fetchscene import ORDERS, Scene
 from tests.kit.sparkscene import rows_of
 from tiered.codec.record.message import Message
@@ -32,13 +30,8 @@ MEMORY = {"archive": "memory://x", "decodeBody": "false"}
 HEADERS = "topic,queue_id,queue_offset,physical_offset,tags"
 WHOLE = "topic,queue_id,queue_offset,physical_offset,body"
 QUEUES = [MessageQueue(topic, queue_id) for topic in ("Orders", "Payments") for queue_id in (0, 1)]
-DISPATCH = {"block_bytes": 4096, "object_bytes": 1 << 20, "inline_bytes": 0}
 
 Rowset = list[dict[str, Any]]
-
-
-NUMBERS = count()
-"""No two messages are alike, also not where a broker writes anew what it had lost."""
 
 
 def send(
@@ -81,26 +74,6 @@ def answer(later: Callable[[], Rowset]) -> Rowset | None:
         if not {"/data/", "/segment/"} & {f"/{part}/" for part in str(error.fields.get("key")).split("/")}:
             raise
         return None
-
-
-def start_again(scene: Scene) -> None:
-    """Another daemon: a new epoch, and a look at whether the broker went back."""
-    scene.daemon.close()
-    scene.daemon = assemble(
-        scene.broker.store, scene.provider, scene.clock, dispatch=DISPATCH, seed=next(NUMBERS)
-    )
-
-
-def rewind(scene: Scene, message: Message) -> Message:
-    """The broker loses this message and all after it, and writes another one there; that one."""
-    broker, end = scene.broker, scene.broker.position
-    broker.crash(message.physical_offset)
-    broker.write(message.physical_offset, bytes(end - message.physical_offset))
-    body = b"anew %d" % next(NUMBERS)
-    made = broker.send(ORDERS.topic, ORDERS.queue_id, body)
-    start_again(scene)
-    scene.daemon.settle()
-    return made
 
 
 class Following:

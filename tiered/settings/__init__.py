@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 from tiered.settings.keeping import Retain
 from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
-from tiered.settings.writing import Archive, Dispatch, Hold, Log, Source, State, Store, Watchdog, Web
+from tiered.settings.writing import (
+    Archive,
+    Dispatch,
+    Hold,
+    Log,
+    Maintenance,
+    Source,
+    State,
+    Store,
+    Watchdog,
+    Web,
+)
 
 __all__ = [
     "GIB",
@@ -26,6 +37,7 @@ __all__ = [
     "Gateway",
     "Hold",
     "Log",
+    "Maintenance",
     "Replay",
     "Retain",
     "Settings",
@@ -53,6 +65,7 @@ class Settings:
     web: Web = field(default_factory=Web)
     log: Log = field(default_factory=Log)
     watchdog: Watchdog = field(default_factory=Watchdog)
+    maintenance: Maintenance = field(default_factory=Maintenance)
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
     replay: Replay = field(default_factory=Replay)

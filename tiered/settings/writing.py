@@ -277,6 +277,42 @@ class Log(SettingsSection):
 
 
 @dataclass(frozen=True, slots=True)
+class Maintenance(SettingsSection):
+    """Work in the background on what is archived already. Archiving goes before it, always."""
+
+    enabled: bool = option(
+        True,
+        "whether the daemon does it by itself; with false, have cron run tiered maintain --once while it is stopped",
+    )
+    max_bytes_per_second: int = option(
+        32 * MIB,
+        "bytes read and written by all of it together; more is done sooner and leaves less to archiving; 0: no bound",
+        low=0,
+        unit="bytes/s",
+    )
+    merge_interval_ms: int = ms(
+        600_000,
+        "pause between two rounds of merging; longer makes fewer and larger objects, and more runs for readers until then",
+        1000,
+        ONE_DAY_MS,
+    )
+    merge_bytes: int = size(
+        256 * MIB,
+        "records and their tables that one merged object is made of; about as much memory is taken, twice that where records "
+        "do not compress",
+        MIB,
+        4 * GIB,
+    )
+    merge_runs: int = option(
+        100_000,
+        "most runs that one commit replaces: folding it takes about 10 µs for each, and the commits behind it wait so long",
+        low=1000,
+        high=500_000,
+        unit="runs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Watchdog(SettingsSection):
     """When a worker that does not come back becomes visible, and when it ends the process."""
 

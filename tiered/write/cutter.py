@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiered.codec.format.block import block_starts
 from tiered.codec.types import Ints
 from tiered.write.router import QueueEnds, RowOffsets, Segments
 
@@ -58,8 +59,7 @@ def cut_rows(sizes: Ints, segments: Segments, *, block_bytes: int, object_bytes:
     np.cumsum(sizes, out=byte_start[1:])
     per_segment = np.diff(segments.start)
     segment = np.repeat(np.arange(len(per_segment)), per_segment)
-    in_segment = byte_start[:-1] - np.repeat(byte_start[segments.start[:-1]], per_segment)
-    block_start = _changes(segment, in_segment // block_bytes)
+    block_start = block_starts(byte_start, segments.start[:-1], block_bytes)
     block_segment = segment[block_start]
     block_object = (
         byte_start[block_start] // object_bytes if object_bytes else np.zeros(len(block_start), np.int64)

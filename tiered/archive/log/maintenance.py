@@ -6,7 +6,9 @@ goes before it. Who calls it (the daemon's loop, ``tiered maintain``) knows noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,14 +31,56 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one turn did. ``more``: there is more to do at once. Integer ``figures`` of several turns are added up."""
+    """What one turn did. ``more``: there is more to do at once. Integer ``figures`` of several turns are added up.
+
+    ``trouble``: what could not be done, and why, while the rest went on.
+    """
 
     more: bool
     figures: Figures = field(default_factory=dict)
+    trouble: str | None = None
 
 
 class Stopped(Exception):
     """The process ends, and so does the turn, wherever it stands: what it has put and not committed nobody refers to."""
+
+
+class OwnKeys:
+    """Paths under the broker's root that this process makes (DESIGN.md, "Ageing": in hand, given up). Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_hand: set[str] = set()
+        self._given_up: set[str] = set()
+
+    @contextmanager
+    def making(self, path: str) -> Iterator[Callable[[], None]]:
+        """In hand until the block ends. Unless what is yielded was called, because its commit counted, it is given up then."""
+        committed = []
+        with self._lock:
+            self._in_hand.add(path)
+        try:
+            yield lambda: committed.append(True)
+        finally:
+            with self._lock:
+                self._in_hand.discard(path)
+                if not committed:
+                    self._given_up.add(path)
+
+    def in_hand(self, path: str) -> bool:
+        """Whether it may still be named by a commit of this process."""
+        with self._lock:
+            return path in self._in_hand
+
+    def given_up(self) -> list[str]:
+        """What may have been put and will never be named; of an unknown outcome, too: who takes these looks at the fold."""
+        with self._lock:
+            return sorted(self._given_up)
+
+    def retired(self, path: str) -> None:
+        """A commit named it for deletion: it is no longer listed as given up."""
+        with self._lock:
+            self._given_up.discard(path)
 
 
 class Turn(Protocol):

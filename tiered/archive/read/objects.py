@@ -21,7 +21,7 @@ from tiered.codec.checksum import crc32c
 from tiered.codec.format.block import BlockTable, decode_block_table, decompress
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory, decode_directory
-from tiered.codec.format.keyindex import KeyFilter, KeysReader, decode_keys
+from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys
 from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
 from tiered.codec.format.sections import Section, SectionKind
 from tiered.errors import Corrupt, NotFound, damage_hint
@@ -169,7 +169,7 @@ class ObjectReader:
         key = self.key_of(item)
         sections = as_sections(item.sections)
         if SectionKind.KEYS not in sections:
-            return np.zeros(0, dtype=[("hash", "<u8"), ("run", "<i4"), ("queue_offset", "<i8")])
+            return np.zeros(0, KEY_DTYPE)
         reader = self._cached(key, "keys")
         if reader is None:
             index = sections[SectionKind.KEY_INDEX]
@@ -179,14 +179,18 @@ class ObjectReader:
         found: npt.NDArray[Any] = reader.decode(pieces, key_hash)
         return found
 
-    def check_keys(self, item: ObjectState) -> int:
-        """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one."""
+    def all_keys(self, item: ObjectState) -> npt.NDArray[Any]:
+        """Every entry (``KEY_DTYPE``) of an object's keys, by hash; not kept."""
         key = self.key_of(item)
         sections = as_sections(item.sections)
         if SectionKind.KEYS not in sections:
-            return 0
+            return np.zeros(0, KEY_DTYPE)
         index, data = sections[SectionKind.KEY_INDEX], sections[SectionKind.KEYS]
-        entries = decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
+        return decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
+
+    def check_keys(self, item: ObjectState) -> int:
+        """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one."""
+        key, entries = self.key_of(item), self.all_keys(item)
         filter_ = self.key_filter(item)
         sample = entries[:: max(1, len(entries) // 1000)]
         for run, key_hash in zip(sample["run"].tolist(), sample["hash"].tolist(), strict=True):

@@ -105,6 +105,21 @@ class StoredBlocks:
         return pieces
 
 
+def block_starts(
+    edges: npt.NDArray[np.int64], run_starts: npt.NDArray[np.int64], block_bytes: int
+) -> npt.NDArray[np.int64]:
+    """The row at which each block begins, when runs are cut into blocks of about ``block_bytes``, at least one row each.
+
+    ``edges``: the byte at which each row begins, and the end of the last; ``run_starts``: the row at which each run begins.
+    """
+    counts = np.diff(run_starts, append=len(edges) - 1)
+    number = (edges[:-1] - np.repeat(edges[run_starts], counts)) // block_bytes
+    begins = np.zeros(len(number), np.bool_)
+    begins[1:] = number[1:] != number[:-1]
+    begins[run_starts] = True
+    return np.flatnonzero(begins)
+
+
 def compress(raw: Buffer, *, level: int) -> tuple[Buffer, int, int]:
     """Stored bytes, codec and CRC32C of the stored bytes. Pure, thread-safe, lets go of the interpreter lock.
 

@@ -1,0 +1,174 @@
+"""Merging, as a task: small runs of all queues become one object sorted by queue (level 0 to 1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tiered.archive.keys import Area, ObjectKey, build
+from tiered.archive.log.flush import DataObject
+from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.rewrite.plan import NOTHING, Bounds, Job, Window, job, windows
+from tiered.archive.rewrite.sources import Sources, UnevenCut
+from tiered.archive.rewrite.swap import Swap
+from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Rewritten, rewrite
+from tiered.archive.state.values import ObjectState
+from tiered.clock import Clock
+from tiered.codec.format.object import encode_object
+from tiered.errors import Corrupt, NotFound
+from tiered.provider.resolve import put_own
+from tiered.settings import MIB, Settings
+
+WINDOW_BYTES = 16 * MIB
+"""Records opened at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOptions:
+    """When, how much at once, and in which form."""
+
+    interval_seconds: float
+    bounds: Bounds
+    layout: Layout
+
+    @classmethod
+    def of(cls, settings: Settings) -> MergeOptions:
+        """As the settings say: blocks are those of fresh data."""
+        care, dispatch = settings.maintenance, settings.dispatch
+        level = dispatch.compression_level if dispatch.compression == "zstd" else 0
+        return cls(
+            care.merge_interval_ms / 1000,
+            Bounds(dispatch.block_bytes, care.merge_bytes, care.merge_runs),
+            Layout(dispatch.block_bytes, level, min(WINDOW_BYTES, care.merge_bytes)),
+        )
+
+
+class Merge:
+    """The task. A turn is one job: its memory is what ``Bounds.job_bytes`` allows, as read (stored) and as written, and a
+    window of opened records.
+
+    What cannot be read, or not be written anew, is left out until the next round: its runs stay as they are, all others are
+    merged.
+    """
+
+    name = "merge"
+
+    def __init__(
+        self,
+        log: CommitLog,
+        clock: Clock,
+        options: MergeOptions,
+        own_keys: OwnKeys,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._options = options
+        self._own_keys = own_keys
+        self._random_bytes = random_bytes
+        self._next = clock.monotonic() + options.interval_seconds
+        self._left_out = NOTHING
+
+    def due(self, now: float) -> bool:
+        """An interval after the last round ended."""
+        return now >= self._next
+
+    def plan(self) -> Outlook:
+        """See ``Task``."""
+        found = self._windows()
+        sums = [
+            sum(values) for values in zip(*((w.runs, w.messages, w.record_bytes) for w in found), strict=True)
+        ]
+        runs, messages, record_bytes = sums or (0, 0, 0)
+        figures: Figures = {"runs": runs, "messages": messages, "record_bytes": record_bytes}
+        said = f"{runs} small runs with {messages} messages, {record_bytes} bytes, in {len(found)} jobs"
+        return Outlook(len(found), said if found else "no small runs", figures, tuple(map(_row, found)))
+
+    def run_once(self, turn: Turn) -> Done:
+        """Merge the oldest of what there is."""
+        found = self._windows()
+        made = job(self._log.proven(), self._options.bounds, found[0], self._left_out) if found else None
+        done = Done(more=False) if made is None else self._merge(made, turn, more=len(found) > 1)
+        if not done.more:  # what was archived meanwhile waits for the next round
+            self._left_out = NOTHING
+            self._next = self._clock.monotonic() + self._options.interval_seconds
+        return done
+
+    def _windows(self) -> list[Window]:
+        return windows(self._log.proven(), self._options.bounds, self._left_out)
+
+    def _merge(self, made: Job, turn: Turn, *, more: bool) -> Done:
+        try:
+            rewritten = self._rewrite(made, turn)
+        except UnevenCut as uneven:
+            runs = self._left_out.runs | {made.keys[i] for i in uneven.runs.tolist()}
+            self._left_out = replace(self._left_out, runs=runs)
+            return Done(more=True)
+        except (Corrupt, NotFound) as error:
+            damaged = self._object_of(made, error)
+            if damaged is None:
+                raise
+            self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})
+            return Done(more=True, trouble=f"an object cannot be merged: {error}")
+        return self._swap(made, rewritten, turn, more=more)
+
+    def _rewrite(self, made: Job, turn: Turn) -> Rewritten:
+        reader = self._log.reader
+        sources = Sources(reader.provider, reader.keys, reader.identity.archive_id, turn.spend)
+        return rewrite(made, sources.gather(made), self._options.layout, lambda: turn.spend(0))
+
+    def _swap(self, made: Job, rewritten: Rewritten, turn: Turn, *, more: bool) -> Done:
+        """Put the object, then have the commit that names it."""
+        reader, head = self._log.reader, self._log.proven().head()
+        assert head is not None  # there are runs
+        object_id = self._random_bytes(16)
+        path = build(ObjectKey(Area.DATA, head.epoch, object_id))
+        tables, archive_id = rewritten.tables, reader.identity.archive_id
+        encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
+        turn.spend(encoded.length)
+        with self._own_keys.making(path) as counted:
+            put_own(reader.provider, reader.keys.key(path), encoded.parts)
+            data = DataObject(path, object_id, encoded, there=True)
+            swap = Swap(made, data, MERGED_LEVEL, tables.runs, rewritten.targets, self._clock.monotonic())
+            proven = turn.commit(swap)
+            if proven is None:
+                return Done(more=True, figures={"dropped_jobs": 1})
+            counted()
+        figures: Figures = {
+            "merged_runs": len(made.runs),
+            "made_runs": len(rewritten.targets),
+            "messages": len(tables.rows),
+            "record_bytes": int(tables.runs["bytes"].sum(dtype=np.int64)),
+            "read_objects": len(made.objects),
+            "written_objects": 1,
+            "written_bytes": encoded.length,
+        }
+        return Done(more, figures)
+
+    def _object_of(self, made: Job, error: Corrupt | NotFound) -> ObjectState | None:
+        """The object of the job that an error names."""
+        keys = self._log.reader.keys
+        named = error.fields.get("key")
+        return next(
+            (
+                o
+                for o in made.objects
+                if (keys.key(o.path) if o.path else keys.commit(o.ref.commit_seq)) == named
+            ),
+            None,
+        )
+
+
+def _row(window: Window) -> Figures:
+    """A job in a dry run."""
+    return {
+        "first_commit": window.first.commit_seq,
+        "last_commit": window.last.commit_seq,
+        "runs": window.runs,
+        "messages": window.messages,
+        "record_bytes": window.record_bytes,
+    }

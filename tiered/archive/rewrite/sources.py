@@ -1,0 +1,380 @@
+"""The rows and blocks of the runs that a job replaces, read out of their objects: each object once, everything checked.
+
+What is kept of an object is its wanted blocks as they are stored, and its tables as arrays; blocks are opened when their turn
+comes, in the order of their queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.objects import COALESCE_BYTES, ObjectReader
+from tiered.archive.read.runs import stretch_offsets
+from tiered.archive.rewrite.plan import Job
+from tiered.archive.state.values import ObjectState
+from tiered.codec.format.block import BlockTable, opened
+from tiered.codec.format.object import ROW_DTYPE
+from tiered.codec.types import Bools, Buffer, Ints
+from tiered.errors import Corrupt
+from tiered.provider.base import Fetched, Provider
+from tiered.provider.wrap import Wrapped
+
+HOLE_BYTES = 64 * 1024
+"""Bytes that nobody wants, fetched nevertheless rather than a request more."""
+
+WHOLE_BYTES = 2 * 1024 * 1024
+"""An object up to this length is fetched at once, and not its tables first: nearly all of it is wanted."""
+
+_NAMES = ROW_DTYPE.names or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The live part of one block: ``skip`` bytes into its records, ``take`` bytes of them."""
+
+    stored: Buffer
+    key: str
+    position: int
+    raw_length: int
+    codec: int
+    crc32c: int
+    skip: int
+    take: int
+
+    def records(self) -> Buffer:
+        """Its bytes, after its checksum was found right."""
+        raw = opened(
+            self.stored, codec=self.codec, raw_length=self.raw_length, crc32c=self.crc32c, key=self.key,
+            position=self.position,
+        )  # fmt: skip
+        return raw if self.take == self.raw_length else memoryview(raw)[self.skip : self.skip + self.take]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Live rows and pieces of a job's runs, in the order of its runs; one entry per row in the arrays.
+
+    ``source``: which run a row is of. ``keys``: hash, row of the job's runs and queue offset of each key, in any order.
+    ``skipped``: bytes of each run in front of its live part.
+    """
+
+    rows: npt.NDArray[np.void]
+    commit_seq: Ints
+    queue_offset: Ints
+    source: Ints
+    tags: list[bytes]
+    pieces: list[Piece]
+    key_hash: npt.NDArray[np.uint64]
+    key_source: Ints
+    key_offset: Ints
+    skipped: Ints
+
+
+class UnevenCut(Exception):
+    """Live parts that do not begin and end with a record. ``runs``: their numbers in the job."""
+
+    def __init__(self, runs: Ints) -> None:
+        super().__init__(runs)
+        self.runs = runs
+
+
+class Held(Wrapped):
+    """A store of which some ranges are in memory."""
+
+    def __init__(self, inner: Provider, spend: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self._spend = spend
+        self._ranges: dict[str, list[tuple[int, memoryview]]] = {}
+
+    def fetch(self, key: str, start: int, end: int) -> memoryview:
+        """Bytes of an object, in one request unless they are held already; held from then on."""
+        held = self._held(key, start, end)
+        if held is not None:
+            return held
+        self._spend(end - start)
+        data = memoryview(self.inner.get(key, start, end - start).data)
+        if len(data) != end - start:
+            raise Corrupt(
+                "an object is shorter than its tables say",
+                key=key, position=start, expected=end - start, found=len(data),
+            )  # fmt: skip
+        self._ranges.setdefault(key, []).append((start, data))
+        return data
+
+    def forget(self, key: str) -> None:
+        """Hold nothing of an object any more."""
+        self._ranges.pop(key, None)
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        """From memory where it is held."""
+        held = None if start is None or length is None else self._held(key, start, start + length)
+        return super().get(key, start, length) if held is None else Fetched(held, None, 0)
+
+    def _held(self, key: str, start: int, end: int) -> memoryview | None:
+        ranges = self._ranges.get(key, ())
+        at = next(
+            ((first, data) for first, data in ranges if first <= start and end <= first + len(data)), None
+        )
+        return None if at is None else at[1][start - at[0] : end - at[0]]
+
+
+class Sources:
+    """Reads the objects of one job."""
+
+    def __init__(
+        self, provider: Provider, keys: ArchiveKeys, archive_id: bytes, spend: Callable[[int], None]
+    ) -> None:
+        """``spend`` hears of bytes before they are asked for."""
+        self._held = Held(provider, spend)
+        self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=COALESCE_BYTES)
+
+    def gather(self, job: Job) -> Gathered:
+        """Everything about a job's runs but the bytes of their records. ``Corrupt`` and ``NotFound`` name the object;
+        ``UnevenCut`` names runs that no job can take."""
+        refs = np.stack([job.runs["commit_seq"], job.runs["object"].astype(np.int64)], axis=1)
+        skipped = np.zeros(len(job.runs), np.int64)
+        tags: dict[bytes, int] = {b"": 0}
+        parts: list[_Part] = []
+        pieces: list[tuple[Ints, list[Piece]]] = []
+        for item in job.objects:
+            mine = np.flatnonzero((refs == (item.ref.commit_seq, item.ref.index)).all(axis=1))
+            part, numbers, found = self._read(item, job.runs[mine], mine, tags, skipped)
+            parts.append(part)
+            pieces.append((numbers, found))
+        source = np.concatenate([p.source for p in parts])
+        order = np.argsort(source, kind="stable")
+        piece_source = np.concatenate([numbers for numbers, _ in pieces])
+        flat = [piece for _, some in pieces for piece in some]
+        return Gathered(
+            rows=np.concatenate([p.rows for p in parts])[order],
+            commit_seq=np.concatenate([p.commit_seq for p in parts])[order],
+            queue_offset=np.concatenate([p.queue_offset for p in parts])[order],
+            source=source[order],
+            tags=list(tags),
+            pieces=[flat[i] for i in np.argsort(piece_source, kind="stable").tolist()],
+            key_hash=np.concatenate([p.key_hash for p in parts]),
+            key_source=np.concatenate([p.key_source for p in parts]),
+            key_offset=np.concatenate([p.key_offset for p in parts]),
+            skipped=skipped,
+        )
+
+    def _read(
+        self,
+        item: ObjectState,
+        runs: npt.NDArray[np.void],
+        mine: Ints,
+        tags: dict[bytes, int],
+        skipped: Ints,
+    ) -> tuple[_Part, Ints, list[Piece]]:
+        """One object: its rows (``mine``: numbers of its runs in the job), and the live parts of its blocks."""
+        key = self._objects.key_of(item)
+        tables = min(position for position, _, _ in item.sections.values())
+        self._held.fetch(key, 0 if item.length <= WHOLE_BYTES else tables, item.length)
+        self._objects.footer(item)  # that it is this object at all
+        table = self._objects.block_table(item)
+        part, blocks = _Rows(item, key, runs, mine, table).read(self._objects, tags)
+        skipped[mine] = blocks.skipped
+        part = part.with_keys(self._objects, item, key, runs, mine)
+        stored = _stored(self._held, key, table, blocks.number)
+        self._held.forget(key)
+        some = table[blocks.number]
+        pieces = [
+            Piece(data, key, *row)
+            for data, row in zip(
+                stored,
+                zip(
+                    some["position"].tolist(), some["raw_length"].tolist(), some["codec"].tolist(),
+                    some["crc32c"].tolist(), blocks.skip.tolist(), blocks.take.tolist(), strict=True,
+                ),
+                strict=True,
+            )
+        ]  # fmt: skip
+        return part, blocks.source, pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one object that a job takes; names as in ``Gathered``."""
+
+    rows: npt.NDArray[np.void]
+    commit_seq: Ints
+    queue_offset: Ints
+    source: Ints
+    key_hash: npt.NDArray[np.uint64]
+    key_source: Ints
+    key_offset: Ints
+
+    def with_keys(
+        self, objects: ObjectReader, item: ObjectState, key: str, runs: npt.NDArray[np.void], mine: Ints
+    ) -> _Part:
+        """With the keys of its rows."""
+        entries = objects.all_keys(item)
+        if not len(entries):
+            return self
+        directory = objects.directory(item)
+        # The fold's runs are rows of the directory, which knows them by where their rows begin; live and closed part share one.
+        first = directory.runs["first_row"].astype(np.int64)
+        row = np.searchsorted(first, runs["first_row"].astype(np.int64))
+        if (row >= len(first)).any() or (first[np.minimum(row, len(first) - 1)] != runs["first_row"]).any():
+            raise Corrupt("fold and directory disagree on a run", key=key)
+        order = np.argsort(entries["run"], kind="stable")
+        entries = entries[order]
+        low = np.searchsorted(entries["run"], row, "left")
+        counts = np.searchsorted(entries["run"], row, "right") - low
+        at = _ranges(low, counts)
+        of = np.repeat(np.arange(len(runs)), counts)
+        offset = entries["queue_offset"][at].astype(np.int64)
+        live = (offset >= runs["start"][of]) & (offset < runs["end"][of])
+        return _Part(
+            self.rows, self.commit_seq, self.queue_offset, self.source,
+            entries["hash"][at][live], mine[of[live]], offset[live],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Blocks with live rows: number in the object, run of the job, and which bytes of their records. ``skipped``: of each run,
+    what lies before its live part."""
+
+    number: Ints
+    source: Ints
+    skip: Ints
+    take: Ints
+    skipped: Ints
+
+
+class _Rows:
+    """Runs of one object: their rows, and what of their blocks is live."""
+
+    def __init__(
+        self, item: ObjectState, key: str, runs: npt.NDArray[np.void], mine: Ints, table: BlockTable
+    ) -> None:
+        self._item, self._key, self._runs, self._mine, self._table = item, key, runs, mine, table
+
+    def read(self, objects: ObjectReader, tags: dict[bytes, int]) -> tuple[_Part, _Blocks]:
+        """Columns of the runs, and their blocks. ``Corrupt`` where columns, block table and fold do not agree."""
+        runs, item = self._runs, self._item
+        counts = runs["rows"].astype(np.int64)
+        first = int(runs["first_row"].min())
+        end = int((runs["first_row"].astype(np.int64) + counts).max())
+        names = _NAMES if item.level == 0 else (*_NAMES, "commit_seq")
+        columns = objects.columns(item, names, first, end - first)
+        at = _ranges(runs["first_row"].astype(np.int64) - first, counts)
+        of = np.repeat(np.arange(len(runs)), counts)
+        sizes = columns["size"][at].astype(np.int64)
+        batched: Bools = runs["queue_offsets"] != runs["rows"]
+        owned = columns["queue_offsets"][at]
+        offsets = stretch_offsets(runs["first_queue_offset"], counts, owned, batched)
+        live: Bools = (offsets >= runs["start"][of]) & (offsets < runs["end"][of])
+        self._check_cuts(offsets, live)
+        blocks = self._blocks(sizes, offsets, live)
+        kept = at[live]
+        rows = np.zeros(len(kept), ROW_DTYPE)
+        for name in _NAMES:
+            rows[name] = columns[name][kept]
+        rows["tag"] = self._tags(objects, tags)[rows["tag"]]
+        commits = (
+            runs["commit_seq"][of[live]] if item.level == 0 else columns["commit_seq"][kept].astype(np.int64)
+        )
+        none = np.zeros(0, np.int64)
+        return _Part(
+            rows, commits, offsets[live], self._mine[of[live]], none.astype(np.uint64), none, none
+        ), blocks
+
+    def _tags(self, objects: ObjectReader, tags: dict[bytes, int]) -> Ints:
+        """The number that each tag of the object has among all."""
+        own = objects.directory(self._item).tags
+        return np.array([tags.setdefault(tag, len(tags)) for tag in own], np.int64)
+
+    def _blocks(self, sizes: Ints, offsets: Ints, live: Bools) -> _Blocks:
+        """Compare blocks with rows and with the fold, and find what of them is live."""
+        runs, table = self._runs, self._table
+        in_run, counts = runs["rows"].astype(np.int64), runs["block_count"].astype(np.int64)
+        first = runs["first_block"].astype(np.int64)
+        self._check(int((first + counts).max()) <= len(table), "blocks of a run")
+        number = _ranges(first, counts)
+        rows = table["rows"][number].astype(np.int64)
+        self._check(_sums(rows, counts) == in_run, "rows of a run's blocks")
+        self._check(_sums(sizes, rows) == table["raw_length"][number], "sizes of a block's rows")
+        begins = np.cumsum(rows) - rows
+        self._check(offsets[begins] == table["first_queue_offset"][number], "first offsets of blocks")
+        lives = sizes * live
+        skipped = _sums(sizes * _leading(live, in_run), in_run)
+        flat = runs["first_flat_offset"] + skipped + _sums(lives, in_run)
+        self._check(flat == runs["flat_end"], "bytes of a run's live part")
+        take, skip = _sums(lives, rows), _sums(sizes * _leading(live, rows), rows)
+        has = np.flatnonzero(take)
+        source = np.repeat(self._mine, counts)
+        return _Blocks(number[has], source[has], skip[has], take[has], skipped)
+
+    def _check_cuts(self, offsets: Ints, live: Bools) -> None:
+        """Live parts begin and end with a record."""
+        runs, counts = self._runs, self._runs["rows"].astype(np.int64)
+        number = _sums(live.astype(np.int64), counts)
+        first = np.cumsum(counts) - counts + _sums(_leading(live, counts).astype(np.int64), counts)
+        behind = first + number  # the row that follows, if it is of the same run
+        inside = behind < np.cumsum(counts)
+        ends = np.where(
+            inside,
+            offsets[np.minimum(behind, len(offsets) - 1)],
+            runs["first_queue_offset"] + runs["queue_offsets"],
+        )
+        even = (
+            (number > 0)
+            & (offsets[np.minimum(first, len(offsets) - 1)] == runs["start"])
+            & (ends == runs["end"])
+        )
+        if not even.all():
+            raise UnevenCut(self._mine[~even])
+
+    def _check(self, ok: Bools | bool, what: str) -> None:
+        if not np.all(ok):
+            raise Corrupt("fold, columns and block table of an object disagree", key=self._key, found=what)
+
+
+def _sums(values: Ints, counts: Ints) -> Ints:
+    """The sum over each of consecutive groups of rows, none of them empty."""
+    found: Ints = np.add.reduceat(values, np.cumsum(counts) - counts)
+    return found
+
+
+def _leading(live: Bools, counts: Ints) -> Bools:
+    """The rows of each group in front of its first live one; all, where none is."""
+    before = np.cumsum(live) - live
+    found: Bools = (before == np.repeat(before[np.cumsum(counts) - counts], counts)) & ~live
+    return found
+
+
+def _ranges(starts: Ints, counts: Ints) -> Ints:
+    """start, start + 1, … of each, one range after the other."""
+    begins = np.cumsum(counts) - counts
+    found: Ints = np.repeat(starts - begins, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+    return found
+
+
+def _stored(held: Held, key: str, table: BlockTable, numbers: Ints) -> list[Buffer]:
+    """The stored bytes of blocks, fetched in as few requests as holes and ``COALESCE_BYTES`` allow; in the order given."""
+    wanted = np.unique(numbers)
+    starts = table["position"][wanted]
+    ends = starts + table["stored_length"][wanted]
+    found: dict[int, Buffer] = {}
+    first = 0
+    while first < len(wanted):
+        last = first
+        while (
+            last + 1 < len(wanted)
+            and starts[last + 1] - ends[last] <= HOLE_BYTES
+            and ends[last + 1] - starts[first] <= COALESCE_BYTES
+        ):
+            last += 1
+        data = held.fetch(key, int(starts[first]), int(ends[last]))
+        base = int(starts[first])
+        for i in range(first, last + 1):
+            found[int(wanted[i])] = data[int(starts[i]) - base : int(ends[i]) - base]
+        first = last + 1
+    return [found[number] for number in numbers.tolist()]
