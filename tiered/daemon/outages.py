@@ -93,7 +93,6 @@ class Watched(Wrapped):
         self._stop = stop
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
         name, began = _name(key), self._clock.monotonic()
         try:
             stored = super().put(key, parts, create_only=create_only)

@@ -91,17 +91,14 @@ class Reader:
     # ---- what became of its loads (Backer)
 
     def block_used(self, key: BlockKey, size: int) -> None:
-        """See ``Owner``."""
         with self._window_lock:
             self._window.used(size)
 
     def block_wasted(self, key: BlockKey, size: int, stamp: int) -> None:
-        """See ``Owner``."""
         with self._window_lock:
             self._window.wasted(stamp)
 
     def pushed_back(self, stamp: int) -> None:
-        """See ``Backer``."""
         with self._window_lock:
             self._window.pushed_back(stamp)
 

@@ -26,7 +26,6 @@ class MemoryView:
         self._lock = threading.Lock()
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``MetadataView``."""
         with self._lock:
             return list(map(self._values.get, keys))
 
@@ -63,7 +62,6 @@ class MemoryView:
             return [(k, self._values[k]) for k in keys]
 
     def applied(self) -> bytes | None:
-        """See ``MetadataView``."""
         with self._lock:
             return self._applied
 

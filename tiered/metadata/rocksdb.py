@@ -105,7 +105,6 @@ class RocksDbStore:
         return options
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``MetadataView``."""
         if not keys:
             return []
         found: list[bytes | None] = self._call(lambda db: db.get(list(keys)))
@@ -118,7 +117,6 @@ class RocksDbStore:
         return self._pairs(prefix, start, reverse)
 
     def applied(self) -> bytes | None:
-        """See ``MetadataView``."""
         found: bytes | None = self._call(lambda db: db.get(_APPLIED))
         return found
 
@@ -294,7 +292,6 @@ class RocksDbSnapshot:
     def iterate(
         self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """See ``MetadataView``."""
         first, low, end = _span(prefix, start, reverse)
         resume, inclusive = first, not reverse or first != end
         while True:
@@ -330,7 +327,6 @@ class RocksDbSnapshot:
         return chunk
 
     def applied(self) -> bytes | None:
-        """See ``MetadataView``."""
         return self.get_many((_APPLIED,))[0]
 
     @contextmanager

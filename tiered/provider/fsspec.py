@@ -126,7 +126,6 @@ class FsspecProvider:
         return Fetched(bytes(data), len(data) if whole else None, self._clock.now_ms())
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         path = self._path(key)
         info = self._guard("head", key, lambda: self._info(path))
         if info.get("type") == "directory":
@@ -152,7 +151,6 @@ class FsspecProvider:
         return (self._stored(key.decode(), info) for key, info in entries[:limit])
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         path = self._path(key)
         with suppress(NotFound):
             self._guard("delete", key, lambda: self._connected().rm_file(path))

@@ -55,7 +55,6 @@ class MemoryProvider:
         return Capabilities(create_only=True, suffix_range=True, ordered_listing=True, multipart=False)
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
         name = self._check(key)
         data = joined(parts)
         with self._shared.lock:
@@ -70,7 +69,6 @@ class MemoryProvider:
         return Stored(key, len(data), now_ms, now_ms)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         name = self._check(key)
         first, count = check_range(key, start, length)
         with self._shared.lock:
@@ -79,7 +77,6 @@ class MemoryProvider:
         return Fetched(data[begin:end], len(data), self._clock.now_ms(), modified_ms)
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         name = self._check(key)
         with self._shared.lock:
             data, modified_ms = self._find(key, name)
@@ -105,7 +102,6 @@ class MemoryProvider:
         return iter(found)
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         name = self._check(key)
         with self._shared.lock:
             if self._shared.objects.pop(name, None) is not None:

@@ -121,7 +121,6 @@ class PosixProvider:
             raise self._error("look at", key, error) from error
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         self._check_key(key)
         first, count = check_range(key, start, length)
         try:
@@ -139,7 +138,6 @@ class PosixProvider:
         return Fetched(data, status.st_size, self._now_ms(), status.st_mtime_ns // 1_000_000)
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         self._check_key(key)
         try:
             status = self._seen(key, _status)

@@ -104,7 +104,6 @@ class S3Provider:
         raise Unavailable("the cut upload was answered", key=key, url=self.url)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         name = self._name(key)
         first, count = check_range(key, start, length)
         if count == 0:
@@ -148,7 +147,6 @@ class S3Provider:
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         name = self._name(key)
         try:
             self._call("delete", key, "delete_object", Key=name)

@@ -45,7 +45,6 @@ class ObstoreS3Provider(S3Provider):
         self._fast_lock = threading.Lock()
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         first, count = check_range(key, start, length)
         if first < 0 or not count or count > FAST_BYTES:
             return super().get(key, start, length)

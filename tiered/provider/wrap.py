@@ -61,29 +61,24 @@ class Wrapped:
         return nullcontext()
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
         with self.around():
             return self.inner.put(key, parts, create_only=create_only)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         with self.around():
             return self.inner.get(key, start, length)
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         with self.around():
             return self.inner.head(key)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None
     ) -> Iterator[Stored]:
-        """See ``Provider.list``."""
         with self.around():
             yield from self.inner.list(prefix, start_after=start_after, limit=limit)
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         with self.around():
             self.inner.delete(key)
 
@@ -149,7 +144,6 @@ class Retrying(Wrapped):
         return replace(fetched, refused=refused) if refused else fetched
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         return self._retry(lambda: self.inner.head(key))
 
     def list(
@@ -169,7 +163,6 @@ class Retrying(Wrapped):
                 self._pause(tries, error)
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         self._retry(lambda: self.inner.delete(key))
 
     def _retry(self, attempt: Callable[[], Result]) -> Result:
@@ -246,12 +239,10 @@ class Throttled(Wrapped):
         self._requests = TokenBucket(requests_per_second, clock) if requests_per_second else None
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
         self._enter(body_length(parts) if self._bytes else 0)
         return self.inner.put(key, parts, create_only=create_only)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         asked = length if length is not None else -start if start is not None and start < 0 else 0
         self._enter(asked)
         fetched = self.inner.get(key, start, length)
@@ -260,21 +251,18 @@ class Throttled(Wrapped):
         return fetched
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         self._enter(0)
         return self.inner.head(key)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None
     ) -> Iterator[Stored]:
-        """See ``Provider.list``."""
         for count, stored in enumerate(self.inner.list(prefix, start_after=start_after, limit=limit)):
             if count % PAGE_KEYS == 0:
                 self._enter(0)
             yield stored
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         self._enter(0)
         self.inner.delete(key)
 
@@ -297,16 +285,13 @@ class Metered(Wrapped):
         self._clock = clock
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``."""
         sent = body_length(parts)
         return self._measure("put", lambda: self.inner.put(key, parts, create_only=create_only), sent)
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         return self._measure("get", lambda: self.inner.get(key, start, length))
 
     def head(self, key: str) -> Stored:
-        """See ``Provider.head``."""
         return self._measure("head", lambda: self.inner.head(key))
 
     def list(
@@ -324,7 +309,6 @@ class Metered(Wrapped):
             self._observer.request("list", outcome, 0, 0, self._clock.monotonic() - began)
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         self._measure("delete", lambda: self.inner.delete(key))
 
     def _measure(self, verb: str, request: Callable[[], Result], bytes_sent: int = 0) -> Result:

@@ -38,7 +38,6 @@ class Draft:
 
     @property
     def priority(self) -> Priority:
-        """See ``Flush``."""
         return Priority.ARCHIVE
 
     @property

@@ -69,7 +69,6 @@ class PartialView:
         return self._scope
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``MetadataView``."""
         if not self._scope.everything:
             for key in keys:
                 self._cover(key)
@@ -81,7 +80,6 @@ class PartialView:
                 self._without(layers, error)
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
-        """See ``MetadataView``."""
         self._cover(prefix)
         last: bytes | None = None
         while True:
@@ -96,7 +94,6 @@ class PartialView:
                 self._without(layers, error)
 
     def applied(self) -> bytes | None:
-        """See ``MetadataView``."""
         return self._layers.applied
 
     def _cover(self, prefix: bytes) -> None:
@@ -151,7 +148,6 @@ class PartialStore:
         return self._layers.iterate(prefix, start, reverse)
 
     def applied(self) -> bytes | None:
-        """See ``MetadataView``."""
         return self._layers.applied
 
     def put_many(
@@ -163,7 +159,6 @@ class PartialStore:
         self._layers = _Layers(old.base, values, old.applied if applied is None else applied)
 
     def snapshot(self) -> PartialView:
-        """See ``MetadataStore``."""
         return PartialView(self._layers, self.scope, self._anew)
 
     def begun(self) -> None:

@@ -62,7 +62,6 @@ class ShardView:
         self._last = [s.last_key for s in manifest.shards]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``MetadataView``."""
         found: list[bytes | None] = [None] * len(keys)
         asked: dict[int, list[int]] = {}
         for place, key in enumerate(keys):

@@ -35,7 +35,6 @@ class CommitCache(Wrapped):
         self._lock = threading.Lock()
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """See ``Provider.get``."""
         if not key.startswith(self._prefix):
             return self.inner.get(key, start, length)
         if start is not None and start >= 0 and length is not None:
@@ -50,7 +49,6 @@ class CommitCache(Wrapped):
         return found
 
     def delete(self, key: str) -> None:
-        """See ``Provider.delete``."""
         with self._lock:
             self._kept.pop(key, None)
         self.inner.delete(key)

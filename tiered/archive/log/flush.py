@@ -96,12 +96,12 @@ class Unsettled(Protocol):
 
     @property
     def messages(self) -> int:
-        """See ``Flush``."""
+        """How many messages it archives."""
         ...
 
     @property
     def raw_bytes(self) -> int:
-        """See ``Flush``."""
+        """Bytes of the commitlog that it covers, excluded records too."""
         ...
 
     @property
