@@ -1,10 +1,11 @@
-"""Records as columns, and back."""
+"""Records as columns and back, and the Parquet files that they lie in."""
 
 from __future__ import annotations
 
 from tests.mutants import Mutant
 
 _MESSAGES = "tests/unit/test_arrow_messages.py"
+_FILE = "tests/unit/test_segment_file.py"
 
 MUTANTS = (
     Mutant(
@@ -30,5 +31,47 @@ MUTANTS = (
         "    return np.sort(len(key) - 1 - first)\n",
         "    return np.sort(first)\n",
         f"{_MESSAGES}::test_properties_that_a_map_does_not_hold",
+    ),
+    Mutant(
+        "tiered/codec/segment/footer.py",
+        "    if found != stated:\n",
+        "    if False:\n",
+        f"{_FILE}::test_a_flipped_bit_anywhere_is_found",
+    ),
+    Mutant(
+        "tiered/codec/segment/footer.py",
+        "    at = footer.rindex(shape) + len(shape)\n",
+        "    at = footer.index(shape) + len(shape)\n",
+        f"{_FILE}::test_a_tag_that_looks_like_the_checksum_changes_nothing",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        "        if len(data) != place.length or crc32c(data) != stated:\n",
+        "        if len(data) != place.length:\n",
+        f"{_FILE}::test_a_flipped_bit_anywhere_is_found",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        "                page_checksum_verification=True,\n",
+        "",
+        f"{_FILE}::test_pages_have_checksums_of_their_own",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        '            if values.null_count or crc != part["crc32c"] or end - begin != part["bytes"]:\n',
+        "            if values.null_count:\n",
+        f"{_FILE}::test_a_wrong_column_is_found_by_the_sum_of_the_run",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        "        if found != wanted.hex():\n",
+        "        if not found:\n",
+        f"{_FILE}::test_swapped_row_groups_and_files_are_found",
+    ),
+    Mutant(
+        "tiered/codec/segment/directory.py",
+        "            return 0\n        return int(self.parts",
+        "            pass\n        return int(self.parts",
+        f"{_FILE}::test_every_record_comes_back",
     ),
 )
