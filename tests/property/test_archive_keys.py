@@ -10,6 +10,7 @@ from tiered.archive.keys import (
     Area,
     CheckpointKey,
     CommitKey,
+    HoldKey,
     Identity,
     IdentityKey,
     ObjectKey,
@@ -31,6 +32,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(CheckpointKey, SEQ),
     st.builds(ObjectKey, st.sampled_from(Area), st.integers(0, 10**10 - 1), ID),
     st.builds(ProbeKey, ID),
+    st.builds(HoldKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
 )
 NAMES = st.text(min_size=1, max_size=12)

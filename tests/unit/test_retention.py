@@ -163,6 +163,7 @@ def test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written
     for _ in range(20):
         if edits := history.rewind():
             history.add(edits)
+    for _ in range(5):
         history.add(history.flush())
     young = {
         (run.queue, run.generation): run.start
@@ -170,7 +171,7 @@ def test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written
         if run.id.commit_seq > moment.aged_seq
     }
     made = narrowed(history.state, plan.trims, policy, moment.aged_seq)
-    assert young
+    assert any(trim.first_offset > young.get((trim.queue, trim.generation), 1 << 60) for trim in plan.trims)
     assert all(trim.first_offset <= young.get((trim.queue, trim.generation), 1 << 60) for trim in made)
     history.add([trim_edit(made)])
 

@@ -26,6 +26,7 @@ IDENTITY_PATH = "archive.json"
 COMMIT_PREFIX = "commit/"
 CHECKPOINT_PREFIX = "checkpoint/"
 REPAIR_PREFIX = "repair/"
+HOLD_PREFIX = "hold/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -34,6 +35,7 @@ _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _OBJECT = re.compile(rf"(data|segment|shard|config)/([0-9]{{10}})-({_UUID})")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
+_HOLD = re.compile(rf"hold/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 
 
@@ -83,13 +85,21 @@ class RepairKey:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldKey:
+    """A legal hold (16 random bytes), or, beside it, that it is ``dropped``."""
+
+    hold_id: bytes
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeKey:
     """The start-up probe's own; 16 random bytes."""
 
     probe_id: bytes
 
 
-Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | ProbeKey
+Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | HoldKey | ProbeKey
 
 
 def build(identity: Identity) -> str:
@@ -109,6 +119,8 @@ def build(identity: Identity) -> str:
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
+        case HoldKey(hold_id, dropped):
+            return f"{HOLD_PREFIX}{_uuid(hold_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
 
@@ -127,6 +139,8 @@ def parse(path: str) -> Identity | None:
     if found := _REPAIR.fullmatch(path):
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
+    if found := _HOLD.fullmatch(path):
+        return HoldKey(UUID(found[1]).bytes, found[2] is not None)
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
     return None

@@ -46,6 +46,8 @@ VERBS: Mapping[str, str] = {
     "query": "Find messages by key, message id or time.",
     "replay": "Send archived messages to a POP group that missed them; list what it is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
+    "retain": "What retention takes from queues, and why.",
+    "hold": "Legal holds: what retention must not take.",
     "repair": "Repair damaged or lost commits from what is left of them.",
     "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",
     "config": "Show, check or generate settings.",

@@ -1,0 +1,76 @@
+"""``tiered retain``: what retention takes, queue by queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tiered.archive.rewrite.retain import Trim, check_share
+from tiered.archive.rewrite.retention import look
+from tiered.cli.access import reading
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.clock import SystemClock
+from tiered.errors import Invalid
+from tiered.text.human import Kind, size
+from tiered.text.output import Column
+
+COLUMNS = (
+    Column("topic"),
+    Column("queue_id", "queue", Kind.COUNT),
+    Column("generation", kind=Kind.COUNT, less=3),
+    Column("min_offset", "from", Kind.COUNT, less=1),
+    Column("first_offset", "begins at", Kind.COUNT),
+    Column("messages", kind=Kind.COUNT),
+    Column("bytes", kind=Kind.SIZE),
+    Column("runs", kind=Kind.COUNT, less=4),
+    Column("closed_parts", "closed parts", Kind.COUNT, less=5),
+    Column("newest", kind=Kind.TIME, less=2),
+    Column("reason"),
+    Column("kept_by", "stopped by hold", less=1),
+)
+
+
+def command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be trimmed; nothing is written.")
+    ] = False,
+    max_trim_percent: Annotated[
+        int | None,
+        typer.Option(
+            "--max-trim-percent",
+            metavar="N",
+            min=0,
+            max=100,
+            help="Let this run trim up to N % of the archive.",
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> None:
+    """Trim queues to what section [retain] of the settings and the legal holds keep. Messages that were trimmed are no longer
+    served; their objects are deleted later, by collection."""
+    if not dry_run:
+        raise Invalid("tiered retain shows what would be trimmed so far", hint="run tiered retain --dry-run")
+    out = output(json)
+    with reading(out, config, archive, sets, whole=True) as opened:
+        settings = opened.loaded.settings.retain
+        run = look(opened.view.log, opened.view.state, settings, SystemClock())
+        plan = None if run is None else run.plan
+        out.table(COLUMNS, map(_row, () if plan is None else plan.trims))
+        if plan is None:
+            out.note("every message is kept for ever: section [retain] sets no limit")
+            return
+        for pattern in plan.unmatched:
+            out.note(f"note: no topic of the archive fits {pattern}")
+        out.note(f"{size(plan.trimmed_bytes)} of {size(plan.live_bytes)} would be trimmed")
+        check_share(plan, settings.max_trim_percent if max_trim_percent is None else max_trim_percent)
+
+
+def _row(trim: Trim) -> tuple[object, ...]:
+    return (
+        trim.queue.topic, trim.queue.queue_id, trim.generation, trim.min_offset, trim.first_offset, trim.messages,
+        trim.bytes, trim.runs, trim.closed_parts, trim.newest_ms, trim.reason.value, trim.kept_by,
+    )  # fmt: skip
