@@ -1,7 +1,8 @@
 """The end of a segment: a Parquet footer that carries its own checksum, so that it can be proven before it is parsed.
 
 Two values of the footer's metadata are filled in when all other bytes are known: ``tiered.index_crc32c``, of whatever is
-neither a row group nor the footer, and ``tiered.crc32c``, of the footer itself up to the file's end, with ``00000000`` in its place.
+neither a row group nor the footer, and ``tiered.crc32c``, of the footer itself up to the file's end, with ``00000000`` in its
+place.
 """
 
 from __future__ import annotations
