@@ -14,8 +14,9 @@ from rich.console import Console
 from tiered.errors import Corrupt, Refused
 from tiered.text.human import Kind, human, moment, printable, size
 from tiered.text.machine import Machine
-from tiered.text.output import Column, speaker
+from tiered.text.output import Column
 from tiered.text.people import People
+from tiered.text.speaker import speaker
 from tiered.text.values import time_ms
 
 COLUMNS = (

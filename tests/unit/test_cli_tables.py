@@ -147,7 +147,7 @@ def test_the_layout_is_made_once() -> None:
 def test_a_real_terminal() -> None:
     """Through a pty of 80 columns: the bytes that a person would see."""
     code = (
-        "from tiered.text.output import speaker\n"
+        "from tiered.text.speaker import speaker\n"
         "from tiered.cli.queues import COLUMNS\n"
         f"speaker(json_output=False).table(COLUMNS, [{ORDERS!r}] * 2)\n"
     )

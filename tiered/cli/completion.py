@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer import completion as typer_completion
 
-from tiered.text.output import speaker
+from tiered.text.speaker import speaker
 
 VARIABLE = "_TIERED_COMPLETE"
 _LINE = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")

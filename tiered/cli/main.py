@@ -33,7 +33,7 @@ from tiered.errors import (
     Unavailable,
     exit_code,
 )
-from tiered.text.output import speaker
+from tiered.text.speaker import speaker
 from tiered.version import __version__
 
 VERBS: Mapping[str, str] = {

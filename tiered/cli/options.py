@@ -10,7 +10,8 @@ import typer
 from tiered.daemon.checks import check
 from tiered.daemon.config import Loaded, environment, load
 from tiered.errors import Invalid
-from tiered.text.output import Output, speaker
+from tiered.text.output import Output
+from tiered.text.speaker import speaker
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ConfigFile = Annotated[

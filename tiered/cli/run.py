@@ -13,7 +13,7 @@ from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import environment, load
 from tiered.daemon.parts import Choices
-from tiered.text.output import speaker
+from tiered.text.speaker import speaker
 
 
 def command(

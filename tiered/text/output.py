@@ -1,7 +1,7 @@
 """How verbs speak: one port, two speakers. The answer goes to stdout; notes, errors and progress to stderr.
 
 People (``people.py``) get Rich tables with sizes and times made readable; machines (``machine.py``) get JSON with the plain
-values under stable names. Only the speaker that is wanted is imported.
+values under stable names; ``speaker.py`` chooses.
 """
 
 from __future__ import annotations
@@ -72,17 +72,6 @@ class Output(Protocol):
     def progress(self, what: str, total: int) -> contextlib.AbstractContextManager[Advance]:
         """A bar on stderr while the block runs, if stderr is a terminal and people read; ``total`` 0: unknown."""
         ...
-
-
-def speaker(*, json_output: bool) -> Output:
-    """The speaker a verb uses: ``--json`` or people."""
-    if json_output:
-        from tiered.text.machine import Machine
-
-        return Machine()
-    from tiered.text.people import People
-
-    return People()
 
 
 def as_column(column: Column | str) -> Column:

@@ -21,7 +21,7 @@ import typer
 
 from tiered import errors
 from tiered.errors import Invalid, NotFound, TieredError, did_you_mean, exit_code
-from tiered.text.output import speaker
+from tiered.text.speaker import speaker
 
 JOBS: Mapping[str, str] = {
     "pipeline": "Archive to tables: bronze, silver, gold; each run takes what is new.",

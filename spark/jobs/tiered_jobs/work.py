@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
 from tiered.text.human import Kind
-from tiered.text.output import Output, speaker
+from tiered.text.output import Output
+from tiered.text.speaker import speaker
 from tiered.text.values import number, one_of, whole
 from tiered_spark.datasource import register
 from tiered_spark.options import exactly, parse_options, perhaps
