@@ -345,7 +345,7 @@ def _sums(values: Ints, counts: Ints) -> Ints:
 
 def _leading(live: Bools, counts: Ints) -> Bools:
     """The rows of each group in front of its first live one; all, where none is."""
-    before = np.cumsum(live) - live
+    before: Ints = np.cumsum(live) - live
     found: Bools = (before == np.repeat(before[np.cumsum(counts) - counts], counts)) & ~live
     return found
 
