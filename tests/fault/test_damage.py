@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from tests.kit import realdaemon
 from tests.kit.command import Done, tiered
-from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
+from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, archived_queues, compare, opened
 from tiered.archive.read.flatfile import FlatMessageFile
@@ -243,40 +243,36 @@ def test_damaged_checkpoints_count_as_absent(made: Made, tmp_path: Path) -> None
             path.write_bytes(sound)
 
 
-def run(*words: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*TIERED, *words], capture_output=True, check=False)
-
-
 def test_the_commands_tell_and_never_serve(made: Made, tmp_path: Path) -> None:
     archive, chance = made.copy(tmp_path / "archive"), random.Random(16)
     (topic, queue), wanted = next(iter(archive.model.items()))
     words = ("--topic", topic, "--queue", str(queue), "--count", "0", "--format", "raw")
-    assert run("read", "--archive", archive.url, *words).stdout == b"".join(wanted)
-    fine = run("verify", "--deep", "--archive", archive.url, "--json")
-    assert fine.returncode == 0
-    assert json.loads(fine.stdout)["messages"] == 300
+    assert realdaemon.tiered("read", "--archive", archive.url, *words).out == b"".join(wanted)
+    fine = realdaemon.tiered("verify", "--deep", "--archive", archive.url, "--json")
+    assert fine.code == 0
+    assert fine.rows()["messages"] == 300
     read = opened(archive.url)
     item = next(o for o in read.state.objects() if o.path)
     key = read.objects.key_of(item)
     row = chance.choice(read.objects.block_table(item))
     flip(archive.path(key), int(row["position"]) + chance.randrange(int(row["stored_length"])), 3)
-    told = run("verify", "--deep", "--archive", archive.url, "--json")
-    assert told.returncode == 1
-    answer = json.loads(told.stdout)
+    told = realdaemon.tiered("verify", "--deep", "--archive", archive.url, "--json")
+    assert told.code == 1
+    answer = told.rows()
     assert answer["verdict"] == "DAMAGED"
     assert [d["key"] for d in answer["damage"]] == [key]
     assert f"position={int(row['position'])}" in answer["damage"][0]["detail"]
     failed = 0
     for (topic, queue), wanted in archive.model.items():
         words = ("--topic", topic, "--queue", str(queue), "--count", "0", "--format", "raw")
-        got = run("read", "--archive", archive.url, *words)
-        assert b"".join(wanted).startswith(got.stdout)
-        assert (got.returncode == 0) == (got.stdout == b"".join(wanted))
-        if got.returncode:
+        got = realdaemon.tiered("read", "--archive", archive.url, *words)
+        assert b"".join(wanted).startswith(got.out)
+        assert (got.code == 0) == (got.out == b"".join(wanted))
+        if got.code:
             failed += 1
-            assert got.returncode == Corrupt.exit_code
-            assert key.encode() in got.stderr.replace(b"\n", b"")
-            assert b"Traceback" not in got.stderr
+            assert got.code == Corrupt.exit_code
+            assert key in got.err.replace("\n", "")
+            assert "Traceback" not in got.err
     assert failed == 1
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit.daemonproc import SMALL_FLUSHES, TIERED, Daemon
+from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import Oracle, closed_records, compare, opened
+from tests.kit.realdaemon import tiered
 from tiered.archive.read.verify import Verifier
 
 REFUSED = 3
@@ -299,7 +298,6 @@ def test_files_deleted_while_the_daemon_was_stopped_are_a_gap(tmp_path: Path) ->
 
 def ask(scene: Scene, verb: str) -> Any:
     """A verb's ``--json`` answer."""
-    done = subprocess.run(
-        [*TIERED, verb, "--archive", scene.url, "--json"], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+    answer = tiered(verb, "--archive", scene.url, "--json")
+    assert answer.code == 0, answer.err
+    return answer.rows()
