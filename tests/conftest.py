@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.kit import cache, passedbefore, powercut, pysparks, readonly
+from tests.kit import cache, classarchive, passedbefore, powercut, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 from tests.kit.warm import WARM
@@ -104,6 +104,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 config.stash[_FAILED][tier] = f"could not be installed: {error}"
         else:
             missing[tier] = f"{', '.join(absent)} not installed in {cache.root()} → make test-install"
+    if "broker" not in missing and any("broker" in _tiers(item) for item in items):
+        for version in (cache.ROCKETMQ_5, cache.ROCKETMQ_4):
+            classarchive.make(version)
     if not missing:
         return
     out = [item for item in items if any(tier in missing for tier in _tiers(item))]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.kit import cache, remoting
+from tests.kit import cache, classarchive, remoting
 from tests.kit.acl import Account
 from tests.kit.client import JavaClient
 from tests.kit.ports import free_block
@@ -42,11 +42,17 @@ _LOGBACK = """<configuration>
 
 
 def java_command(
-    version: str, home: Path, heap_mib: int, main: str, *arguments: str, scratch: Scratch | None = None
+    version: str,
+    home: Path,
+    heap_mib: int,
+    main: str,
+    *arguments: str,
+    scratch: Scratch | None = None,
+    class_path: str = "",
 ) -> list[str]:
     """A command line that runs a class of RocketMQ ``version`` on Java 11 and newer with ``home`` as its home.
 
-    Temporary files of the JVM go to ``scratch``, by default ``home``/tmp.
+    Temporary files of the JVM go to ``scratch``, by default ``home``/tmp; ``class_path`` replaces the jars of the version.
     """
     scratch = scratch or Scratch(home / "tmp")
     scratch.make()
@@ -63,7 +69,8 @@ def java_command(
     jars = cache.rocketmq_directory(version) / "lib"
     if not jars.is_dir():
         raise FileNotFoundError(f"{jars} is missing: run python tests/kit/install.py rocketmq-{version}")
-    return ["java", *flags, "-cp", f"{jars}/*", main, *arguments]
+    flags += [] if class_path else classarchive.options(version)
+    return ["java", *flags, "-cp", class_path or cache.class_path(version), main, *arguments]
 
 
 def write_logging(home: Path, name: str) -> None:

@@ -79,6 +79,16 @@ def rocketmq_directory(version: str) -> Path:
     return root() / f"rocketmq-{version}"
 
 
+def jars(version: str) -> list[Path]:
+    """The jars of one version, always in the same order."""
+    return sorted((rocketmq_directory(version) / "lib").glob("*.jar"))
+
+
+def class_path(version: str, *behind: Path) -> str:
+    """The jars of one version, and what comes behind them."""
+    return ":".join(map(str, (*jars(version), *behind)))
+
+
 def client_classes(version: str) -> Path:
     """Where the client's sources are compiled to; another source text gives another directory."""
     return rocketmq_directory(version) / f"client-{_digest(*CLIENT_SOURCES)}"

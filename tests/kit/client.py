@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kit import cache
+from tests.kit import cache, classarchive
 from tests.kit.process import Child, ChildError, Scratch
 
 
@@ -139,7 +139,6 @@ class JavaClient:
         **options: object,
     ) -> Running:
         """Start a command; ``out`` defaults to a new file in the directory, ``properties`` are the JVM's."""
-        jars = cache.rocketmq_directory(self.version) / "lib"
         classes = cache.client_classes(self.version)
         if not (classes / "Client.class").exists():
             raise FileNotFoundError(
@@ -156,10 +155,11 @@ class JavaClient:
         scratch.make()
         java += ["-Drocketmq.client.rebalance.waitInterval=1000", scratch.java_option]
         java += [f"-D{key}={value}" for key, value in (properties or {}).items()]
+        java += classarchive.options(self.version)
         arguments = [f"{key}={value}" for key, value in chosen.items()]
         child = Child(
             f"client {command} {self.version}",
-            [*java, "-cp", f"{classes}:{jars}/*", "Client", command, *arguments],
+            [*java, "-cp", cache.class_path(self.version, classes), "Client", command, *arguments],
             self.directory / f"{name}.out",
             {"LC_ALL": "C.UTF-8"},
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.kit import cache
+from tests.kit import cache, classarchive
 
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 VERSITYGW_MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -43,9 +43,16 @@ def install(name: str, say: Callable[[str], None] = print) -> None:
         raise InstallError(f"unknown counterpart {name!r}; known: {', '.join(cache.COUNTERPARTS)}, all")
     if cache.installed(name):
         say(f"{name}: already in {cache.root()}")
-        return
-    with cache.locked(name):
-        if cache.installed(name):
+    else:
+        _install(counterpart, say)
+        say(f"{name}: installed in {cache.root()}")
+    if counterpart.tier == "broker":
+        classarchive.make(counterpart.version, say)
+
+
+def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
+    with cache.locked(counterpart.name):
+        if cache.installed(counterpart.name):
             return
         if counterpart.tier == "broker":
             _install_rocketmq(counterpart, say)
@@ -55,11 +62,10 @@ def install(name: str, say: Callable[[str], None] = print) -> None:
             _install_old_spark(say)
         else:
             _install_versitygw(say)
-        mark = cache.marker(name)
+        mark = cache.marker(counterpart.name)
         temporary = mark.with_suffix(".tmp")
         temporary.write_text(cache.expected_marker(counterpart))
         temporary.replace(mark)
-    say(f"{name}: installed in {cache.root()}")
 
 
 def _install_rocketmq(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kit import cache
+from tests.kit import cache, classarchive
 from tests.kit.broker import Broker
 from tests.kit.client import read_lines
 from tests.kit.process import Child, ChildError, Scratch
@@ -70,7 +70,6 @@ class PopClient:
         path = self._directory / f"{name}.jsonl"
         scratch = Scratch(self._directory / f"{name}-tmp")
         scratch.make()
-        jars = cache.rocketmq_directory(cache.ROCKETMQ_5) / "lib"
         java = ["java", "-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         java += ["--add-opens=java.base/java.util=ALL-UNNAMED", f"-Duser.home={self._directory}"]
         java += [
@@ -80,14 +79,9 @@ class PopClient:
         ]
         servers = {"namesrv": self._broker.name_server.address, "broker": self._broker.address, "out": path}
         arguments = [f"{key}={value}" for key, value in {**servers, **options}.items()]
-        command_line = [
-            *java,
-            "-cp",
-            f"{cache.pop_classes(cache.ROCKETMQ_5)}:{jars}/*",
-            "Pop",
-            command,
-            *arguments,
-        ]
+        java += classarchive.options(cache.ROCKETMQ_5)
+        classes = cache.class_path(cache.ROCKETMQ_5, cache.pop_classes(cache.ROCKETMQ_5))
+        command_line = [*java, "-cp", classes, "Pop", command, *arguments]
         return Popping(Child(name, command_line, self._directory / f"{name}.out"), path, scratch)
 
     def push(self, topic: str, group: str, **options: object) -> list[dict[str, Any]]:

@@ -60,8 +60,10 @@ class Proxy:
         }
         conf.write_text(json.dumps(settings))
         main = "org.apache.rocketmq.proxy.ProxyStartup"
-        command = java_command(cache.ROCKETMQ_5, home, 512, main, "-pc", str(conf), scratch=self._scratch)
-        command[command.index("-cp") + 1] = f"{cache.proxy_directory() / 'lib'}/*"
+        jars = f"{cache.proxy_directory() / 'lib'}/*"
+        command = java_command(
+            cache.ROCKETMQ_5, home, 512, main, "-pc", str(conf), scratch=self._scratch, class_path=jars
+        )
         self._child = Child("proxy", command, home / "proxy.out", {"RMQ_PROXY_HOME": str(home)})
         self._child.wait_until(self._answers, READY_SECONDS, "its gRPC port")
         return self
