@@ -48,7 +48,20 @@ class ReplayPoint(IntEnum):
     AFTER_REQUEST = 107  # an operator's request is in the ledger, and still in the inbox
 
 
-Hook = Callable[[CrashPoint | ReplayPoint], None]
+class AgeingPoint(IntEnum):
+    """In the order in which messages leave an archive; no number is also another point's."""
+
+    BEFORE_TRIM = 201
+    AFTER_TRIM = 202
+    BEFORE_RETIRE = 203
+    AFTER_RETIRE = 204  # named for deletion
+    BEFORE_DELETE = 205
+    AFTER_FIRST_DELETE = 206
+    AFTER_DELETE = 207  # deleted, no commit says so
+    AFTER_DELETED = 208
+
+
+Hook = Callable[[CrashPoint | ReplayPoint | AgeingPoint], None]
 _hooks: list[Hook] = []
 
 
@@ -59,7 +72,7 @@ def install(hook: Hook | None) -> None:
         _hooks.append(hook)
 
 
-def reach(point: CrashPoint | ReplayPoint) -> None:
+def reach(point: CrashPoint | ReplayPoint | AgeingPoint) -> None:
     """Tell the hook, if there is one, that the process is at ``point``."""
     for hook in _hooks:
         hook(point)

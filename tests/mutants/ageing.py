@@ -10,7 +10,59 @@ _RETENTION = (
 _UNIT = "tests/unit/test_retention.py"
 _RETAIN = "tiered/archive/rewrite/retain.py"
 
+_COLLECT = "tiered/archive/rewrite/collect.py"
+_COLLECTION = "tiered/archive/rewrite/collection.py"
+_COLLECTING = "tests/unit/test_collection.py"
+
 MUTANTS = (
+    Mutant(
+        _COLLECT,
+        "            elif made.epoch < epoch and ahead_of_log(provider, keys, state, stored) is None:\n",
+        "            elif ahead_of_log(provider, keys, state, stored) is None:\n",
+        f"{_COLLECTING}::test_orphans_are_those_of_earlier_epochs_that_no_commit_knows",
+    ),
+    Mutant(
+        _COLLECT,
+        "            elif made.epoch < epoch and ahead_of_log(provider, keys, state, stored) is None:\n",
+        "            elif made.epoch < epoch:\n",
+        f"{_COLLECTING}::test_what_is_all_that_is_left_of_records_is_no_orphan",
+    ),
+    Mutant(
+        _COLLECT,
+        "        kept = [path for path in self.paths if self._may_go(path, place.epoch, fold)]\n",
+        "        kept = list(self.paths)\n",
+        f"{_COLLECTING}::test_what_changed_before_its_place_came_is_left_out",
+    ),
+    Mutant(
+        _COLLECTION,
+        "            self._over[seq] = found is not None and found.age_ms >= self._grace_ms\n",
+        "            self._over[seq] = True\n",
+        f"{_COLLECTING}::test_what_a_merge_left_is_named_kept_for_a_grace_and_then_deleted",
+    ),
+    Mutant(
+        _COLLECTION,
+        "            self._over[seq] = found is not None and found.age_ms >= self._grace_ms\n",
+        "            self._over[seq] = found is None or found.age_ms >= self._grace_ms\n",
+        f"{_COLLECTING}::test_a_commit_that_is_gone_leaves_what_it_named",
+    ),
+    Mutant(
+        _COLLECTION,
+        "            turn.commit(SayDeleted(gone, self._clock.monotonic()))\n",
+        "            turn.commit(SayDeleted(paths, self._clock.monotonic()))\n",
+        f"{_COLLECTING}::test_deletes_that_fail_are_told_and_done_again",
+    ),
+    Mutant(
+        _COLLECTION,
+        "                self._named.add(path)\n",
+        "                pass\n",
+        f"{_COLLECTING}::test_orphans_are_those_of_earlier_epochs_that_no_commit_knows",
+    ),
+    Mutant(
+        _COLLECTION,
+        "                agreed_now(self._clock.now_ms(), found.date_ms)\n",
+        "                pass\n",
+        f"{_COLLECTING}::test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted",
+    ),
     Mutant(
         _RETAIN,
         '    free = (history.newest < cutoff_ms) & (runs["commit_seq"] <= aged_seq)\n',

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tiered.archive.rewrite.retain import Trim, check_share
-from tiered.archive.rewrite.retention import look
+from tiered.archive.rewrite.retain import check_share
+from tiered.archive.rewrite.retention import look, row
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
@@ -59,7 +59,7 @@ def command(
         settings = opened.loaded.settings.retain
         run = look(opened.view.log, opened.view.state, settings, SystemClock())
         plan = None if run is None else run.plan
-        out.table(COLUMNS, map(_row, () if plan is None else plan.trims))
+        out.table(COLUMNS, (tuple(row(trim).values()) for trim in (() if plan is None else plan.trims)))
         if plan is None:
             out.note("every message is kept for ever: section [retain] sets no limit")
             return
@@ -67,10 +67,3 @@ def command(
             out.note(f"note: no topic of the archive fits {pattern}")
         out.note(f"{size(plan.trimmed_bytes)} of {size(plan.live_bytes)} would be trimmed")
         check_share(plan, settings.max_trim_percent if max_trim_percent is None else max_trim_percent)
-
-
-def _row(trim: Trim) -> tuple[object, ...]:
-    return (
-        trim.queue.topic, trim.queue.queue_id, trim.generation, trim.min_offset, trim.first_offset, trim.messages,
-        trim.bytes, trim.runs, trim.closed_parts, trim.newest_ms, trim.reason.value, trim.kept_by,
-    )  # fmt: skip

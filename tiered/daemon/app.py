@@ -19,7 +19,7 @@ from tiered.allocator import keep_freed_memory
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
-from tiered.crashpoint import CrashPoint, ReplayPoint, install
+from tiered.crashpoint import install
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.config import Loaded
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
@@ -383,7 +383,7 @@ def _install_crash(spec: str | None) -> None:
     number, _, times = spec.partition(":")
     wanted, left = int(number), [int(times or 1)]
 
-    def hook(point: CrashPoint | ReplayPoint) -> None:
+    def hook(point: int) -> None:
         if point == wanted:
             left[0] -= 1
             if left[0] <= 0:

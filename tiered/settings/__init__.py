@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Retain
+from tiered.settings.keeping import Gc, Retain
 from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
@@ -35,6 +35,7 @@ __all__ = [
     "Dispatch",
     "Fetch",
     "Gateway",
+    "Gc",
     "Hold",
     "Log",
     "Maintenance",
@@ -70,6 +71,7 @@ class Settings:
     gateway: Gateway = field(default_factory=Gateway)
     replay: Replay = field(default_factory=Replay)
     retain: Retain = field(default_factory=Retain)
+    gc: Gc = field(default_factory=Gc)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

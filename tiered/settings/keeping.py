@@ -1,4 +1,4 @@
-"""Sections of what becomes of the archive as it ages: retention."""
+"""Sections of what leaves the archive as it ages: retention, collection."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ class Retain(SettingsSection):
         3_600_000,
         3650 * ONE_DAY_MS,
     )
+    interval_ms: int = ms(
+        3_600_000, "pause between two rounds; longer keeps messages somewhat longer", 60_000, 30 * ONE_DAY_MS
+    )
     max_trim_percent: int = option(
         10,
         "share of the archive that one run may trim; a run that would trim more is refused until it is confirmed with a figure",
@@ -42,3 +45,26 @@ class Retain(SettingsSection):
         high=100,
         unit="%",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Gc(SettingsSection):
+    """Collection: deleting what nothing in the archive refers to any more."""
+
+    enabled: bool = option(
+        False,
+        "whether anything is deleted; with false, what was trimmed or merged is no longer served and stays stored",
+    )
+    interval_ms: int = ms(
+        3_600_000,
+        "pause between two rounds, each of which lists the bucket; longer costs fewer requests",
+        60_000,
+        ONE_DAY_MS,
+    )
+    grace_ms: int = ms(
+        ONE_DAY_MS,
+        "how long what was named for deletion is kept, by the store's clock; longer serves slower readers and jobs",
+        600_000,
+        3650 * ONE_DAY_MS,
+    )
+    delete_threads: int = option(8, "deletions at once; each holds one connection", low=1, high=64)

@@ -314,6 +314,14 @@ def pack_object(o: ObjectState) -> bytes:
     return pack_value([o.references, o.retired_by, o.path, o.object_id, o.level, o.length, sections])
 
 
+_UNREFERENCED = pack_value([0, None, "", b"", 0, 0, []])[:2]
+
+
+def is_unreferenced(value: bytes) -> bool:
+    """Whether an object's stored form says that no run lies in it; for looking at a million of them."""
+    return value[:2] == _UNREFERENCED
+
+
 def unpack_object(ref: ObjectRef, value: bytes) -> ObjectState:
     """Inverse of ``pack_object``."""
     references, retired_by, path, object_id, level, length, sections = unpack_value(value)

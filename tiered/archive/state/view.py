@@ -7,6 +7,7 @@ queues. ``tiered.archive.fold.apply`` makes it; nothing in here changes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import islice
 
 import numpy as np
@@ -62,6 +63,7 @@ from tiered.archive.state.values import (
     Retired,
     RunState,
     generation_state,
+    is_unreferenced,
     queue_state,
     run_state,
     unpack_head,
@@ -189,6 +191,29 @@ class ArchiveState:
         """Every object, in the order they were added. ``references == 0``: no reader needs it any more."""
         for key, value in self.view.iterate(OBJECT):
             yield unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
+
+    def unreferenced(self) -> Iterator[str]:
+        """Paths of objects that no run lies in and that no commit named for deletion."""
+        for key, value in self.view.iterate(OBJECT):
+            if is_unreferenced(value):
+                item = unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
+                if item.path and item.retired_by is None:
+                    yield item.path
+
+    def retirements(self) -> Iterator[tuple[str, int]]:
+        """Paths named for deletion and not yet deleted, ascending, with the commit that named each."""
+        for key, value in self.view.iterate(RETIRED):
+            yield key[1:].decode(), U8.unpack(value)[0]
+
+    def is_retired(self, path: str) -> bool:
+        """Whether a commit named this path for deletion and none says that it is gone."""
+        return self.view.get_many((RETIRED + path.encode(),))[0] is not None
+
+    def known_paths(self, prefix: str) -> Iterator[str]:
+        """Paths of objects below ``prefix``, and those named for deletion, ascending by their bytes; some twice."""
+        start = prefix.encode()
+        found = (self.view.iterate(kind + start) for kind in (OBJECT_PATH, RETIRED))
+        return merge(*((key[1:].decode() for key, _ in pairs) for pairs in found))
 
     def retired(self) -> Iterator[Retired]:
         """Paths named for deletion and not yet deleted."""

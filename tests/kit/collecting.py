@@ -1,0 +1,70 @@
+"""Retention and collection in one thread, over the daemon of ``assemble``, with clocks that a test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.kit.assemble import KEYS
+from tests.kit.fetchscene import Scene
+from tests.kit.merging import AtOnceTurn
+from tiered.archive.log.maintenance import Done, OwnKeys, Task
+from tiered.archive.rewrite.collection import Collection
+from tiered.archive.rewrite.retention import Retention
+from tiered.settings import Gc, Retain
+
+HOUR_MS = 3_600_000
+GRACE_MS = 24 * HOUR_MS
+
+
+@dataclass
+class Sweeping:
+    """The tasks of one process: made anew, they remember nothing."""
+
+    scene: Scene
+    own_keys: OwnKeys
+    gc: Collection
+    retention: Retention
+
+    @classmethod
+    def of(cls, scene: Scene, **options: Any) -> Sweeping:
+        """Tasks over the daemon that the scene has now. ``options``: ``weak``; others are of section ``retain``."""
+        log, own_keys = scene.daemon.log, OwnKeys()
+        gc = Collection(
+            log, scene.clock, Gc(enabled=True, delete_threads=1), own_keys, options.pop("weak", ())
+        )
+        retain = Retain(**{"keep_ms": HOUR_MS, "min_age_ms": HOUR_MS, "max_trim_percent": 100, **options})
+        return cls(scene, own_keys, gc, Retention(log, scene.clock, retain))
+
+    def all(self, task: Task) -> list[Done]:
+        """Turns until nothing is left."""
+        found = []
+        while not found or found[-1].more:
+            found.append(task.run_once(AtOnceTurn(self.scene.daemon)))
+            assert len(found) < 100, "it comes to an end"
+        return found
+
+    def count(self, task: Task) -> dict[str, int]:
+        """``all``, with figures added up."""
+        sums: dict[str, int] = {}
+        for done in self.all(task):
+            for name, value in done.figures.items():
+                sums[name] = sums.get(name, 0) + int(value or 0)
+        return sums
+
+    def after_grace(self) -> dict[str, int]:
+        """A grace later."""
+        self.scene.clock.advance(GRACE_MS / 1000)
+        return self.count(self.gc)
+
+
+def stored(scene: Scene) -> set[str]:
+    """Paths of data objects in the bucket."""
+    return {str(KEYS.path(item.key)) for item in scene.provider.list(KEYS.key("data/"))}
+
+
+def needed(scene: Scene) -> set[str]:
+    """Paths of objects that runs and closed parts lie in, found by walking over these."""
+    state = scene.state
+    items = (state.object(run.object) for run in [*state.runs_all(), *state.closed_parts()])
+    return {item.path for item in items if item is not None and item.path}
