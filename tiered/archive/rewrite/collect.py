@@ -1,8 +1,8 @@
 """What may be deleted, and the commits that say so (DESIGN.md, "Retire and delete").
 
 Two steps that are never one: a commit names keys (``NameForDeletion``); after a grace by the store's clock they are deleted,
-and a later commit says that they are gone (``SayDeleted``). What is named is looked at once more at the commit's place in the log.
-Nothing in here looks at a broker.
+and a later commit says that they are gone (``SayDeleted``). What is named is looked at once more at the commit's place in the
+log. Nothing in here looks at a broker.
 """
 
 from __future__ import annotations
