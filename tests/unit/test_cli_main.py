@@ -9,11 +9,13 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
 from tiered.cli import main as cli
+from tiered.cli.spark import REGISTERED
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.version import __version__
 
@@ -156,6 +158,39 @@ def test_wrong_command_lines(run: Run) -> None:
     code, _, err = run("gen", "--json")
     assert code == 2
     assert json.loads(err)["error"]["kind"] == "Invalid"
+
+
+@pytest.mark.parametrize(
+    ("words", "lacks", "found"),
+    [
+        (("read", "--topic", "T", "--queue", "0", "--out", "--json"), "--out", "--json"),
+        (("gen", "--store", "--messages", "5"), "--store", "--messages"),
+        (("config", "print", "--set", "--json"), "--set", "--json"),
+        (("gen", "--store", "--help"), "--store", "--help"),
+        (("gen", "--store", "--debug", "--messages", "5"), "--store", "--messages"),
+    ],
+)
+def test_a_flag_is_not_taken_for_a_value(run: Run, words: tuple[str, ...], lacks: str, found: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert f"option {lacks} requires a value" in err
+    assert found in err
+    assert f"tiered {words[0]} --help" in err
+
+
+def test_a_value_may_look_like_a_flag(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("gen", "--store=--messages", "--messages", "1", "--topics", "1")[0] == 0
+    assert (tmp_path / "--messages").is_dir()
+
+
+def test_jobs_that_a_wheel_registers_and_does_not_have(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = EntryPoint("spark", "jobs_that_are_not_there:main", REGISTERED)
+    monkeypatch.setattr("tiered.cli.spark.entry_points", lambda **chosen: EntryPoints([absent]))
+    code, out, err = run("spark", "profile")
+    assert (code, out) == (5, "")
+    assert "the jobs are not installed" in err
+    assert "jobs_that_are_not_there" in err
 
 
 def test_the_jobs_are_listed_without_pyspark(tmp_path: Path) -> None:

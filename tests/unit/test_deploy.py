@@ -159,6 +159,15 @@ def test_the_image_builds_from_files_that_exist() -> None:
     assert extra[1] in project()["optional-dependencies"]
 
 
+def test_the_image_has_every_package_of_the_wheel() -> None:
+    """``tiered spark`` is registered in any wheel, so the jobs must be in the image's."""
+    text = (REPO / "pyproject.toml").read_text(encoding="utf-8")
+    packages = tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    assert len(packages) == 3
+    copied = {rest for name, rest in dockerfile() if name == "COPY"}
+    assert {f"{package} ./{package}" for package in packages} <= copied
+
+
 def locked(name: str) -> set[str]:
     text = (REPO / name).read_text(encoding="utf-8")
     return {line.removesuffix(" \\") for line in text.splitlines() if re.match(r"[a-z0-9._-]+==", line)}

@@ -33,6 +33,7 @@ from tiered.errors import (
     Unavailable,
     exit_code,
 )
+from tiered.text.commandline import check_values
 from tiered.text.speaker import speaker
 from tiered.version import __version__
 
@@ -165,6 +166,7 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         imported()
         if completing is not None:
             return answer(group, completing)
+        check_values(group, words, _help_of(words))
         with group.make_context("tiered", _or_help(group, words)) as context:
             result = group.invoke(context)
         sys.stdout.flush()
@@ -187,9 +189,12 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
 
 def _usage(error: typer.TyperException, words: Sequence[str]) -> Exception:
     """A wrong command line as one of the program's own errors."""
+    return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=_help_of(words))
+
+
+def _help_of(words: Sequence[str]) -> str:
     verb = next((word for word in words if word in VERBS), None)
-    text = " ".join(error.format_message().split()).rstrip(".")
-    return Invalid(text, hint=f"tiered {verb} --help" if verb else "tiered --help lists the verbs")
+    return f"tiered {verb} --help" if verb else "tiered --help lists the verbs"
 
 
 def _tell(error: BaseException, *, debug: bool, as_json: bool) -> int:

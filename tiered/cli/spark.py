@@ -13,6 +13,8 @@ from tiered.errors import NotFound
 REGISTERED = "tiered.verbs"
 """The group of entry points in which a package above this one offers a verb: a function of words that gives the exit code."""
 
+INSTALL = "install the wheel anew, or make install"
+
 SETTINGS: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
@@ -24,6 +26,11 @@ def command(context: typer.Context) -> int:
     """Run a job on the archive."""
     found = next(iter(entry_points(group=REGISTERED, name="spark")), None)
     if found is None:
-        raise NotFound("the jobs are not installed", hint="install the wheel anew, or make install")
-    run: Callable[[Sequence[str]], int] = found.load()
+        raise NotFound("the jobs are not installed", hint=INSTALL)
+    try:
+        run: Callable[[Sequence[str]], int] = found.load()
+    except (
+        ModuleNotFoundError
+    ) as error:  # a wheel that was built without them, and registers them all the same
+        raise NotFound("the jobs are not installed", missing=error.name, hint=INSTALL) from None
     return run(context.args)

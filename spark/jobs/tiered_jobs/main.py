@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from itertools import pairwise
 from types import ModuleType
 from typing import Any, get_type_hints
 
@@ -21,6 +20,7 @@ import typer
 
 from tiered import errors
 from tiered.errors import Invalid, NotFound, TieredError, did_you_mean, exit_code
+from tiered.text.commandline import check_values
 from tiered.text.speaker import speaker
 
 JOBS: Mapping[str, str] = {
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
             speaker(json_output=False).lines(_usage())
             return 0 if words else Invalid.exit_code
         command = _command(_job(words[0]), words[0])
-        _values_are_there(command, words)
+        check_values(command, words[1:], f"tiered spark {words[0]} --help")
         with command.make_context(f"tiered spark {words[0]}", words[1:]) as context:
             return int(command.invoke(context) or 0)
     except typer.Exit as stop:  # after --help
@@ -97,16 +97,6 @@ def _command(job: ModuleType, name: str) -> Any:
     text = "\n\n".join((JOBS[name], *map(_as_it_is, (job.__doc__ or "").split("\n\n")[1:])))
     app.command(name, help=text, context_settings={"help_option_names": ["-h", "--help"]})(run)
     return typer.main.get_command(app)
-
-
-def _values_are_there(command: Any, words: Sequence[str]) -> None:
-    """``Invalid`` where a flag's value is left out and the next flag would be taken for it, ``--dry-run`` among them."""
-    flags = {name: option for option in command.params for name in option.opts}
-    for word, following in pairwise(words[1:]):
-        if word in flags and not flags[word].is_flag and following in {*flags, "-h", "--help"}:
-            raise Invalid(
-                f"option {word} requires a value", found=following, hint=f"tiered spark {words[0]} --help"
-            )
 
 
 def _as_it_is(paragraph: str) -> str:
