@@ -8,6 +8,7 @@ from typing import Any
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene
 from tests.kit.merging import AtOnceTurn
+from tests.kit.readstore import Cold
 from tiered.archive.log.maintenance import Done, OwnKeys, Task
 from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.retention import Retention
@@ -21,13 +22,13 @@ GRACE_MS = 24 * HOUR_MS
 class Sweeping:
     """The tasks of one process: made anew, they remember nothing."""
 
-    scene: Scene
+    scene: Scene | Cold
     own_keys: OwnKeys
     gc: Collection
     retention: Retention
 
     @classmethod
-    def of(cls, scene: Scene, **options: Any) -> Sweeping:
+    def of(cls, scene: Scene | Cold, **options: Any) -> Sweeping:
         """Tasks over the daemon that the scene has now. ``options``: ``weak``; others are of section ``retain``."""
         log, own_keys = scene.daemon.log, OwnKeys()
         gc = Collection(

@@ -14,7 +14,21 @@ _COLLECT = "tiered/archive/rewrite/collect.py"
 _COLLECTION = "tiered/archive/rewrite/collection.py"
 _COLLECTING = "tests/unit/test_collection.py"
 
+_LOOKUPS = "tests/unit/test_store_lookups.py"
+
 MUTANTS = (
+    Mutant(
+        "tiered/store/messages.py",
+        "            self._follower.follow(force=True)\n",
+        "            self._follower.follow()\n",
+        f"{_LOOKUPS}::test_an_object_that_is_still_named_is_damage_and_a_log_that_is_away_is_unavailable",
+    ),
+    Mutant(
+        "tiered/store/messages.py",
+        "        for _ in range(LOOKS):\n",
+        "        for _ in range(0):\n",
+        f"{_LOOKUPS}::test_a_view_older_than_a_deletion_looks_again_by_itself",
+    ),
     Mutant(
         _COLLECT,
         "            elif made.epoch < epoch and ahead_of_log(provider, keys, state, stored) is None:\n",

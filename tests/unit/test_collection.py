@@ -178,7 +178,7 @@ def test_what_changed_before_its_place_came_is_left_out(small: Scene) -> None:
     assert stored(small) == needed(small)
 
 
-def test_deletes_that_fail_are_told_and_done_again(small: Scene) -> None:
+def test_deletes_that_fail_are_told_and_done_again(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     flush(small, 9)
     merge_all(small.daemon)
     sweeping = Sweeping.of(small)
@@ -192,7 +192,7 @@ def test_deletes_that_fail_are_told_and_done_again(small: Scene) -> None:
             raise Unavailable("503", key=key)
         inner(key)
 
-    small.provider.delete = refuse  # type: ignore[method-assign]
+    monkeypatch.setattr(small.provider, "delete", refuse)
     done = sweeping.all(sweeping.gc)
     assert [dict(d.figures) for d in done] == [{"deleted_keys": 6, "failed_deletes": 3}, {}]
     assert "3 of 9 keys could not be deleted" in str(done[0].trouble)
@@ -203,7 +203,9 @@ def test_deletes_that_fail_are_told_and_done_again(small: Scene) -> None:
     assert stored(small) == needed(small)
 
 
-def test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted(small: Scene) -> None:
+def test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flush(small, 2)
     merge_all(small.daemon)
     sweeping = Sweeping.of(small)
@@ -223,7 +225,7 @@ def test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted
         found = get(key, start, length)
         return Fetched(found.data, found.object_length, found.date_ms, None)
 
-    small.provider.inner.get = timeless  # type: ignore[method-assign]
+    monkeypatch.setattr(small.provider.inner, "get", timeless)
     with pytest.raises(Refused, match="when its objects were written"):
         sweeping.count(sweeping.gc)
     assert stored(small) == before

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.kit.collecting import HOUR_MS, Sweeping
+from tests.kit.merging import merge_all
 from tests.kit.pipeline import PREPARED
 from tests.kit.readstore import Cold, cold
 from tiered.archive.read.lookup import KeyLookup
 from tiered.codec.record.message import Message
+from tiered.errors import Corrupt, Unavailable
 from tiered.model import BoundaryType
 
 ALWAYS = (0, 1 << 60)
@@ -172,3 +176,80 @@ def test_no_more_bytes_than_asked_for_but_one_message(scene: Cold) -> None:
         for m in scene.store.query(KeyLookup("Orders", "all", 7, oldest=True, max_bytes=sum(sizes[:5])))
     ]
     assert found == [raw for _, raw in rows[:5]]
+
+
+QUESTIONS: tuple[Callable[[Any], Any], ...] = (
+    lambda store: [bytes(r) for r in store.query_message(KeyLookup("Orders", "all", 1000, *ALWAYS))],
+    lambda store: [item.record for item in store.query(KeyLookup("Orders", "U4-2", 5, unique=True))],
+    lambda store: store.earliest_message_time("Orders", 0),
+    lambda store: [store.message_time("Orders", 0, offset) for offset in (0, 20, 49)],
+    lambda store: [store.offset_by_time("Orders", 0, 1_700_000_000_000 + ms) for ms in (0, 500, 1 << 40)],
+    lambda store: store.newest().record,
+)  # fmt: skip
+
+
+def collected(scene: Cold) -> None:
+    """What the reader's view names is merged, named and deleted, a grace later."""
+    merge_all(scene.daemon)
+    sweeping = Sweeping.of(scene)
+    sweeping.count(sweeping.gc)
+    assert sweeping.after_grace()["deleted_keys"] > 0
+
+
+@pytest.fixture
+def in_objects(tmp_path: Path) -> Iterator[Cold]:
+    with cold(tmp_path, open_now=False, dispatch={"block_bytes": 4096, "inline_bytes": 0}) as made:
+        for flush in range(5):
+            for number in range(20):
+                made.broker.time_ms += 7
+                keys = {"KEYS": f"all k{number % 5}", "UNIQ_KEY": f"U{flush}-{number}"}
+                made.broker.send("Orders", number % 2, b"%d-%d" % (flush, number) * 20, properties=keys)
+            made.archive()
+        yield made
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_view_older_than_a_deletion_looks_again_by_itself(in_objects: Cold, question: Any) -> None:
+    wanted = question(in_objects.open())
+    old: Any = in_objects.open()
+    collected(in_objects)
+    seq = old.view.head.seq
+    assert question(old) == wanted
+    assert old.view.head.seq > seq
+
+
+def test_what_was_trimmed_and_deleted_is_no_answer_and_no_error(in_objects: Cold) -> None:
+    old = in_objects.open()
+    in_objects.clock.advance(2 * HOUR_MS / 1000)
+    in_objects.broker.time_ms = in_objects.clock.now_ms()
+    in_objects.broker.send("Orders", 0, b"young", properties={"KEYS": "all"})
+    in_objects.archive()
+    sweeping = Sweeping.of(in_objects)
+    assert sweeping.count(sweeping.retention) == {"trimmed_queues": 2}
+    sweeping.count(sweeping.gc)
+    assert sweeping.after_grace()["deleted_keys"] == 5
+    (young,) = old.query(KeyLookup("Orders", "all", 1000, *ALWAYS))
+    assert young.message.body == b"young"
+    assert old.message_time("Orders", 0, 0) is None
+    assert old.earliest_message_time("Orders", 1) is None
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_object_that_is_still_named_is_damage_and_a_log_that_is_away_is_unavailable(
+    in_objects: Cold, question: Any
+) -> None:
+    store = in_objects.open()
+    for item in list(in_objects.daemon.state.objects()):
+        in_objects.provider.delete(store.view.objects.key_of(item))
+    with pytest.raises(Corrupt, match="missing"):
+        question(store)
+    other: Any = in_objects.open()
+
+    def away(*, force: bool = False) -> bool:
+        if force:
+            raise Unavailable("away")
+        return False
+
+    other._follower.follow = away
+    with pytest.raises(Unavailable, match="away"):
+        question(other)

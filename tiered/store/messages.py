@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby
+from typing import TypeVar
 
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.lookup import KeyLookup, Located, locate_physical, newest_physical, query_key
@@ -14,7 +15,7 @@ from tiered.archive.read.view import View
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
-from tiered.errors import TieredError
+from tiered.errors import NotFound, TieredError
 from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
@@ -25,7 +26,9 @@ from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalO
 from tiered.settings import Settings
 from tiered.store.follower import Follower, is_away
 from tiered.store.opening import open_follower
-from tiered.store.puller import Puller
+from tiered.store.puller import LOOKS, Puller, missing
+
+Answer = TypeVar("Answer")
 
 FRESH_SECONDS = 6.0
 """What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
@@ -138,13 +141,21 @@ class MessageStore:
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int | None:
         """Store time of the first readable message, from its row; ``None`` when there is none."""
-        file = self._file(topic, queue_id)
-        return None if file is None else file.time_of(file.min_offset)
+
+        def ask() -> int | None:
+            file = self._file(topic, queue_id)
+            return None if file is None else file.time_of(file.min_offset)
+
+        return self._answered(ask)
 
     def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of the message at an offset; ``None`` when no message is there."""
-        file = self._file(topic, queue_id)
-        return None if file is None else file.time_of(offset)
+
+        def ask() -> int | None:
+            file = self._file(topic, queue_id)
+            return None if file is None else file.time_of(offset)
+
+        return self._answered(ask)
 
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -153,12 +164,17 @@ class MessageStore:
 
         ``None`` for a queue that is not archived.
         """
-        file = self._file(topic, queue_id)
-        found = None if file is None else file.offset_by_time(time_ms, boundary)
-        if file is None or found != file.max_offset or not self.follow():
-            return found
-        file = self._file(topic, queue_id)
-        return None if file is None else file.offset_by_time(time_ms, boundary)
+
+        def ask() -> tuple[QueueOffset | None, bool]:
+            """The answer, and whether newer commits may change it."""
+            file = self._file(topic, queue_id)
+            if file is None:
+                return None, False
+            found = file.offset_by_time(time_ms, boundary)
+            return found, found == file.max_offset
+
+        found, at_end = self._answered(ask)
+        return self._answered(ask)[0] if at_end and self.follow() else found
 
     # ---- look-ups
 
@@ -176,10 +192,10 @@ class MessageStore:
         self._follower.ready()
         # Newer messages may have the key, too.
         self._follower.follow_if_older(FRESH_SECONDS, here=True).result()
-        found = ask()
+        found = self._answered(ask)
         if found or lookup.is_empty or not self.follow():
             return found
-        return ask()
+        return self._answered(ask)
 
     def view_message(self, physical_offset: int) -> memoryview | None:
         """The record that begins at a physical offset, in the newest lineage that has one; ``None`` if none begins there."""
@@ -200,13 +216,17 @@ class MessageStore:
 
         if physical_offset < 0:
             return None
-        found = ask()
-        return found if found is not None or not self.follow() else ask()
+        found = self._answered(ask)
+        return found if found is not None or not self.follow() else self._answered(ask)
 
     def newest(self) -> Located | None:
         """The record that the broker stored last among those archived in the lineage in force; ``None`` without one."""
-        view = self._follower.ready()
-        return None if view.head is None else newest_physical(view.state, view.objects, view.head.lineage)
+
+        def ask() -> Located | None:
+            view = self._follower.ready()
+            return None if view.head is None else newest_physical(view.state, view.objects, view.head.lineage)
+
+        return self._answered(ask)
 
     # ---- what there is
 
@@ -261,6 +281,24 @@ class MessageStore:
         self._follower.close()
 
     # ---- inside
+
+    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+        """What ``ask`` answers. Where an object that its view names is gone, after a look at what became of it (DESIGN.md,
+        "Readers of an older view"); twice, since a look that was under way may have ended before it was deleted.
+
+        ``Corrupt`` if the newest view still names it, ``Unavailable`` if nobody can say.
+        """
+        for _ in range(LOOKS):
+            try:
+                return ask()
+            except NotFound as gone:
+                if "key" not in gone.fields:
+                    raise
+            self._follower.follow(force=True)
+        try:
+            return ask()
+        except NotFound as error:
+            raise missing(error) from error
 
     def _queue(self, topic: str, queue_id: int) -> QueueState | None:
         """A queue's state; one that is not known is looked for in new commits."""

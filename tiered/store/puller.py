@@ -17,12 +17,15 @@ from tiered.model import GetMessageResult
 from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
 from tiered.store.follower import Follower
 
+LOOKS = 2
+"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended too early."""
+
 
 class Puller:
     """Reads of queues. Thread-safe.
 
     An answer that a newer commit could change is given after a look at the log. When an object that the view names is gone, the
-    view is older than a deletion: one more look, one more try.
+    view is older than a deletion: another look, another try, ``LOOKS`` times.
     """
 
     def __init__(self, follower: Follower, engine: Callable[[View], Fetcher], metrics: Metrics) -> None:
@@ -53,7 +56,7 @@ class Puller:
         return self._counted(result)
 
     def _found(self, pull: Pull, here: bool) -> Steps[GetMessageResult]:
-        looked = tried = False
+        looked, tries = False, 0
         if not here:
             opened = self._follower.ready_async()
             yield opened
@@ -67,13 +70,13 @@ class Puller:
                 try:
                     return finish(found, fetching.result())
                 except NotFound as error:
-                    if tried:
+                    if tries == LOOKS:
                         raise missing(error) from error
-                    tried = True
+                    tries += 1
             elif looked or found.status not in ELSEWHERE:
                 return found
             looked = True
-            look = self._follower.follow_async(force=tried, here=here)
+            look = self._follower.follow_async(force=tries > 0, here=here)
             yield look
             look.result()
 
