@@ -34,6 +34,9 @@ class CrashPoint(IntEnum):
     AFTER_CHECKPOINT = 19
     POSIX_AFTER_TEMPORARY = 20  # temporary file synced, no link
     POSIX_AFTER_LINK = 21  # linked, temporary name still there
+    BEFORE_MERGED = 22  # runs read and written anew in memory, nothing put
+    AFTER_MERGED = 23  # their object up, not in line yet; from here to the commit as for a flush
+    AFTER_MERGE = 24  # the commit proven
 
 
 class ReplayPoint(IntEnum):

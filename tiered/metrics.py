@@ -60,6 +60,7 @@ class Metrics:
         self._declare_reads()
         self._declare_replay()
         self._declare_fetch()
+        self._declare_maintenance()
         self._declare_health()
         self._declare_gateway()
         self._declare_answers()
@@ -206,6 +207,16 @@ class Metrics:
         )
         self.replay_problem = self._gauge(
             "replay_problem", "1 while a part of replay cannot do its work", "part"
+        )
+
+    def _declare_maintenance(self) -> None:
+        self.maintenance_turns = self._counter("maintenance_turns", "Turns of work in the background", "task")
+        self.maintenance_seconds = self._counter("maintenance_seconds", "Time that these turns took", "task")
+        self.maintenance_done = self._counter(
+            "maintenance_done", "What they did, each task in units of its own", "task", "what"
+        )
+        self.maintenance_problem = self._gauge(
+            "maintenance_problem", "1 while a task cannot do its work, or does not come to it", "task"
         )
 
     def _declare_health(self) -> None:

@@ -20,6 +20,9 @@ from tiered.crashpoint import CrashPoint as P
 OBJECTS = {**SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536}
 CHECKPOINTS = {**SMALL_FLUSHES, "archive.checkpoint_commits": 2}
 
+MERGES = {**SMALL_FLUSHES, "maintenance.merge_runs": 16}
+"""Several jobs."""
+
 CASES: dict[P, tuple[dict[str, Any], tuple[int, ...]]] = {
     P.BEFORE_IDENTITY: (SMALL_FLUSHES, (1,)),
     P.AFTER_IDENTITY: (SMALL_FLUSHES, (1,)),
@@ -42,7 +45,13 @@ CASES: dict[P, tuple[dict[str, Any], tuple[int, ...]]] = {
     P.AFTER_CHECKPOINT: (CHECKPOINTS, (1,)),
     P.POSIX_AFTER_TEMPORARY: (OBJECTS, (40, 44, 46)),  # past the start-up probe
     P.POSIX_AFTER_LINK: (OBJECTS, (10, 12, 14)),
+    P.BEFORE_MERGED: (MERGES, (2,)),
+    P.AFTER_MERGED: (MERGES, (2,)),
+    P.AFTER_MERGE: (MERGES, (2,)),
 }
+MERGED = (P.BEFORE_MERGED, P.AFTER_MERGED, P.AFTER_MERGE)
+SHARED = {P.AFTER_PLAN: 1, P.AFTER_COMMIT: 2, P.AFTER_METADATA: 2}
+"""Points that a merge passes like a flush does; some of them the claim of its epoch passes first."""
 REWINDS = (P.BEFORE_REWIND, P.AFTER_REWIND)
 
 
@@ -62,7 +71,8 @@ def check(url: str, broker: FaultBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "times"), [(point, n) for point, (_, counts) in CASES.items() for n in counts]
+    ("point", "times"),
+    [(point, n) for point, (_, counts) in CASES.items() if point not in MERGED for n in counts],
 )
 def test_kill_restart_compare(tmp_path: Path, point: P, times: int) -> None:
     settings = CASES[point][0]
@@ -83,6 +93,27 @@ def test_kill_restart_compare(tmp_path: Path, point: P, times: int) -> None:
     check(url, broker)
     if point in REWINDS:
         assert sum(len(records) for records in closed_records(opened(url)).values()) == 200
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [*((point, n) for point in MERGED for n in CASES[point][1]), *SHARED.items()],
+)
+def test_kill_while_merging_restart_compare(tmp_path: Path, point: P, times: int) -> None:
+    broker = FaultBroker.started(tmp_path / "store", 900)
+    url = f"file://{tmp_path / 'archive'}"
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **MERGES)
+    assert daemon.once() == 0
+    before = len(list(opened(url).state.runs_all()))
+    assert daemon.maintain(crash=point, times=times) == CRASHED
+    check(url, broker)
+    broker.write(300)
+    assert daemon.once() == 0, daemon.output()
+    check(url, broker)
+    assert daemon.maintain() == 0, daemon.output()
+    check(url, broker)
+    assert len(list(opened(url).state.runs_all())) < before
     broker.close()
 
 

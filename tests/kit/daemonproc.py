@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.kit.process import PATIENCE, TIERED, Child
 from tiered.crashpoint import CrashPoint
-from tiered.daemon.app import CRASH_VARIABLE
+from tiered.daemon.crashing import CRASH_VARIABLE
 from tiered.daemon.portfile import WEB_PORT_FILE
 
 CRASHED = 137
@@ -135,13 +135,22 @@ class Daemon(Pages):
         self._child = self._spawn(("--once", *flags), crash, times)
         return self.wait(seconds)
 
-    def _spawn(self, flags: tuple[str, ...], crash: CrashPoint | None, times: int) -> Child:
+    def maintain(
+        self, *flags: str, crash: CrashPoint | None = None, times: int = 1, seconds: float = 60.0
+    ) -> int:
+        """``maintain --once`` on this daemon's state directory, to its end; the exit code."""
+        self._child = self._spawn(("--once", *flags), crash, times, verb="maintain")
+        return self.wait(seconds)
+
+    def _spawn(
+        self, flags: tuple[str, ...], crash: CrashPoint | None, times: int, *, verb: str = "run"
+    ) -> Child:
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         places = ("--store", str(self.store), "--archive", self.archive, "--state", str(self.state))
         environment = dict(self._environment)
         if crash is not None:
             environment[CRASH_VARIABLE] = f"{int(crash)}:{times}"
-        words = (*self._command, "run", *places, *sets, *flags)
+        words = (*self._command, verb, *places, *sets, *flags)
         return Child("daemon", words, self.log, environment, fork=self._fork)
 
     @contextmanager

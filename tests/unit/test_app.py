@@ -24,9 +24,10 @@ from tiered.archive.log.identity import decode_identity
 from tiered.archive.log.writer import Claim
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
-from tiered.daemon import app, sweeping
+from tiered.daemon import crashing, sweeping
 from tiered.daemon.app import Daemon
 from tiered.daemon.config import load
+from tiered.daemon.crashing import CRASH_VARIABLE, install_crash
 from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
@@ -323,17 +324,17 @@ def test_pages_of_a_daemon(broker: Crafted, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_crash_point_counts_down(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    monkeypatch.setattr(app.os, "_exit", ended.append)
+    monkeypatch.setattr(crashing.os, "_exit", ended.append)
     try:
-        app._install_crash(None)
+        install_crash({})
         crashpoint.reach(CrashPoint.AFTER_COMMIT)
-        app._install_crash(f"{int(CrashPoint.AFTER_COMMIT)}:3")
+        install_crash({CRASH_VARIABLE: f"{int(CrashPoint.AFTER_COMMIT)}:3"})
         for point in (CrashPoint.AFTER_COMMIT, CrashPoint.BEFORE_COMMIT, CrashPoint.AFTER_COMMIT):
             crashpoint.reach(point)
         assert ended == []
         crashpoint.reach(CrashPoint.AFTER_COMMIT)
         assert ended == [137]
-        app._install_crash(str(int(CrashPoint.BEFORE_COMMIT)))
+        install_crash({CRASH_VARIABLE: str(int(CrashPoint.BEFORE_COMMIT))})
         crashpoint.reach(CrashPoint.BEFORE_COMMIT)
         assert ended == [137, 137]
     finally:

@@ -50,6 +50,7 @@ VERBS: Mapping[str, str] = {
     "retain": "What retention takes from queues, and why.",
     "hold": "Legal holds: what retention must not take.",
     "repair": "Repair damaged or lost commits from what is left of them.",
+    "maintain": "Merge small runs now; a daemon does it by itself.",
     "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with a fix for each problem.",

@@ -19,9 +19,9 @@ from tiered.allocator import keep_freed_memory
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
-from tiered.crashpoint import install
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.config import Loaded
+from tiered.daemon.crashing import install_crash
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
 from tiered.daemon.looking import Looker
@@ -49,14 +49,13 @@ log = logging.getLogger("tiered.daemon")
 STARTING = "starting"
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
-CRASH_VARIABLE = "TIERED_CRASH_AT"
 
 
 def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
     """Archive until stopped (or, ``once``, until the broker's present end); the exit code."""
     keep_freed_memory()
     clock, stop, metrics = SystemClock(), threading.Event(), Metrics()
-    _install_crash(env.get(CRASH_VARIABLE))
+    install_crash(env)
     notifier = Notifier.from_environment(env)
     with ExitStack() as stack:
         daemon = Daemon(loaded, choices, clock, metrics, stop, notifier)
@@ -125,7 +124,6 @@ class Daemon:
             lambda inner: open_parts(
                 inner,
                 self._settings,
-                source,
                 self._clock,
                 observer,
                 self._metrics,
@@ -136,8 +134,9 @@ class Daemon:
         )
         if parts is None:
             return self._stopped_early()
-        archiving = Archiving(parts, self._choices, self._stop, observer, end, self._stillness)
+        archiving = Archiving(parts, source, self._choices, self._stop, observer, end, self._stillness)
         self._archiving = archiving
+        self._watch.beside = archiving.maintenance_stands_still
         try:
             return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
         except (Unavailable, Refused):
@@ -374,19 +373,3 @@ class Daemon:
         if self._replay is not None:
             said["replay"] = self._replay.status()
         return said
-
-
-def _install_crash(spec: str | None) -> None:
-    """For the fault tests: ``NUMBER`` or ``NUMBER:TIMES`` ends the process, as ``kill -9`` would, at that crash point."""
-    if not spec:
-        return
-    number, _, times = spec.partition(":")
-    wanted, left = int(number), [int(times or 1)]
-
-    def hook(point: int) -> None:
-        if point == wanted:
-            left[0] -= 1
-            if left[0] <= 0:
-                os._exit(137)
-
-    install(hook)

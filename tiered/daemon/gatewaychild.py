@@ -18,6 +18,7 @@ from types import TracebackType
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.config import Loaded, env_name, keys
+from tiered.daemon.crashing import CRASH_VARIABLE
 from tiered.errors import Refused
 from tiered.service import Next, pause
 
@@ -26,7 +27,7 @@ log = logging.getLogger("tiered.daemon")
 LOOK_SECONDS = 0.5
 HEALTHY_SECONDS = 60.0
 STOP_SECONDS = 15.0
-_NOT_FOR_CHILDREN = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "TIERED_CRASH_AT")
+_NOT_FOR_CHILDREN = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", CRASH_VARIABLE)
 
 
 def command_line(loaded: Loaded) -> list[str]:

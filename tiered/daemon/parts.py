@@ -37,7 +37,6 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.resolve import create_root
 from tiered.settings import Settings
-from tiered.source.base import CommitLogSource
 
 log = logging.getLogger("tiered.daemon")
 
@@ -56,13 +55,12 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The opened sides: store, fold, log, source."""
+    """The opened sides of the archive: store, fold, log."""
 
     settings: Settings
     clock: Clock
     metrics: Metrics
     provider: Provider
-    source: CommitLogSource
     store: MetadataStore
     shadow: MetadataStore
     log: CommitLog
@@ -74,15 +72,19 @@ class Parts:
 def open_parts(
     stack: ExitStack,
     settings: Settings,
-    source: CommitLogSource,
     clock: Clock,
     events: ResendEvents,
     metrics: Metrics,
     state: Path,
     give_up: threading.Event,
     outages: Outages,
+    *,
+    create: bool = True,
 ) -> Parts:
-    """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects."""
+    """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects.
+
+    ``create``: make the archive if it is not there; else ``NotFound``.
+    """
     watched: list[Watched] = []
 
     def watch(driver: Provider) -> Provider:
@@ -98,6 +100,11 @@ def open_parts(
     known = has_known_archive(state, name)
     with _worked_before(known):
         found = _found_identity(provider, keys, state)
+        if found is None and not create:
+            raise NotFound(
+                "there is no archive here yet", key=keys.identity, url=provider.url,
+                hint="check archive.url, source.cluster and source.broker; tiered run makes the archive",
+            )  # fmt: skip
         if found is None:
             create_root(provider)
         weak = probe_once(provider, settings, clock, metrics, state, keys.root)
@@ -123,9 +130,7 @@ def open_parts(
     head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=settings.writer_table_cache_bytes)
-    return Parts(
-        settings, clock, metrics, provider, source, store, shadow, commit_log, objects, give_up, weak
-    )
+    return Parts(settings, clock, metrics, provider, store, shadow, commit_log, objects, give_up, weak)
 
 
 @contextmanager

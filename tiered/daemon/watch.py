@@ -20,7 +20,10 @@ log = logging.getLogger("tiered.daemon")
 
 
 class StallWatch:
-    """``why`` says what is known of the cause, from plain values: it is asked while something hangs."""
+    """``why`` says what is known of the cause, from plain values: it is asked while something hangs.
+
+    ``beside`` says why work in the background does not move, if it does not: that is told, and is no problem of archiving.
+    """
 
     def __init__(
         self, clock: Clock, metrics: Metrics, stillness: Stillness, outages: Outages, why: Callable[[], str]
@@ -31,6 +34,8 @@ class StallWatch:
         self._why = why
         self._stall: Stall | None = None
         self._outage: FailingWrite | None = None
+        self.beside: Callable[[], str | None] = lambda: None
+        self._beside: str | None = None
         self.service = Service("watch", self.step, clock, metrics=metrics)
 
     def problem(self) -> str | None:
@@ -64,8 +69,18 @@ class StallWatch:
         if stall is None and self._stall is not None:
             log.warning("archiving moves again", extra={"stood_seconds": round(self._stall.seconds)})
         self._outage, self._stall = outage, stall
+        self._look_beside()
         self.set_gauges()
         return pause(WATCH_SECONDS)
+
+    def _look_beside(self) -> None:
+        beside = self.beside()
+        if beside is not None and self._beside is None:
+            log.warning("maintenance does not move; archiving goes on", extra={"why": beside})
+        if beside is None and self._beside is not None:
+            log.info("maintenance moves again")
+        self._beside = beside
+        self._metrics.stuck.labels("maintenance").set(0 if beside is None else 1)
 
     def set_gauges(self) -> None:
         """What ``problem`` would say, as numbers."""

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
+from tiered.daemon.maintenance import Maintenance, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
@@ -26,6 +28,7 @@ from tiered.model import PhysicalOffset
 from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, WatchLimits, pause
+from tiered.source.base import CommitLogSource
 from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, DispatchPace
 from tiered.write.preparer import Preparer
@@ -45,6 +48,7 @@ class Archiving:
     def __init__(
         self,
         parts: Parts,
+        source: CommitLogSource,
         choices: Choices,
         stop: threading.Event,
         observer: Observer,
@@ -54,6 +58,7 @@ class Archiving:
         """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end."""
         self._end = end
         self._parts = parts
+        self._source = source
         self._choices = choices
         self._stop = stop
         self._observer = observer
@@ -61,11 +66,12 @@ class Archiving:
         self._finished = False
         self._services: list[Service] = []
         self._early: tuple[Service, ...] = ()
-        source = parts.settings.source
         self._start: PhysicalOffset | None = None
         self._dispatcher: Dispatcher | None = None
-        names = Names(source.cluster, source.broker, parts.provider.url, parts.weak)
-        self._reporter = Reporter(parts.log, parts.source, parts.clock, names, observer.totals, stillness)
+        self.maintenance: Maintenance | None = None
+        called = parts.settings.source
+        names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
+        self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
 
     def run(
         self,
@@ -84,6 +90,7 @@ class Archiving:
         dispatcher = self._compose(stack, line, opening, self._open(opening))
         self._early = tuple(early)
         self._services = [*early, *self._make_services(line, dispatcher)]
+        self._maintain(stack, line)
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(
@@ -107,6 +114,17 @@ class Archiving:
         if verdict is not None and code == 0:
             raise verdict
         return code
+
+    def _maintain(self, stack: ExitStack, line: CommitLine) -> None:
+        """Work in the background, beside the one writer: no watchdog ends the process because of it."""
+        parts, settings = self._parts, self._parts.settings
+        if not settings.maintenance.enabled or self._choices.once:
+            return
+        self.maintenance = Maintenance(
+            tasks_of(parts.log, parts.clock, settings, OwnKeys()), line, parts.clock, settings, parts.metrics,
+            lambda: self._stop.is_set() or parts.give_up.is_set(),
+        )  # fmt: skip
+        self.maintenance.start(stack)
 
     def _sum_up(self, *, complete: bool) -> None:
         """The last words of ``--once``: how much it archived."""
@@ -142,7 +160,12 @@ class Archiving:
 
     def status(self, view: DaemonView, *, count: bool) -> Mapping[str, object]:
         """The part of ``/status`` that speaks of archiving; ``count`` as ``Reporter.status``."""
-        return self._reporter.status(view, count=count)
+        said = self._reporter.status(view, count=count)
+        return said if self.maintenance is None else {**said, "maintenance": self.maintenance.status()}
+
+    def maintenance_stands_still(self) -> str | None:
+        """Why work in the background does not move, if it does not; from plain values."""
+        return None if self.maintenance is None else self.maintenance.standstill()
 
     def waits_for(self) -> str | None:
         """What keeps the workers, as far as they know, from plain values; ``None`` if they know nothing."""
@@ -165,7 +188,7 @@ class Archiving:
             parts.log,
             uploads,
             depth=dispatch.pipeline_flushes,
-            release=parts.source.release,
+            release=self._source.release,
             events=self._observer,
         )
 
@@ -177,7 +200,7 @@ class Archiving:
         return Opening(
             line,
             parts.objects,
-            parts.source,
+            self._source,
             claimant,
             self._observer,
             start=parts.settings.source.start,
@@ -230,14 +253,14 @@ class Archiving:
         )
         level = settings.dispatch.compression_level if settings.dispatch.compression == "zstd" else 0
         preparer = Preparer(
-            parts.source,
+            self._source,
             settings.dispatch,
             compression=Compression(blocks, settings.dispatch.threads, level),
             excluded=policy.is_excluded,
             lineage=opened.lineage,
         )
         self._dispatcher = Dispatcher(
-            parts.source,
+            self._source,
             preparer,
             line,
             parts.clock,

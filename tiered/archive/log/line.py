@@ -88,6 +88,13 @@ class CommitLine:
         return sum(f.messages for f in flushes), sum(f.raw_bytes for f in flushes)
 
     @property
+    def quiet(self) -> bool:
+        """Whether what is offered now would be taken."""
+        with self._changed:
+            self._raise_failure()
+            return self._quiet()
+
+    @property
     def idle(self) -> bool:
         """Nothing in flight."""
         with self._changed:

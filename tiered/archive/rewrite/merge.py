@@ -19,6 +19,7 @@ from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Rewritten, rewr
 from tiered.archive.state.values import ObjectState
 from tiered.clock import Clock
 from tiered.codec.format.object import encode_object
+from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Corrupt, NotFound
 from tiered.provider.resolve import put_own
 from tiered.settings import MIB, Settings
@@ -129,15 +130,18 @@ class Merge:
         path = build(ObjectKey(Area.DATA, head.epoch, object_id))
         tables, archive_id = rewritten.tables, reader.identity.archive_id
         encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
+        reach(CrashPoint.BEFORE_MERGED)
         turn.spend(encoded.length)
         with self._own_keys.making(path) as counted:
             put_own(reader.provider, reader.keys.key(path), encoded.parts)
+            reach(CrashPoint.AFTER_MERGED)
             data = DataObject(path, object_id, encoded, there=True)
             swap = Swap(made, data, MERGED_LEVEL, tables.runs, rewritten.targets, self._clock.monotonic())
             proven = turn.commit(swap)
             if proven is None:
                 return Done(more=True, figures={"dropped_jobs": 1})
             counted()
+        reach(CrashPoint.AFTER_MERGE)
         figures: Figures = {
             "merged_runs": len(made.runs),
             "made_runs": len(rewritten.targets),

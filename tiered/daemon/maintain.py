@@ -1,0 +1,157 @@
+"""``tiered maintain``: work in the background done at once, by a process that opens an epoch of its own for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.line import CommitLine
+from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
+from tiered.archive.log.maintenance import Outlook, OwnKeys, Stopped, Task
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.resending import Resending
+from tiered.archive.log.writer import ZERO_ID, CommitLog
+from tiered.archive.read.find import find_identity
+from tiered.backoff import Backoff
+from tiered.clock import Clock
+from tiered.daemon.lock import StateLock
+from tiered.daemon.maintenance import LineTurn, tasks_of
+from tiered.daemon.observer import Observer
+from tiered.daemon.outages import Outages
+from tiered.daemon.parts import Parts, open_parts
+from tiered.daemon.status import ProcessTotals
+from tiered.errors import Fenced, Refused
+from tiered.metadata.memory import MemoryStore
+from tiered.metrics import Metrics
+from tiered.opening.claim import Claimant
+from tiered.provider.open import open_provider
+from tiered.settings import Settings
+
+log = logging.getLogger("tiered.daemon")
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """What was to be done for a task, and what was. ``complete``: it came to its end."""
+
+    name: str
+    outlook: Outlook
+    turns: int = 0
+    complete: bool = False
+    figures: Counter[str] = field(default_factory=Counter)
+    troubles: list[str] = field(default_factory=list)
+
+
+def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
+    """What there is to do, of the archive as it is now: nothing is written, no lock is taken, a daemon may run."""
+    provider = open_provider(settings.archive.url, settings.store, clock)
+    try:
+        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+        reader = LogReader(provider, keys, find_identity(provider, keys))
+        give_up, metrics = threading.Event(), Metrics()
+        observer = Observer(metrics, log, clock, ProcessTotals())
+        seen = CommitLog(
+            reader, MemoryStore(), Resending(clock, Backoff(), give_up, observer),
+            writer_id=ZERO_ID, random_bytes=os.urandom,
+        )  # fmt: skip
+        reader.fold(seen.store)
+        tasks = tasks_of(seen, clock, settings, OwnKeys())
+        return [TaskReport(task.name, task.plan()) for task in tasks]
+    finally:
+        provider.close()
+
+
+def maintain(
+    settings: Settings,
+    clock: Clock,
+    stop: threading.Event,
+    *,
+    take_over: bool,
+    progress: Callable[[int], None] = lambda turns: None,
+) -> list[TaskReport]:
+    """Do all that there is to do, or as much as there is time for until ``stop``. An archive with nothing to do is not written
+    to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken."""
+    state = Path(settings.state_directory)
+    ensure_directory(state, "state.directory")
+    with ExitStack() as stack:
+        stack.enter_context(_lock(state))
+        check_fence(state, take_over=take_over)
+        metrics, give_up = Metrics(), threading.Event()
+        outages = Outages(clock, settings.watchdog.unavailable_ms / 1000)
+        observer = Observer(metrics, log, clock, ProcessTotals(), outages=outages)
+        parts = open_parts(stack, settings, clock, observer, metrics, state, give_up, outages, create=False)
+        tasks = tasks_of(parts.log, clock, settings, OwnKeys())
+        reports = [TaskReport(task.name, task.plan()) for task in tasks]
+        if not any(report.outlook.jobs for report in reports):
+            for report in reports:
+                report.complete = True
+            return reports
+        try:
+            _claim(parts, observer, stop, take_over=take_over)
+            forget_fence(state)
+            _run(stack, parts, observer, stop, list(zip(tasks, reports, strict=True)), progress)
+        except Fenced as error:
+            record_fence(state, error.said)
+            raise
+        return reports
+
+
+def _lock(state: Path) -> StateLock:
+    lock = StateLock(state)
+    try:
+        lock.acquire()
+    except Refused as error:
+        raise Refused(
+            "a daemon works on this state directory, and does this by itself", **error.fields,
+            hint="tiered status shows what it did, maintenance.* say when it does; --dry-run only looks",
+        ) from error  # fmt: skip
+    return lock
+
+
+def _claim(parts: Parts, observer: Observer, stop: threading.Event, *, take_over: bool) -> None:
+    """Open an epoch in the lineage that there is: nothing is archived, so nothing is compared with a broker."""
+    head = parts.log.tip
+    assert head is not None  # there was something to do
+    waiting = parts.settings.archive.takeover_wait_ms
+    Claimant(parts.log, waiting, take_over, stop.is_set, observer).claim(head.lineage)
+
+
+def _run(
+    stack: ExitStack,
+    parts: Parts,
+    observer: Observer,
+    stop: threading.Event,
+    tasks: list[tuple[Task, TaskReport]],
+    progress: Callable[[int], None],
+) -> None:
+    """Turns of all tasks, one after the other, through a line that this thread steps."""
+    dispatch = parts.settings.dispatch
+    pool = ThreadPoolExecutor(1, thread_name_prefix="upload")
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    line = CommitLine(
+        parts.log, pool, depth=dispatch.pipeline_flushes, release=lambda up_to: None, events=observer
+    )
+    turn = LineTurn(line, parts.clock, parts.settings, stop.is_set, step=line.step)
+    turns = 0
+    for task, report in tasks:
+        while not report.complete:
+            try:
+                done = task.run_once(turn)
+            except Stopped:
+                log.info("stopped; what is left is done by the next run")
+                return
+            turns += 1
+            report.turns += 1
+            report.figures.update({what: n for what, n in done.figures.items() if isinstance(n, int)})
+            if done.trouble is not None:
+                report.troubles.append(done.trouble)
+            report.complete = not done.more
+            progress(turns)
