@@ -193,3 +193,27 @@ def test_the_verbs(place: Path) -> None:
     assert asked(place, "retain", "--dry-run", "--max-trim-percent", 100, sets=policy).json == done.json
     wrong = asked(place, "retain", "--dry-run", sets=("retain.keep_ms=1h",))
     assert (wrong.code, wrong.error["fields"]["key"]) == (2, "retain.keep_ms")
+
+
+def test_what_lies_in_the_bucket_is_told(place: Path) -> None:
+    done = asked(place, "gc", "--dry-run")
+    assert done.code == 0, done.err
+    wanted = (
+        "unreferenced_objects",
+        "orphans",
+        "waiting_for_grace",
+        "deletable",
+        "foreign_keys",
+        "listed_objects",
+    )
+    assert done.json == dict.fromkeys(wanted, 0), "small messages travel in commits"
+    (data,) = place.glob("*/*")
+    (data / "data").mkdir(exist_ok=True)
+    (data / "data" / "readme.txt").write_text("nobody's")
+    assert asked(place, "gc", "--dry-run").json == {**done.json, "foreign_keys": 1, "listed_objects": 1}
+    assert asked(place, "gc").code == 2
+    told = asked(place, "status").json
+    (level,) = told["levels"]
+    assert (level["level"], level["objects"]) == (0, 2)
+    assert told["stored_bytes"] == level["bytes"] > 0
+    assert (told["unreferenced_objects"], told["unreferenced_bytes"], told["named_for_deletion"]) == (0, 0, 0)

@@ -48,6 +48,7 @@ VERBS: Mapping[str, str] = {
     "replay": "Send archived messages to a POP group that missed them; list what it is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
     "retain": "What retention takes from queues, and why.",
+    "gc": "What nothing refers to any more, and what waits to be deleted.",
     "hold": "Legal holds: what retention must not take.",
     "repair": "Repair damaged or lost commits from what is left of them.",
     "maintain": "Merge small runs now; a daemon does it by itself.",

@@ -18,6 +18,8 @@ from tiered.text.human import Kind
 
 ASK_SECONDS = 3.0
 
+KINDS = {"physical_gaps": Kind.RANGES, "stored_bytes": Kind.SIZE, "unreferenced_bytes": Kind.SIZE}
+
 
 def command(
     config: ConfigFile = None,
@@ -47,12 +49,13 @@ def command(
             "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
             "proven_offset": proven_offset(view),
             **counts(view),
+            **stored(view),
         }
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
         if daemon is None and settings.source.store_dir:
             told["lag"] = _local_lag(settings, view)
-        out.record(told, kinds={"physical_gaps": Kind.RANGES})
+        out.record(told, kinds=KINDS)
 
 
 def proven_offset(view: ArchiveState) -> int | None:
@@ -84,6 +87,29 @@ def counts(view: ArchiveState) -> dict[str, object]:
             for g in view.phys_gaps()
         ],
         "closed_parts": sum(1 for _ in view.closed_parts()),
+    }
+
+
+def stored(view: ArchiveState) -> dict[str, object]:
+    """Objects by level, data that travels in commits among them, and what of them waits for deletion, as the fold knows it."""
+    levels: dict[int, list[int]] = {}
+    unneeded = unneeded_bytes = total = 0
+    for item in view.objects():
+        level = levels.setdefault(item.level, [0, 0])
+        level[0] += 1
+        level[1] += item.length
+        total += item.length
+        if not item.references:
+            unneeded, unneeded_bytes = unneeded + 1, unneeded_bytes + item.length
+    return {
+        "stored_bytes": total,
+        "levels": [
+            {"level": level, "objects": count, "bytes": length}
+            for level, (count, length) in sorted(levels.items())
+        ],
+        "unreferenced_objects": unneeded,
+        "unreferenced_bytes": unneeded_bytes,
+        "named_for_deletion": sum(1 for _ in view.retirements()),
     }
 
 

@@ -18,7 +18,7 @@ from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
 from tiered.store.follower import Follower
 
 LOOKS = 2
-"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended too early."""
+"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended early."""
 
 
 class Puller:
