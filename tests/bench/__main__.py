@@ -20,6 +20,7 @@ from tests.bench.opening import one_queue, opening
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
+from tests.bench.segments import segments
 from tests.bench.startup import start_up
 
 MESSAGES, QUICK_MESSAGES = 3_560_000, 60_000  # 4 GiB of records
@@ -41,6 +42,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "opening": lambda work: opening(300 if quick else 1000),
         "start-up": lambda work: start_up(work, 1 if quick else 7),
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
+        "segments": lambda work: segments(2_000 if quick else 100_000),
         **read_cases(quick),
     }
 

@@ -71,3 +71,9 @@ def test_nothing_else_runs_again() -> None:
         whole(broken)
     with pytest.raises(NoFigure, match="5 messages were read and not 6"):
         expect(5, 6)
+
+
+def test_segments_are_measured_beside_pyarrow_alone() -> None:
+    rows = cases(True)["segments"](Path())
+    assert [row.target for row in rows] == ["≥ 0.5", "≥ 0.5", "-", "-"]
+    assert all(float(row.ratio) > 0 for row in rows)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import struct
 
 from tiered.codec.record.layout import V4_HOST_BYTES
 from tiered.errors import Invalid
+
+_OCTET = "(0|[1-9][0-9]{0,2})"
+_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}:(-?[0-9]{{1,10}})", re.ASCII)
+_V4_PACKED = struct.Struct(">4Bi")
 
 
 def encode_message_id(store_host: str, physical_offset: int) -> str:
@@ -37,8 +42,11 @@ def decode_message_id(message_id: str) -> tuple[str, int]:
 
 def encode_host(host: str) -> bytes:
     """The 8 or 20 bytes of ``ip:port``. ``Invalid`` if it is not one."""
+    plain = _V4.fullmatch(host)
     address, _, port = host.rpartition(":")
     try:
+        if plain is not None:  # as nearly all are: a tenth of the time of what takes anything
+            return _V4_PACKED.pack(*map(int, plain.groups()))
         return ipaddress.ip_address(address.strip("[]")).packed + struct.pack(">i", int(port))
     except (ValueError, struct.error) as error:
         raise Invalid("not a host", found=host, expected="ip:port or [ipv6]:port") from error
@@ -48,5 +56,5 @@ def decode_host(packed: memoryview) -> str:
     """``ip:port`` of a host as records have it: 4 or 16 bytes of address, 4 of port."""
     port = int.from_bytes(packed[-4:], "big", signed=True)
     if len(packed) == V4_HOST_BYTES:
-        return f"{ipaddress.IPv4Address(bytes(packed[:4]))}:{port}"
+        return f"{packed[0]}.{packed[1]}.{packed[2]}.{packed[3]}:{port}"
     return f"[{ipaddress.IPv6Address(bytes(packed[:16]))}]:{port}"

@@ -115,7 +115,7 @@ class SegmentWriter:
         proven = prove(rows)
         self._verbatim += proven.verbatim
         if self._file is None:
-            self._file = _parquet(self._sink, len(rows))
+            self._file = parquet_writer(pa.PythonFile(self._sink, mode="w"), len(rows))
         head = self._sink.taken()  # of the file, before the first row group
         self._file.write_table(pa.Table.from_batches([proven.columns]), row_group_size=len(rows))
         stored = b"".join(self._sink.taken())
@@ -159,11 +159,11 @@ def _gathered(topic: str, group: Sequence[RunPart]) -> StoredRows:
     )
 
 
-def _parquet(sink: _Sink, rows: int) -> pq.ParquetWriter:
-    """Pyarrow's writer. ``rows`` of the first row group: filters are made for so many keys in each."""
+def parquet_writer(sink: Any, rows: int) -> pq.ParquetWriter:
+    """Pyarrow's writer of segments. ``rows`` of the first row group: filters are made for so many keys in each."""
     leaves = _leaves(MESSAGE_SCHEMA)
     return pq.ParquetWriter(
-        pa.PythonFile(sink, mode="w"),
+        sink,
         MESSAGE_SCHEMA,
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
