@@ -87,6 +87,10 @@ def test_off_it_does_nothing(small: Scene) -> None:
     small.clock.advance(100_000)
     assert not task.due(small.clock.monotonic())
     assert task.plan().jobs == 0
+    flush(small, 2)
+    merge_all(small.daemon)
+    assert task.run_once(AtOnceTurn(small.daemon)).figures == {}
+    assert list(small.state.retired()) == []
     keeper = Retention(small.daemon.log, small.clock, Retain())
     assert not keeper.due(small.clock.monotonic())
 

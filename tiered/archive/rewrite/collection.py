@@ -127,6 +127,8 @@ class Collection:
 
     def run_once(self, turn: Turn) -> Done:
         """Delete, then name; a batch of one of them."""
+        if not self._settings.enabled:
+            return Done(more=False)
         check_store(self._weak)
         state = self._log.proven()
         graces = Graces(self._log.reader, self._clock, self._settings.grace_ms)
