@@ -6,3 +6,7 @@ lie. Invariant: nothing is written that does not give the very records back; no 
 compared, footer and row groups each as a whole. Needs pyarrow, which is an extra. Threads: a writer belongs to one; a segment
 is a value for any of them.
 """
+
+from __future__ import annotations
+
+import tiered.codec.arrow  # noqa: F401 - first of all: it says what to install where pyarrow is missing
