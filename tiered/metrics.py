@@ -77,21 +77,23 @@ class Metrics:
     def _declare_lag(self) -> None:
         self.lag_bytes = self._gauge("lag_bytes", "Local end of the commitlog minus the proven commit")
         self.lag_messages = self._gauge(
-            "lag_messages", "Messages confirmed in the commitlog and not proven archived"
+            "lag_messages", "Messages confirmed in the commitlog and not yet proven in the archive"
         )
         self.lag_seconds = self._gauge(
             "lag_seconds",
-            "Age of the oldest message that is not proven archived, or time since anything was, the larger; 0 without lag",
+            "Age of the oldest message not yet proven, or time since the last proof, whichever is larger; 0 without lag",
         )
         self.local_end_bytes = self._gauge(
             "local_end_bytes", "Physical offset where the broker's commitlog ends"
         )
-        self.proven_bytes = self._gauge("proven_bytes", "Physical offset up to which the archive is proven")
+        self.proven_bytes = self._gauge(
+            "proven_bytes", "Physical offset up to which the archive is proven complete"
+        )
         self.buffer_bytes = self._gauge(
             "buffer_bytes", "Message bytes referenced by buffers and flushes under way"
         )
         self.buffer_messages = self._gauge("buffer_messages", "Messages in buffers and flushes under way")
-        self.hold_bytes = self._gauge("hold_bytes", "Disk that only the hold keeps alive")
+        self.hold_bytes = self._gauge("hold_bytes", "Bytes on disk that only the hold keeps from deletion")
         self.proven_latency = ArrayHistogram(
             "tiered_proven_latency_seconds", "From the broker's append to the proven commit", LATENCY_SECONDS
         )
@@ -104,8 +106,8 @@ class Metrics:
         )
         self.uploads = self._counter("uploads", "Objects written, by kind: data, commit, checkpoint", "kind")
         self.upload_bytes = self._counter("upload_bytes", "Bytes of those objects, as stored", "kind")
-        self.commits = self._counter("commits", "Commits that count, written by this process")
-        self.commit_seq = self._gauge("commit_seq", "Number of the archive's newest commit known here")
+        self.commits = self._counter("commits", "Commits written by this process and proven")
+        self.commit_seq = self._gauge("commit_seq", "Number of the newest commit that this process knows")
         self.resends = self._counter("commit_resends", "Commits of unknown outcome that were sent again")
         self.flush_seconds = self._histogram(
             "flush_seconds", "Time of a flush by stage: " + ", ".join(FLUSH_STAGES), LATENCY_SECONDS, "stage"
@@ -127,7 +129,7 @@ class Metrics:
         )
         self.request_seconds = self._histogram(
             "request_seconds",
-            "Time of a try of a request, with its wait for the throttle",
+            "Time of one try of a request, including its wait for the throttle",
             REQUEST_SECONDS,
             "verb",
         )
@@ -185,7 +187,7 @@ class Metrics:
             "Messages that the broker deleted before a POP group that is not watched read them",
         )
         self.replay_look_age = self._gauge(
-            "replay_last_look_timestamp_seconds", "When all POP positions were last looked at; 0: never"
+            "replay_last_look_timestamp_seconds", "When all POP positions were last read; 0: never"
         )
         self.replay_owed = self._gauge(
             "replay_owed_messages",
@@ -198,7 +200,8 @@ class Metrics:
             "replay_skipped_messages", "Messages that the broker deleted before a POP group read them"
         )
         self.replay_fifo_skipped = self._counter(
-            "replay_fifo_skipped_messages", "The same, of groups that consume in order: reported, never sent"
+            "replay_fifo_skipped_messages",
+            "Messages deleted before a group that consumes in order read them: reported, never sent",
         )
         self.replay_settled = self._counter(
             "replay_settled_messages",
@@ -302,10 +305,10 @@ class Metrics:
             "what",
         )
         self.cold_holes = self._counter(
-            "cold_holes", "Times a consumer was led over messages that neither broker nor archive has"
+            "cold_holes", "Times a consumer was moved past messages that neither broker nor archive has"
         )
         self.cold_hole_messages = self._counter(
-            "cold_hole_messages", "Queue offsets of those holes, each time counted"
+            "cold_hole_messages", "Queue offsets in those holes, counted each time"
         )
         self.gateway_bad_requests = self._counter(
             "gateway_bad_requests",
@@ -322,13 +325,15 @@ class Metrics:
             "1 while the broker is not the one that was archived, so that nothing archived is served to its clients",
         )
         self.gateway_garbage = self._counter(
-            "gateway_garbage", "Broker answers that held no such record (view by id) and were not passed on"
+            "gateway_garbage",
+            "Broker answers to a view by id that did not hold the record, and were not passed on",
         )
         self.gateway_pop_skips = self._counter(
             "gateway_pop_skips", "POP answers that show that the broker skipped messages of a group"
         )
         self.gateway_pop_skipped_messages = self._counter(
-            "gateway_pop_skipped_messages", "Queue offsets skipped so; filtered messages count too"
+            "gateway_pop_skipped_messages",
+            "Queue offsets skipped in those answers; filtered messages count too",
         )
 
     def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:

@@ -46,7 +46,7 @@ def test_a_second_daemon_on_one_local_state_is_turned_away(tmp_path: Path) -> No
     with pair.first.running():
         port = pair.first.port_file.read_text()
         assert rival.once() == REFUSED
-        assert rival.said("another daemon works on this local state")
+        assert rival.said("another daemon is using this state directory")
         assert rival.said(f"process {pair.first.child.pid}")
         assert "Traceback" not in rival.output()
         assert pair.first.port_file.read_text() == port

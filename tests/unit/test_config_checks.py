@@ -58,7 +58,7 @@ def test_kinds_of_sources_that_do_not_exist(kind: str) -> None:
     """No choice that is offered only to be refused: what exists is said, and why the others do not."""
     with pytest.raises(Invalid, match=rf"source\.kind must be commitlog \(value='{kind}'") as caught:
         check(load(flags={"source.kind": kind}))
-    assert "HA port is not built" in str(caught.value)
+    assert "HA port is not supported" in str(caught.value)
     assert "DLedger commitlogs" in str(caught.value)
 
 

@@ -88,7 +88,7 @@ def test_options_in_the_url_win_over_the_section() -> None:
         ("s3://b/p#frag", "fragment"),
         ("s3://b/a//b", "doubled slash"),
         ("s3://b/a/../b", "dot segment"),
-        ("s3://[bad/p", "cannot be read"),
+        ("s3://[bad/p", "not a valid URL"),
     ],
 )
 def test_a_wrong_url_is_told_what_is_right(url: str, told: str) -> None:

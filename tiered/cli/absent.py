@@ -32,5 +32,5 @@ def absent_queue(store: MessageStore, topic: str, queue: int) -> NotFound:
         "the archive has no such queue",
         topic=topic,
         queue=queue,
-        hint=f"tiered queues --topic lists those there are: {ids[0]} to {ids[-1]}",
+        hint=f"tiered queues --topic lists the existing ones: {ids[0]} to {ids[-1]}",
     )

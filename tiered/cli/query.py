@@ -55,7 +55,7 @@ def command(
             help="Store time, ms since 1970 or ISO 8601: the first offset at or after it.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Messages at most.")] = 64,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many messages.")] = 64,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     as_of: AsOf = None,
@@ -94,7 +94,10 @@ def command(
             if next(iter(store.queues(topic)), None) is None:
                 raise absent_topic(name, store.topics(system=True))
             raise NotFound(
-                "no archived message has this key", topic=topic, key=key or unique_key, hint="keys are exact"
+                "no archived message has this key",
+                topic=topic,
+                key=key or unique_key,
+                hint="keys must match exactly",
             )
         rows = [message_record(m.queue_offset, m.record) for m in found]
         if json:

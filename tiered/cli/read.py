@@ -57,7 +57,7 @@ def command(
     offset: Annotated[
         int | None, typer.Option("--offset", min=0, help="First queue offset; default: the minimum.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Messages at most; 0: all there are.")] = 32,
+    count: Annotated[int, typer.Option("--count", min=0, help="At most this many messages; 0: all.")] = 32,
     format: Annotated[
         Format, typer.Option("--format", help="raw: the broker's records back to back.")
     ] = Format.TABLE,
@@ -89,7 +89,7 @@ def command(
         start = low if offset is None else offset
         if start > high:
             raise Invalid(
-                "the offset lies behind the queue's end",
+                "the offset is beyond the queue's end",
                 hint=f"readable offsets are [{low}, {high})",
                 offset=start,
             )

@@ -74,7 +74,7 @@ StateDir = Annotated[str | None, typer.Option("--state", metavar="DIR", help="Th
 @app.callback(invoke_without_command=True)
 def command(
     context: typer.Context,
-    group: Annotated[str | None, typer.Option("--group", help="The POP group that wants history.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="The POP group to send to.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="The topic.")] = None,
     from_time: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Store time: ms since 1970, or ISO 8601.")
@@ -202,8 +202,8 @@ def _replay_directory(
     path = Path(place)
     if not path.is_dir():
         raise NotFound(
-            "there is no state directory of a daemon", path=place,
-            hint="name the daemon's own with --state, or its --store; `tiered run` makes it",
+            "the daemon's state directory does not exist", path=place,
+            hint="name it with --state, or the broker's store with --store; `tiered run` creates it",
         )  # fmt: skip
     return loaded, path / DIRECTORY
 

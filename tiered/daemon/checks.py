@@ -171,7 +171,8 @@ def _patterns(settings: Settings) -> None:
     policy_from(settings.retain)
     if not all(pattern.strip() for pattern in settings.replay.groups):
         raise Invalid(
-            "replay.groups holds an empty pattern", hint="remove it, or name a group; none at all: those seen"
+            "replay.groups holds an empty pattern",
+            hint="remove it, or name a group; an empty list means every group that is seen",
         )
 
 

@@ -62,7 +62,7 @@ class StateLock:
     def _refusal(self, error: OSError, owner: str) -> TieredError:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return Refused(
-                "another daemon works on this local state",
+                "another daemon is using this state directory",
                 lock=self.path,
                 owner=owner,
                 hint="stop that process, or give this daemon its own state.directory",

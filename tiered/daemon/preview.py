@@ -121,7 +121,7 @@ def _walk(
             return
         if clock.monotonic() - moved_at > STILL_SECONDS:
             raise Corrupt(
-                "the commitlog cannot be read on from here, and nothing says that it ends here",
+                "the commitlog cannot be read further from here, and nothing shows that it ends here",
                 position=seen.end,
                 expected="a record, or the end of the log",
                 found=waiting_for or "records that cannot be read",

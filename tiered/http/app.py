@@ -113,7 +113,7 @@ class HttpApp:
         if isinstance(error, HTTPException) and error.status_code == 405:
             return HttpRefusal(
                 405,
-                "pages here can only be read",
+                "these pages are read-only",
                 method=scope["method"],
                 hint="use GET",
                 allow="GET, HEAD",
@@ -167,7 +167,7 @@ def _check_request(request: Request, has_body: bool) -> None:
     if version not in ("1.1", "1.0"):
         raise HttpRefusal(
             505,
-            "this version of HTTP is not spoken",
+            "this version of HTTP is not supported",
             found=f"HTTP/{version}",
             hint="use HTTP/1.1",
             close=True,
@@ -176,7 +176,7 @@ def _check_request(request: Request, has_body: bool) -> None:
         raise bad_request("a header is given twice", found="authorization", hint="send it once")
     if has_body:
         raise HttpRefusal(
-            413, "a request here has no body", hint="put parameters into the address", close=True
+            413, "a request with a body is not accepted", hint="put parameters into the address", close=True
         )
 
 

@@ -180,7 +180,7 @@ class Connection(H11Protocol):
             self._refuse(too_long())
         else:
             self._refuse(
-                bad_request("this is not an HTTP request", found=what_is_wrong(error), hint="speak HTTP/1.1")
+                bad_request("this is not an HTTP request", found=what_is_wrong(error), hint="use HTTP/1.1")
             )
 
     def on_response_complete(self) -> None:
@@ -237,7 +237,9 @@ class Connection(H11Protocol):
     def _too_late(self) -> None:
         limit = f"{self._door.limits.head_seconds:g} s"
         self._refuse(
-            HttpRefusal(408, "no whole request came in time", expected=limit, hint="send it at once")
+            HttpRefusal(
+                408, "the request did not arrive in full in time", expected=limit, hint="send it at once"
+            )
         )
 
     def _stop_stall(self) -> None:

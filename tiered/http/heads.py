@@ -35,7 +35,7 @@ def check_request_head(received: bytes, *, skipped: int = 0, lenient: bool = Fal
     if skipped + len(head) + 2 > MAX_HEAD_BYTES or head.count(b"\n") > MAX_HEADERS + 1:
         raise too_long()
     if (_LENIENT_STRAY_END if lenient else _STRAY_END).search(head):
-        raise bad_request("a line of the request does not end with CR LF", hint="speak HTTP/1.1")
+        raise bad_request("a line of the request does not end with CR LF", hint="use HTTP/1.1")
     if _FOLDED.search(head):
         raise bad_request("a header is continued on a second line", hint="send it on one line")
 
@@ -67,6 +67,6 @@ def too_long() -> HttpRefusal:
         431,
         "the head of the request is too long",
         expected=f"at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} header lines",
-        hint="send fewer or shorter headers; put long filter expressions in the consumer",
+        hint="send fewer or shorter headers; filter in the consumer instead of by a long expression",
         close=True,
     )

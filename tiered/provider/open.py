@@ -208,7 +208,7 @@ def _parse(url: str) -> SplitResult:
         _ = parsed.port if parsed.netloc.rpartition(":")[2].isdigit() else None
     except ValueError:
         raise Invalid(
-            "archive.url cannot be read as a URL", hint=f"write {_EXAMPLES}", found=_shown(url)
+            "archive.url is not a valid URL", hint=f"write {_EXAMPLES}", found=_shown(url)
         ) from None
     if parsed.fragment:
         raise Invalid("archive.url must not have a fragment (#…)", hint="write # as %23")

@@ -243,7 +243,7 @@ class PosixProvider:
         missing = self._place.missing(anchor, needs) if key == bound else []
         if missing:
             raise Unavailable(
-                "nothing was written: an object that it builds on is missing here",
+                "nothing was written: an object that this one builds on is missing here",
                 key=key,
                 url=self.url,
                 missing=missing[0],
@@ -263,7 +263,7 @@ class PosixProvider:
                 raise Conflict("the key exists", key=key, url=self.url) from None
             if error.errno in _NO_LINKS:
                 raise Refused(
-                    "this file system makes no hard links, so an object cannot be created only if absent",
+                    "this file system has no hard links, which create-only writes need",
                     key=key,
                     url=self.url,
                     found=_name(error),

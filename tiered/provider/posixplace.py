@@ -173,7 +173,7 @@ class ArchiveDirectory:
             raise self._gone(path) from error
         if not guard.same(data):
             raise Unavailable(
-                "another archive lies where this one was",
+                "another archive is where this one was",
                 directory=path,
                 url=self._url,
                 hint="mount the archive's own disk again; nothing is written to another archive",

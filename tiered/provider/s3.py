@@ -246,7 +246,7 @@ class S3Provider:
                 "correct store.region and store.endpoint (https, not http?): they must name the S3 API itself"
             )
             raise Invalid(
-                "the store redirects and does not say where to", key=key, url=self.url, hint=hint
+                "the store redirects without saying where to", key=key, url=self.url, hint=hint
             ) from None
 
     def _raise(self, verb: str, key: str, error: Exception) -> NoReturn:

@@ -62,8 +62,8 @@ def read_debt(
     )
     if _generation(store, queue) != generation:
         raise NotFound(
-            "the archive's queue began or was made anew while it was read", queue=str(queue),
-            hint="it is read again by itself",
+            "the archive's queue began or was made anew while it was being read", queue=str(queue),
+            hint="it will be read again automatically",
         )  # fmt: skip
     return _batch(debt, found, topic, generation)
 
@@ -73,7 +73,7 @@ def _batch(debt: Debt, found: GetMessageResult, topic: str, generation: int | No
     if found.status in _NOT_YET or end <= debt.drained:
         raise NotFound(
             "the owed messages are not archived yet", queue=str(debt.queue), offset=debt.drained,
-            hint="is the topic excluded by source.exclude_topics? otherwise it is sent as soon as it is archived",
+            hint="check whether source.exclude_topics excludes the topic; otherwise they are sent as soon as they are archived",
         )  # fmt: skip
     if found.status in (GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.OFFSET_TOO_SMALL):
         return Batch([], end, generation, holes=((debt.drained, end),))

@@ -301,7 +301,7 @@ class Drain:
             return
         raise LaneRefused(
             "the broker refuses messages to a retry topic", retry_topic=key[1], code=code, remark=remark,
-            hint="does the topic exist and allow writing, and may replay.access_key write to it?",
+            hint="check that the topic exists and allows writing, and that replay.access_key may write to it",
         )  # fmt: skip
 
 

@@ -33,13 +33,13 @@ class Fetch(SettingsSection):
     )
     live_ms: int = ms(
         120_000,
-        "a group, or a broadcasting client, not seen for this long holds no cached block any more",
+        "a group, or a broadcasting client, not seen for this long no longer keeps blocks in the cache",
         1000,
         ONE_DAY_MS,
     )
     positions: int = option(
         32_768,
-        "most (group or client, queue) positions remembered, about 0.5 KiB each; the one seen longest ago goes first",
+        "most (group or client, queue) positions remembered, about 0.5 KiB each; the one not seen for longest goes first",
         low=1,
         high=10_000_000,
     )
@@ -65,7 +65,7 @@ class Fetch(SettingsSection):
     read_ahead: bool = option(
         True, "fetch ahead of readers that read on; off: every miss waits for the store"
     )
-    disk_directory: str = option("", "directory of the disk tier of the cache; empty: none")
+    disk_directory: str = option("", "directory of the disk tier of the cache; empty: no disk tier")
     disk_bytes: int = size(GIB, "most bytes of the disk tier", 16 * MIB, 1 << 50)
     follow_ms: int = ms(
         1000,
@@ -104,7 +104,7 @@ class Gateway(SettingsSection):
     )
     brokers: str = option(
         "all",
-        "whose clients come through the gateway: all brokers', or own, only those of source.broker (gateways in a row)",
+        "brokers whose clients come through the gateway: all, or own, only source.broker (several gateways in a row)",
         choices=("all", "own"),
     )
     advertise_host: str = option("", "host put into route answers; empty: broker_listen_host")
@@ -131,11 +131,11 @@ class Gateway(SettingsSection):
         64 * GIB,
     )
     read_timeout_ms: int = ms(
-        10_000, "time the archive has for one answer; then the consumer is told to retry", 100, 600_000
+        10_000, "time the archive has for one answer; after it the consumer is told to retry", 100, 600_000
     )
     call_timeout_ms: int = ms(
         2_500,
-        "the same for times, keys, ids and resets, on which clients give up after 3s; read_timeout_ms bounds it",
+        "the same for searches by time, key and id and for resets, on which clients give up after 3s; at most read_timeout_ms",
         100,
         600_000,
     )
@@ -151,10 +151,10 @@ class Gateway(SettingsSection):
     secret_key: str = option("", "its secret key", secret=True)
     unproven_reads: bool = option(
         False,
-        "answer signed lite pulls and views by id also where nothing shows that the broker grants the key the topic",
+        "also answer signed lite pulls and views by id when nothing shows that the broker grants the key this topic",
     )
-    http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: none")
-    http_token: str = option("", "bearer token that HTTP readers must show; empty: none", secret=True)
+    http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: no pages")
+    http_token: str = option("", "bearer token that HTTP readers must send; empty: not needed", secret=True)
     tls_certificate: str = option("", "PEM file: certificate chain of the gateway; empty: no TLS")
     tls_key: str = option("", "PEM file: private key of the gateway")
     tls_upstream: bool = option(False, "speak TLS to name servers and brokers")

@@ -15,8 +15,8 @@ class Source(SettingsSection):
         "commitlog",
         "what is read: the broker's own files",
         choices=("commitlog",),
-        no_other="run beside a broker that has <store_dir>/commitlog: following a master over its HA port is not built, and "
-        "neither is reading DLedger commitlogs, which wrap each record and may cut uncommitted ones",
+        no_other="run beside a broker that has <store_dir>/commitlog: following a master over its HA port is not supported, "
+        "and neither is reading DLedger commitlogs, which wrap each record and may cut uncommitted ones",
     )
     store_dir: str = option(
         "", "the broker's storePathRootDir; the commitlog is looked for below it", rocketmq="storePathRootDir"
@@ -39,7 +39,8 @@ class Source(SettingsSection):
     )
     max_record_bytes: int = size(
         4 * MIB + 64 * KIB,
-        "largest record archived, unless the broker, asked at replay.broker_address, accepts more; a larger one is waited at",
+        "largest record archived, unless the broker, asked at replay.broker_address, accepts more; archiving waits in front "
+        "of a larger one",
         1024,
         256 * MIB,
         rocketmq="maxMessageSize",
@@ -67,7 +68,7 @@ class Hold(SettingsSection):
     )
     max_bytes: int = size(
         64 * GIB,
-        "disk the hold may keep from deletion; over it the oldest files are let go and a gap is recorded",
+        "disk space that the hold may keep in use; beyond it the oldest files are let go and a gap is recorded",
         0,
         1 << 50,
     )
@@ -131,7 +132,7 @@ class Dispatch(SettingsSection):
         "zstd", "zstd, or none to save CPU at the price of bytes", choices=("zstd", "none")
     )
     compression_level: int = option(1, "zstd level; higher is smaller and slower", low=1, high=19)
-    threads: int = option(2, "threads that compress and sum blocks", low=1, high=64)
+    threads: int = option(2, "threads that compress and checksum blocks", low=1, high=64)
     upload_threads: int = option(
         4, "data objects uploaded at once; each holds one connection", low=1, high=64
     )
@@ -157,12 +158,13 @@ class Archive(SettingsSection):
     url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, fsspec+gs://…")
     takeover_wait_ms: int = ms(
         60_000,
-        "silence of a foreign writer's head before this one takes over; shorter fails over sooner",
+        "how long another writer must have committed nothing before this one takes over; shorter fails over sooner",
         0,
         ONE_DAY_MS,
     )
     standby_beat: bool = option(
-        False, "commit a Progress every third of takeover_wait even when idle, because a standby watches"
+        False,
+        "when idle, commit a Progress every third of takeover_wait_ms, so that a standby sees this writer alive",
     )
     checkpoint_commits: int = option(
         256,
@@ -204,7 +206,7 @@ class Store(SettingsSection):
 
     engine: str = option(
         "obstore",
-        "what reads ranges from S3: obstore costs less CPU, boto3 takes every option; all else is boto3 in any case",
+        "library that reads ranges from S3: obstore costs less CPU, boto3 takes every option; all else always uses boto3",
         choices=("obstore", "boto3"),
     )
     region: str = option("", "S3 region; empty: the SDK's own choice")
@@ -238,9 +240,9 @@ class Store(SettingsSection):
         16, "pooled connections; keep it above dispatch.upload_threads", low=1, high=1024, unit="connections"
     )
     max_bytes_per_second: int = option(
-        0, "throttle that leaves bandwidth to the broker; 0: none", low=0, unit="bytes/s"
+        0, "throttle that leaves bandwidth to the broker; 0: no throttle", low=0, unit="bytes/s"
     )
-    max_requests_per_second: int = option(0, "throttle of requests; 0: none", low=0, unit="requests/s")
+    max_requests_per_second: int = option(0, "throttle of requests; 0: no throttle", low=0, unit="requests/s")
 
 
 @dataclass(frozen=True, slots=True)

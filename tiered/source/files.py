@@ -305,6 +305,6 @@ def _size_of(ordered: Sequence[LogFile], known: int) -> int:
             if longest.length > step
             else "a length that fits the names, as another file's does",
             found=longest.length,
-            hint="all files of a broker have one size (mappedFileSizeCommitLog); remove copies and leftovers",
+            hint="all files of a broker have the same size (mappedFileSizeCommitLog); remove copies and leftovers",
         )
     return step  # all of them are short, or files between them are missing

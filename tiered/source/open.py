@@ -45,7 +45,7 @@ def check_layout(layout: StoreLayout) -> None:
         if dledger:
             raise Refused(
                 "the broker's store is a DLedger store: DLedger commitlogs wrap each record in an entry and may cut "
-                "uncommitted ones; reading them is not built yet",
+                "uncommitted ones; reading them is not supported yet",
                 path=layout.store_dir,
                 found=dledger[0],
                 hint="run beside a broker without enableDLegerCommitLog, or move the leftover directory away",

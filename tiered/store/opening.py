@@ -40,7 +40,7 @@ def open_follower(
     """
     if not settings.archive.url:
         raise Invalid(
-            "no archive is named", key="archive.url", hint="set archive.url: where the archive lies"
+            "no archive is named", key="archive.url", hint="set archive.url to where the archive is"
         )
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)

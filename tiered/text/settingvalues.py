@@ -124,7 +124,7 @@ def _matches_names(pattern: str) -> bool:
 
 def _misread(key: str, found: str, where: str) -> Invalid:
     return Invalid(
-        f"{key} reads like a list whose quotes were lost, or are too many: no name would match",
+        f"{key} looks like a list whose quotes were lost or doubled: no name would match",
         found=found,
         where=where,
         expected="patterns with commas between them, or a TOML list with its quotes",

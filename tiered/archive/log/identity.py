@@ -102,7 +102,7 @@ def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     identity = decode_identity(bytes(fetched.data), keys.identity)
     if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):
         raise Refused(
-            "a foreign archive lies at this place",
+            "another broker's archive is stored here",
             hint="point archive.url elsewhere, or set source.cluster and source.broker",
             key=keys.identity,
             expected=f"{keys.cluster}/{keys.broker}",

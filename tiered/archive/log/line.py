@@ -255,7 +255,7 @@ class CommitLine:
             # Not to be tried again from here: how far the local steps came is not known. A restart reads it from the log.
             failed = TieredError(
                 "the committer cannot go on",
-                hint="mend the cause; the daemon goes on when it is started again",
+                hint="fix the cause and start the daemon again: it goes on where the archive ends",
                 cause=error,
             )
             failed.exit_code = error.exit_code  # but a restart is what helps

@@ -95,11 +95,15 @@ class LogReader:
                 data = self.provider.get(key, -needed).data
                 total = len(data)
             if needed > total:
-                raise Corrupt("commit is shorter than its footer says", key=key, expected=needed, found=total)
+                raise Corrupt(
+                    "a commit is shorter than its footer says", key=key, expected=needed, found=total
+                )
         # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
         commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
-            raise Corrupt("a commit lies under another's key", key=key, expected=seq, found=commit.seq)
+            raise Corrupt(
+                "a commit is stored under another commit's key", key=key, expected=seq, found=commit.seq
+            )
         times = (tail.date_ms, tail.last_modified_ms)
         return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
 
@@ -249,7 +253,7 @@ class LogReader:
         found = stand_in(self, seq)
         if found is None:
             raise Corrupt(
-                "a commit is missing from the log, the one after it is there",
+                "a commit is missing from the log, although the one after it is there",
                 key=self.keys.commit(seq), expected="a commit", found="nothing",
             )  # fmt: skip
         return found

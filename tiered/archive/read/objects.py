@@ -113,7 +113,7 @@ class ObjectReader:
         footer = decode_footer(tail, object_length=item.length, key=key)
         if (footer.object_id, footer.archive_id) != (item.object_id, self._archive_id):
             raise Corrupt(
-                "another object lies under this key",
+                "another object is stored under this key",
                 key=key, expected=item.object_id.hex(), found=footer.object_id.hex(),
             )  # fmt: skip
         if dict(footer.sections) != as_sections(item.sections):

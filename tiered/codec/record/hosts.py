@@ -32,7 +32,7 @@ def decode_message_id(message_id: str) -> tuple[str, int]:
         raw = b""
     if len(message_id) != 2 * len(raw) or len(raw) not in (16, 28):
         raise Invalid(
-            "not an offset message id",
+            "this is not an offset message id",
             found=message_id,
             expected="32 or 56 hex digits",
             hint="for the id a client shows (UNIQ_KEY) use --unique-key",

@@ -186,9 +186,7 @@ def _unreadable(expression: str, position: int | None) -> Invalid:
     hint = "close the string with '; a quote inside it is written twice" if character == "'" else _HINT
     if character in "!&|":
         hint = "the operators are <> AND OR NOT"
-    return refuse(
-        "the filter has a character that means nothing here", position, found=repr(character), hint=hint
-    )
+    return refuse("the filter has an unexpected character", position, found=repr(character), hint=hint)
 
 
 def _unexpected(error: UnexpectedToken, length: int) -> Invalid:

@@ -101,7 +101,7 @@ class Offsets:
             begin = self._minimums.get(queue.topic, queue.queue_id)
         if begin is not None and begin > found.open_end:
             raise Unavailable(
-                "the broker has deleted messages that the archive does not have yet; one of them may be meant",
+                "the broker has deleted messages that the archive does not have yet; the answer may be one of them",
                 topic=queue.topic,
                 queue=queue.queue_id,
                 archive_end=found.open_end,

@@ -144,7 +144,7 @@ class Pulls:
         await self._asking.require_same(connection, self._asking.pull_seconds)
         look = self._archive.follow_if_older()
         if why is Why.PREFER and not look.done():  # nothing is missing, so nobody waits
-            raise Unavailable("what is known of the archive is old")
+            raise Unavailable("what is known about the archive is out of date")
         await self._asking.wait(look, self._asking.pull_seconds)
         result = await self._read(cold)
         if why is Why.SKIP and result.status in _NOTHING:

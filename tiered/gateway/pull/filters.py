@@ -79,7 +79,7 @@ class Filters:
             if pull.expression_type != TAG:
                 raise Unavailable(
                     "the expression of this subscription is not known yet",
-                    hint="the client's next heartbeat tells it",
+                    hint="the client's next heartbeat brings it",
                 )
             return None
         key = wanted.expression_type, wanted.expression
@@ -108,7 +108,7 @@ class Filters:
         task = self._coming.get(key)
         if task is None:
             if len(self._coming) >= MAX_COMING:
-                raise Unavailable("too many new filter expressions at once", hint="the client asks again")
+                raise Unavailable("too many new filter expressions at once", hint="the client will ask again")
             task = self._coming[key] = asyncio.get_running_loop().create_task(self._compile_aside(key))
             task.add_done_callback(lambda done: self._came(key, done))
         return await asyncio.shield(task)  # who no longer waits leaves the work to those who will ask again

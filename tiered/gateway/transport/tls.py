@@ -44,7 +44,7 @@ def _load_chain(context: ssl.SSLContext, prefix: str, certificate: str, key: str
     """Load what ``gateway.<prefix>_certificate`` and ``_key`` name; nothing if both are empty."""
     if key and not certificate:
         raise Invalid(
-            f"gateway.{prefix}_key is set without gateway.{prefix}_certificate", hint="set both, or none"
+            f"gateway.{prefix}_key is set without gateway.{prefix}_certificate", hint="set both, or neither"
         )
     if not certificate:
         return

@@ -85,7 +85,7 @@ class ArchiveServer:
         self._local_only = bound.is_loopback and not self._token
         if not bound.is_loopback and not self._token:
             _log.warning(
-                "the HTTP pages show every archived message to whoever reaches %s:%d; set gateway.http_token",
+                "the HTTP pages show every archived message to anyone who reaches %s:%d; set gateway.http_token",
                 *self.address,
             )
 
