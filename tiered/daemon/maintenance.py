@@ -135,11 +135,11 @@ class Maintenance:
         if self._stopping():
             return DONE
         now = self._clock.monotonic()
-        for task in self._tasks:
-            if task.due(now):
-                self._due_since.setdefault(task.name, now)
+        for each in self._tasks:
+            if each.due(now):
+                self._due_since.setdefault(each.name, now)
             else:
-                self._due_since.pop(task.name, None)
+                self._due_since.pop(each.name, None)
         task = next((t for t in self._tasks if self._ready(t.name, now)), None)
         if task is None or not self._line.quiet:
             return pause(LOOK_SECONDS)
