@@ -211,9 +211,47 @@ def test_what_lies_in_the_bucket_is_told(place: Path) -> None:
     (data / "data").mkdir(exist_ok=True)
     (data / "data" / "readme.txt").write_text("nobody's")
     assert asked(place, "gc", "--dry-run").json == {**done.json, "foreign_keys": 1, "listed_objects": 1}
-    assert asked(place, "gc").code == 2
     told = asked(place, "status").json
     (level,) = told["levels"]
     assert (level["level"], level["objects"]) == (0, 2)
     assert told["stored_bytes"] == level["bytes"] > 0
     assert (told["unreferenced_objects"], told["unreferenced_bytes"], told["named_for_deletion"]) == (0, 0, 0)
+
+
+def test_a_run_trims_exactly_what_the_dry_run_said_and_deletes_after_the_grace(place: Path) -> None:
+    url, state = f"file://{place}", ("--state", place.parent / "store.tiered")
+    policy = ("retain.keep_ms=2d", "retain.min_age_ms=1h", "hold.max_disk_percent=99")
+    refused = asked(place, "retain", *state, sets=policy)
+    assert (refused.code, refused.error["kind"]) == (3, "Refused")
+    before = {q["topic"]: q["min_offset"] for q in tiered("queues", "--archive", url, "--json").json}
+    assert set(before.values()) == {0}, "nothing was trimmed"
+    (percent,) = (w for w in str(refused.error["hint"]).split() if w.rstrip("`").isdigit())
+    words = ("--max-trim-percent", percent.rstrip("`"))
+    planned = asked(place, "retain", "--dry-run", *words, sets=policy)
+    assert planned.code == 0, planned.err
+    done = asked(place, "retain", *state, *words, sets=policy)
+    assert done.code == 0, done.err
+    assert done.json["retain"]["trimmed_queues"] == len(planned.json) == 2
+    after = {q["topic"]: q["min_offset"] for q in tiered("queues", "--archive", url, "--json").json}
+    assert after == {row["topic"]: row["first_offset"] for row in planned.json} == dict.fromkeys(before, 1)
+    assert asked(place, "retain", "--dry-run", sets=policy).json == []
+    for topic in after:
+        rows = tiered("read", "--archive", url, "--topic", topic, "--queue", 0, "--json").rows
+        assert [row["queue_offset"] for row in rows] == [1]
+    (data,) = place.glob("*/*/data")
+    orphan = data / "0000000001-00000000-0000-4000-8000-000000000001"
+    orphan.write_bytes(b"of a writer that died")
+    named = asked(place, "gc", *state)
+    assert (named.code, named.json["gc"]["named_keys"]) == (0, 1), named.err
+    assert orphan.exists()
+    assert asked(place, "gc", "--dry-run").json["waiting_for_grace"] == 1
+    back = time.time() - 2 * 86_400
+    for commit in place.glob("*/*/commit/*/*"):
+        os.utime(commit, (back, back))
+    assert asked(place, "gc", "--dry-run").json["deletable"] == 1
+    swept = asked(place, "gc", *state)
+    assert (swept.code, swept.json["gc"]["deleted_keys"]) == (0, 1), swept.err
+    assert not orphan.exists()
+    assert (data / "readme.txt").exists()
+    assert asked(place, "status").json["named_for_deletion"] == 0
+    assert tiered("verify", "--archive", url, "--deep").code == 0

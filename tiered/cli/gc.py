@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from tiered.archive.rewrite.collection import figures, look, said
+from tiered.archive.log.maintenance import OwnKeys, Task
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.rewrite.collection import Collection, figures, look, said
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.clock import SystemClock
-from tiered.errors import Invalid
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.clock import Clock, SystemClock
+from tiered.settings import Settings
 
 
 def command(
@@ -22,20 +27,31 @@ def command(
     ] = False,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
+    store: StoreDir = None,
+    state: StateDir = None,
+    take_over: TakeOver = False,
     sets: SetValues = None,
     json: JsonFlag = False,
-) -> None:
-    """Look through the bucket for what no commit refers to. Deleting is the work of the archive's one writer: of the daemon
-    with gc.enabled, or of tiered maintain --once."""
-    if not dry_run:
-        raise Invalid(
-            "tiered gc only shows what would be collected",
-            hint="run tiered gc --dry-run; tiered maintain --once does it",
-        )
+) -> int:
+    """Name for deletion what nothing refers to, and delete what was named at least gc.grace_ms ago.
+
+    A daemon with gc.enabled does this by itself; without --dry-run this opens an epoch of its own, as a daemon does. Exit code 1
+    if something could not be deleted.
+    """
     out = output(json)
+    if not dry_run:
+        given = WriterFlags(config, archive, store, state, sets, take_over)
+        return tell(out, do_all(out, given, _tasks), json=json)
     with reading(out, config, archive, sets, whole=True) as opened:
         found = look(opened.view.log, opened.view.state, opened.loaded.settings.gc, SystemClock())
         out.record(dict(figures(found)))
         out.note(said(found))
         if not opened.loaded.settings.gc.enabled:
-            out.note("nothing is deleted while gc.enabled is false")
+            out.note("a daemon deletes nothing while gc.enabled is false")
+        return 0
+
+
+def _tasks(
+    log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str]
+) -> tuple[Task, ...]:
+    return (Collection(log, clock, replace(settings.gc, enabled=True), own_keys, weak),)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from tiered.archive.log.maintenance import OwnKeys, Task
+from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.retain import check_share
-from tiered.archive.rewrite.retention import look, row
+from tiered.archive.rewrite.retention import Retention, look, row
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.clock import SystemClock
-from tiered.errors import Invalid
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.clock import Clock, SystemClock
+from tiered.settings import Settings
 from tiered.text.human import Kind, size
 from tiered.text.output import Column
 
@@ -47,14 +52,21 @@ def command(
     ] = None,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
+    store: StoreDir = None,
+    state: StateDir = None,
+    take_over: TakeOver = False,
     sets: SetValues = None,
     json: JsonFlag = False,
-) -> None:
-    """Trim queues to what section [retain] of the settings and the legal holds keep. Messages that were trimmed are no longer
-    served; their objects are deleted later, by collection."""
-    if not dry_run:
-        raise Invalid("tiered retain shows what would be trimmed so far", hint="run tiered retain --dry-run")
+) -> int:
+    """Trim queues to what section [retain] of the settings and the legal holds keep.
+
+    Messages that were trimmed are no longer served; their objects are deleted later, by collection. A daemon does this by itself;
+    without --dry-run this opens an epoch of its own, as a daemon does.
+    """
     out = output(json)
+    if not dry_run:
+        given = WriterFlags(config, archive, store, state, sets, take_over)
+        return tell(out, do_all(out, given, partial(_tasks, max_trim_percent)), json=json)
     with reading(out, config, archive, sets, whole=True) as opened:
         settings = opened.loaded.settings.retain
         run = look(opened.view.log, opened.view.state, settings, SystemClock())
@@ -62,8 +74,20 @@ def command(
         out.table(COLUMNS, (tuple(row(trim).values()) for trim in (() if plan is None else plan.trims)))
         if plan is None:
             out.note("every message is kept for ever: section [retain] sets no limit")
-            return
+            return 0
         for pattern in plan.unmatched:
             out.note(f"note: no topic of the archive fits {pattern}")
         out.note(f"{size(plan.trimmed_bytes)} of {size(plan.live_bytes)} would be trimmed")
         check_share(plan, settings.max_trim_percent if max_trim_percent is None else max_trim_percent)
+        return 0
+
+
+def _tasks(
+    max_trim_percent: int | None,
+    log: CommitLog,
+    clock: Clock,
+    settings: Settings,
+    own_keys: OwnKeys,
+    weak: Sequence[str],
+) -> tuple[Task, ...]:
+    return (Retention(log, clock, settings.retain, max_trim_percent),)

@@ -23,7 +23,7 @@ from tiered.archive.read.find import find_identity
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.lock import StateLock
-from tiered.daemon.maintenance import LineTurn, tasks_of
+from tiered.daemon.maintenance import LineTurn, TaskMaker, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Parts, open_parts
@@ -76,6 +76,7 @@ def maintain(
     *,
     take_over: bool,
     progress: Callable[[int], None] = lambda turns: None,
+    make_tasks: TaskMaker = tasks_of,
 ) -> list[TaskReport]:
     """Do all that there is to do, or as much as there is time for until ``stop``. An archive with nothing to do is not written
     to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken."""
@@ -88,7 +89,7 @@ def maintain(
         outages = Outages(clock, settings.watchdog.unavailable_ms / 1000)
         observer = Observer(metrics, log, clock, ProcessTotals(), outages=outages)
         parts = open_parts(stack, settings, clock, observer, metrics, state, give_up, outages, create=False)
-        tasks = tasks_of(parts.log, clock, settings, OwnKeys())
+        tasks = make_tasks(parts.log, clock, settings, OwnKeys(), parts.weak)
         reports = [TaskReport(task.name, task.plan()) for task in tasks]
         if not any(report.outlook.jobs for report in reports):
             for report in reports:

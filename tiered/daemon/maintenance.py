@@ -16,7 +16,9 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.maintenance import Done, OwnKeys, Stopped, Task
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.merge import Merge, MergeOptions
+from tiered.archive.rewrite.retention import Retention
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.errors import TieredError
@@ -35,9 +37,18 @@ LATE_SECONDS = 3600.0
 """A task that has been due for so long without coming to an end is told: the line may never be quiet."""
 
 
-def tasks_of(commit_log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys) -> tuple[Task, ...]:
-    """All tasks, in the order in which their turns come."""
-    return (Merge(commit_log, clock, MergeOptions.of(settings), own_keys),)
+TaskMaker = Callable[[CommitLog, Clock, Settings, OwnKeys, Sequence[str]], tuple[Task, ...]]
+
+
+def tasks_of(
+    commit_log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str] = ()
+) -> tuple[Task, ...]:
+    """All tasks, in the order in which their turns come. ``weak``: promises that the store was seen to break."""
+    return (
+        Merge(commit_log, clock, MergeOptions.of(settings), own_keys),
+        Retention(commit_log, clock, settings.retain),
+        Collection(commit_log, clock, settings.gc, own_keys, weak),
+    )
 
 
 class LineTurn:

@@ -121,7 +121,7 @@ class Archiving:
         if not settings.maintenance.enabled or self._choices.once:
             return
         self.maintenance = Maintenance(
-            tasks_of(parts.log, parts.clock, settings, OwnKeys()), line, parts.clock, settings, parts.metrics,
+            tasks_of(parts.log, parts.clock, settings, OwnKeys(), parts.weak), line, parts.clock, settings, parts.metrics,
             lambda: self._stop.is_set() or parts.give_up.is_set(),
         )  # fmt: skip
         self.maintenance.start(stack)

@@ -1,0 +1,87 @@
+"""Verbs that change an archive as its one writer: settings, signals, a claim of their own, tasks, and what these did."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.cli.options import flags
+from tiered.clock import SystemClock
+from tiered.daemon import logs
+from tiered.daemon.checks import check, require
+from tiered.daemon.config import Loaded, environment, load
+from tiered.daemon.crashing import install_crash
+from tiered.daemon.maintain import TaskReport, maintain
+from tiered.daemon.maintenance import TaskMaker, tasks_of
+from tiered.daemon.signals import Signals
+from tiered.errors import TieredError
+from tiered.text.output import Output
+
+StateDir = Annotated[
+    str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFlags:
+    """What the command line of such a verb says."""
+
+    config: Path | None
+    archive: str | None
+    store: str | None
+    state: str | None
+    sets: list[str] | None
+    take_over: bool
+
+    def load(self) -> Loaded:
+        """The settings, checked."""
+        given = flags(self.store, self.archive, self.sets)
+        if self.state is not None:
+            given["state.directory"] = self.state
+        env = environment()
+        install_crash(env)
+        loaded = load(self.config, env, given)
+        check(loaded)
+        require(loaded, "archive.url")
+        return loaded
+
+
+def do_all(out: Output, given: WriterFlags, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:
+    """Do all that these tasks have to do, in an epoch of this process."""
+    loaded = given.load()
+    settings, clock, stop = loaded.settings, SystemClock(), threading.Event()
+    if not settings.state_directory:
+        require(loaded, "state.directory")
+    logs.configure(settings.log, loaded.secrets())
+    with Signals(stop, clock), out.progress("turns", 0) as advance:
+        return maintain(
+            settings, clock, stop, take_over=given.take_over, progress=advance, make_tasks=make_tasks
+        )
+
+
+def tell(out: Output, reports: list[TaskReport], *, json: bool) -> int:
+    """What was done, and the exit code."""
+    if json:
+        out.record(
+            {
+                r.name: {"turns": r.turns, "complete": r.complete, **r.figures, "troubles": r.troubles}
+                for r in reports
+            }
+        )
+    for report in [] if json else reports:
+        if not report.turns:
+            out.record({"task": report.name, "done": report.outlook.said})
+            continue
+        out.record(
+            {"task": report.name, "turns": report.turns, "complete": report.complete, **report.figures}
+        )
+        for trouble in report.troubles:
+            out.note(f"left as it is: {trouble}")
+    return TieredError.exit_code if any(report.troubles for report in reports) else 0
