@@ -35,8 +35,8 @@ def command(
 ) -> int:
     """Name for deletion what nothing refers to, and delete what was named at least gc.grace_ms ago.
 
-    A daemon with gc.enabled does this by itself; without --dry-run this opens an epoch of its own, as a daemon does. Exit code 1
-    if something could not be deleted.
+    A daemon with gc.enabled does this by itself; without --dry-run this opens an epoch of its own, as a daemon does. Exit code
+    1 if something could not be deleted.
     """
     out = output(json)
     if not dry_run:

@@ -60,8 +60,8 @@ def command(
 ) -> int:
     """Trim queues to what section [retain] of the settings and the legal holds keep.
 
-    Messages that were trimmed are no longer served; their objects are deleted later, by collection. A daemon does this by itself;
-    without --dry-run this opens an epoch of its own, as a daemon does.
+    Messages that were trimmed are no longer served; their objects are deleted later, by collection. A daemon does this by
+    itself; without --dry-run this opens an epoch of its own, as a daemon does.
     """
     out = output(json)
     if not dry_run:
