@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kit import golden
+from tests.kit.oddrecords import OddRecord
 from tests.kit.pysparks import session
+from tests.kit.segments import made, parts
 from tests.kit.sparkequal import OTHERS, SHOWN, compare, read_lines, report
 from tests.kit.sparkscene import PLACE, archive
 from tests.kit.variedlog import QUEUES, TOPICS, messages, write
+from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
 from tiered_spark import register
+from tiered_spark.columns import COLUMNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,9 +28,9 @@ MESSAGES = 8_000
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with session() as made:
-        register(made)
-        yield made
+    with session() as running:
+        register(running)
+        yield running
 
 
 def test_rows_of_spark_are_those_of_tiered_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,3 +93,34 @@ def test_the_messages_vary() -> None:
     assert min(len(m.body) for m in some) == 0
     assert max(len(m.body) for m in some) > 1000
     assert some[:50] == list(messages(50)), "the same each time"
+
+
+def test_a_sealed_file_read_by_spark_itself_has_the_rows_of_the_data_source(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's own reader of Parquet, without a program of ours."""
+    write(tmp_path / "store", 2000, file_bytes=1 << 22)
+    topic = TOPICS[0]
+    records = [
+        OddRecord(r.raw, r.queue_id, r.queue_offset)
+        for r in golden.records(tmp_path / "store") if r.topic == topic
+    ]  # fmt: skip
+    segment = made(parts(records), topic, 100_000)
+    path = tmp_path / "sealed.parquet"
+    path.write_bytes(segment.data)
+    assert len(segment.open().directory.groups) > 2
+
+    shared = [name for name in COLUMNS if name in MESSAGE_SCHEMA.names and name != "properties"]
+    shared.append("array_sort(map_entries(properties)) as properties")
+    url = archive(tmp_path / "store", tmp_path)
+    source = spark.read.format("rocketmq_tiered").option("archive", url).option("topics", topic)
+    scanned = source.option("decodeBody", "false").load().selectExpr(*shared)
+    sealed = spark.read.parquet(str(path)).selectExpr(*shared)
+    # All but nullability, which Spark takes from the file.
+    assert [(f.name, f.dataType.simpleString()) for f in sealed.schema] == [
+        (f.name, f.dataType.simpleString()) for f in scanned.schema
+    ]
+    assert sealed.count() == scanned.count() == len(records)
+    assert sealed.exceptAll(scanned).count() == 0
+    key = next(row["unique_key"] for row in sealed.collect() if row["unique_key"])
+    assert spark.read.parquet(str(path)).where(f"unique_key = '{key}'").count() == 1
