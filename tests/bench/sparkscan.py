@@ -257,9 +257,8 @@ def main(arguments: list[str]) -> int:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": f"file://{log}",
-            "spark.driver.extraJavaOptions": BEST_JVM,
         }
-        with session(f"local[{CORES}]", spark__driver__memory="2g", **settings) as spark:
+        with session(f"local[{CORES}]", jvm=BEST_JVM, spark__driver__memory="2g", **settings) as spark:
             register(spark)
             rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
             rows.append(memory(spark, Path(work), log, (1 << 25) if quick else (4 << 30)))

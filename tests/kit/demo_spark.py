@@ -16,7 +16,7 @@ from rich.table import Table
 
 from tests.kit.demo import Demo, parse, work_directory
 from tests.kit.oracle import read_store
-from tests.kit.pysparks import session
+from tests.kit.pysparks import PLAIN_JVM, session
 from tiered_jobs.main import main as job
 from tiered_spark import SteadyQuery, register
 
@@ -90,7 +90,7 @@ def counts(frame: DataFrame) -> dict[tuple[str, int], tuple[int, int]]:
 def main() -> int:
     """Run the demo; 0 if nothing is missing or double and the report is there."""
     options = parse(__doc__, messages=60_000, rate=6_000)
-    with work_directory(options.keep) as work, session() as spark:
+    with work_directory(options.keep) as work, session(jvm=PLAIN_JVM) as spark:
         spark.sparkContext.setLogLevel("ERROR")
         register(spark)
         demo = SparkDemo(work, options.messages, options.rate, Console(soft_wrap=True))

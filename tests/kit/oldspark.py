@@ -12,7 +12,7 @@ from typing import Any
 
 import pyspark
 
-from tests.kit.pysparks import session
+from tests.kit.pysparks import PLAIN_JVM, session
 from tiered_spark import SteadyQuery, late_frame, register
 
 COLUMNS = "topic,queue_id,queue_offset,tags,body"
@@ -36,7 +36,7 @@ def main(url: str, directory: Path, jars: Path) -> None:
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     seen: dict[str, Any] = {"version": pyspark.__version__}
-    with session(**{name.replace(".", "__"): value for name, value in conf.items()}) as spark:
+    with session(jvm=PLAIN_JVM, **{name.replace(".", "__"): value for name, value in conf.items()}) as spark:
         register(spark)
         options = {"archive": url, "columns": COLUMNS, "decodeBody": "false"}
         frame = spark.read.format("rocketmq_tiered").options(**options).load()

@@ -13,7 +13,6 @@ the driver's: its working directory, its modules and its environment are not the
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -30,11 +29,10 @@ import pyarrow.parquet as pq
 from tests.kit.daemonproc import wait_for
 from tests.kit.ports import free_port
 from tests.kit.process import Child, Scratch
+from tests.kit.pysparks import home, quick_jvm
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 60.0
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of a JVM that ends before better compiled code would pay."""
 
 _OPENED = (
     "java.lang",
@@ -47,12 +45,11 @@ _OPENED = (
 )
 
 
-def home() -> Path:
-    """Where PySpark lies."""
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None, "PySpark is not installed"
-    assert found.origin is not None
-    return Path(found.origin).parent
+def class_path() -> str:
+    """As Spark's own scripts put it together for drivers and executors; class data is of one class path."""
+    jars = home() / "jars"
+    (first,) = jars.glob("slf4j-api-*.jar")
+    return f"{home() / 'conf'}:{first}:{jars / '*'}"
 
 
 class Cluster:
@@ -95,10 +92,10 @@ class Cluster:
 
     def _spawn(self, role: str, *arguments: str, number: int = 0) -> Child:
         self._scratch.make()
-        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", self._scratch.java_option]
+        java = ["java", "-Xmx256m", *quick_jvm().split(), self._scratch.java_option]
         java += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
         java += ["-Dspark.master.rest.enabled=false"]  # it would take port 6066
-        java += ["-cp", f"{home() / 'jars'}/*", f"org.apache.spark.deploy.{role.lower()}.{role}"]
+        java += ["-cp", class_path(), f"org.apache.spark.deploy.{role.lower()}.{role}"]
         own = {} if role == "Master" else self._environment
         environment = {
             **own, "SPARK_HOME": str(home()), "SPARK_SCALA_VERSION": "2.13",  # as spark-class sets it

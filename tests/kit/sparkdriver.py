@@ -19,15 +19,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit.pysparks import session
-from tests.kit.sparkcluster import SHORT_LIVED, keep
+from tests.kit.sparkcluster import keep
 from tiered_spark import register
 
 COMMON = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.executor.memory": "1g",
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": SHORT_LIVED,
-    "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
 
 

@@ -216,8 +216,8 @@ def main(arguments: list[str]) -> int:
         say("archived")
         queues = read_lines(url, directory / "lines")
         say(f"read by tiered read: {queues} queues")
-        local = {"spark__local__dir": str(directory / "local"), "spark__driver__extraJavaOptions": BEST_JVM}
-        with session(spark__driver__memory="2g", **local) as spark:
+        local = str(directory / "local")
+        with session(jvm=BEST_JVM, spark__driver__memory="2g", spark__local__dir=local) as spark:
             register(spark)
             found = compare(spark, url, directory / "lines", args.messages)
         return report(found, args.messages, say)

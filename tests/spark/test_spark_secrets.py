@@ -26,9 +26,10 @@ from tests.kit.broker import Broker
 from tests.kit.daemonproc import Daemon
 from tests.kit.pipeline import files_of
 from tests.kit.process import PATIENCE
+from tests.kit.pysparks import home, quick_jvm
 from tests.kit.realdaemon import TIERED, Truth
 from tests.kit.s3server import REGION, SECRET, S3Server
-from tests.kit.sparkcluster import ROOT, SHORT_LIVED, Cluster, Driver, cluster, home, table_of
+from tests.kit.sparkcluster import ROOT, Cluster, Driver, cluster, table_of
 from tests.kit.sparkscene import by_place, expected, rows_of, scan
 from tiered.errors import Invalid
 from tiered_spark.columns import message_schema
@@ -79,7 +80,7 @@ class World:
             f"{EVENTS}enabled": "true", f"{EVENTS}dir": f"file://{directory / 'events'}", f"{EVENTS}compress": "false",
             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
             "spark.local.dir": str(directory / "local"), "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": SHORT_LIVED, "spark.executor.extraJavaOptions": SHORT_LIVED,
+            "spark.driver.extraJavaOptions": quick_jvm(), "spark.executor.extraJavaOptions": quick_jvm(),
         }  # fmt: skip
         if submit:
             command = [home() / "bin" / "spark-submit", "--master", self.workers.url]
