@@ -26,10 +26,11 @@ from tiered.model import ObjectRef
 from tiered.settings import MIB
 from tiered_spark.columns import COLUMNS, RECORD, ColumnCost, arrow_schema, message_schema, parse_columns
 from tiered_spark.errors import plainly
+from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.records import RecordBlock
-from tiered_spark.scan import GROUP_BYTES, INFLATED_BYTES
+from tiered_spark.scan import INFLATED_BYTES
 from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, open_snapshots
 from tiered_spark.wanted import first_wish
 

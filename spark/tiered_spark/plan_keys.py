@@ -21,8 +21,8 @@ from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
 from tiered.settings import MIB
-from tiered_spark.choose import passing
 from tiered_spark.noted import note
+from tiered_spark.pruning import passing
 from tiered_spark.runs import RunTable
 from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, requests
 from tiered_spark.wanted import Wanted

@@ -6,8 +6,8 @@ from tests.mutants import Mutant
 
 MUTANTS = (
     Mutant(
-        "spark/tiered_spark/scan.py",
-        "        if commits is not None and self._commits is not None:\n            good",
+        "spark/tiered_spark/rows.py",
+        "        if commits is not None and appended_by is not None:\n            good",
         "        if False:\n            good",
         "tests/spark/test_spark_edits.py::test_a_stream_across_merges",
     ),
@@ -30,8 +30,8 @@ MUTANTS = (
         "tests/spark/test_spark_rows.py -k test_offsets",
     ),
     Mutant(
-        "spark/tiered_spark/scan.py",
-        "        good &= (offsets >= first) & (offsets <= last) & (stored_at",
+        "spark/tiered_spark/rows.py",
+        "        good &= (self.offsets >= first) & (self.offsets <= last) & (stored_at",
         "        good &= (stored_at",
         "tests/spark/test_spark_rows.py -k test_offsets",
     ),

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tests.kit.archiveedits import Edits
+from tests.kit.archiveedits import DISPATCH, Edits, rewind, start_again
 from tests.kit.assemble import KEYS, assemble, memory
 from tests.kit.fetchscene import ORDERS, Ranges, Scene
 from tests.kit.fetchscene import scene as new_scene
 from tests.kit.sparkedits import (
-    DISPATCH,
     HEADERS,
     MEMORY,
     QUEUES,
@@ -28,10 +27,8 @@ from tests.kit.sparkedits import (
     answer,
     places,
     planned,
-    rewind,
     seen,
     send,
-    start_again,
 )
 from tests.kit.sparkscene import scan
 from tiered.codec.format.edits import EditKind, Rows, batch

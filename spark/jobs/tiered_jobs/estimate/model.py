@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tiered.settings import MIB
 from tiered_jobs.estimate.prices import Price
-from tiered_spark.scan import GROUP_BYTES
+from tiered_spark.groups import GROUP_BYTES
 
 DAYS_A_MONTH = 365 / 12
 

@@ -15,7 +15,7 @@ from tiered.archive.state.values import RunState
 from tiered.model import ObjectRef
 from tiered.settings.option import ONE_DAY_MS
 from tiered_jobs.estimate.model import Lengths, Load
-from tiered_spark.scan import GROUP_BYTES
+from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.snapshot import Snapshot
 
 LISTED = 1000

@@ -1,4 +1,4 @@
-"""Which blocks of an object may hold wanted messages, by its tables alone: block table, tags, keys."""
+"""Pruning: which blocks of an object may hold wanted messages, by the object's tables alone (block table, tags, keys)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tiered_spark.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Blocks of an object, ascending: their numbers, the piece of each (an index), rows and first queue offsets."""
+class KeptBlocks:
+    """Blocks of an object that may hold wanted messages, ascending: number, piece (an index), rows, first offset, size."""
 
     numbers: Ints
     piece_of: Ints
@@ -34,12 +34,12 @@ class Chosen:
     raw_bytes: Ints
 
 
-def choose(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) -> Chosen:
-    """Those of a portion. ``Corrupt`` if fold and object disagree."""
+def prune(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) -> KeptBlocks:
+    """The blocks of a portion that may hold wanted messages. ``Corrupt`` if fold and object disagree."""
     item, pieces = portion.object, portion.pieces
     if not _may_hold(objects, portion, wanted):
         none = np.zeros(0, np.int64)
-        return Chosen(none, none, none, none, none)
+        return KeptBlocks(none, none, none, none, none)
     table = objects.block_table(item)
     numbers = np.concatenate([np.arange(p.first_block, p.end_block) for p in pieces])
     if len(numbers) and numbers[-1] >= len(table):
@@ -58,7 +58,7 @@ def choose(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted)
         topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
         keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, wanted.keys)]
     mine = table[numbers[keep]]
-    return Chosen(
+    return KeptBlocks(
         numbers[keep], piece_of[keep], mine["rows"].astype(np.int64), mine["first_queue_offset"].astype(np.int64),
         mine["raw_length"].astype(np.int64),
     )  # fmt: skip
