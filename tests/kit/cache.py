@@ -8,7 +8,7 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     bin/versitygw-<version>/versitygw      the S3 server
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
     pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
-    class-data/<name>-<hash>.jsa           class data of JVMs (classdata.py); the hash covers java and the jars
+    classes/spark-<hash>.jsa               classes that Spark's JVMs map (classarchive.py); the hash covers java and the jars
     <name>.installed                       marker, written last; holds what was installed, as JSON
     <name>.lock                            held while one process installs
 

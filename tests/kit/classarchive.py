@@ -1,9 +1,11 @@
-"""Archives of the classes that RocketMQ's programs load: a JVM that maps one starts with a third less CPU.
+"""Archives of the classes that RocketMQ's programs and Spark load: a JVM that maps one starts with a third to two thirds less
+CPU.
 
 ``make`` runs name server, broker, client and ``mqadmin`` once, with each JVM noting what it loads, and lets Java write all
 those classes, parsed and verified, into one file beside the jars. A JVM takes a class from there only while Java, class path
 and jars are what they were; where the file is absent or unfit everything is only slower. ``python -m tests.kit.classarchive
-VERSION DIRECTORY`` is the run that is watched.
+VERSION DIRECTORY`` is the run that is watched. Spark's jars lie in each checkout's own environment: their archive is written by
+one JVM at its end (``written_at_exit``), when tests first need it.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.kit import cache
+
+KEPT_SECONDS = 7 * 86_400.0
+"""Archives that Java writes at its end go when nobody has used them for so long."""
 
 _ROOT = Path(__file__).parents[2]
 _LAUNCHER_OPTIONS = "JDK_JAVA_OPTIONS"
@@ -78,17 +84,58 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 @functools.cache
 def _path(version: str) -> Path | None:
     """Where the archive lies; another Java or other jars give another name. ``None`` where there is no Java."""
+    name = _name("classes", cache.jars(version))
+    return None if name is None else cache.rocketmq_directory(version) / name
+
+
+def _name(of: str, jars: Sequence[Path]) -> str | None:
     java = shutil.which("java")
     if java is None:
         return None
     runtime = Path(java).resolve().parents[1] / "lib" / "modules"
-    facts = [cache.class_path(version)]
-    for file in (runtime, *cache.jars(version)):
+    facts = [":".join(map(str, jars))]
+    for file in (runtime, *jars):
         with contextlib.suppress(FileNotFoundError):
             stat = file.stat()
             facts.append(f"{file} {stat.st_size} {stat.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
-    return cache.rocketmq_directory(version) / f"classes-{digest}.jsa"
+    return f"{of}-{digest}.jsa"
+
+
+def written_at_exit(of: str, jars: Sequence[Path], train: Callable[[str], None]) -> str:
+    """The option of a JVM of these jars that maps their classes; the archive is made if it is not there.
+
+    ``train`` runs a JVM to its end with the option that it is given, and has it do what the tests' JVMs do. Two processes that
+    ask at once wait for each other. ``RuntimeError`` if no archive comes of it; "" where there is no Java.
+    """
+    name = _name(of, jars)
+    if name is None:
+        return ""
+    directory = cache.root() / "classes"
+    archive = directory / name
+    if not archive.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with cache.locked(f"{of}-classes"):
+            if not archive.exists():
+                _train(archive, train)
+                _forget(directory, archive)
+    os.utime(archive)
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto"
+
+
+def _train(archive: Path, train: Callable[[str], None]) -> None:
+    part = archive.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    train(f"-XX:ArchiveClassesAtExit={part} -Xlog:disable")
+    if not part.exists():
+        raise RuntimeError(f"the JVM ended without the archive of classes that it was told to write: {part}")
+    part.replace(archive)
+
+
+def _forget(directory: Path, newest: Path) -> None:
+    for one in directory.iterdir():
+        if one != newest and one.stat().st_mtime < time.time() - KEPT_SECONDS:
+            one.unlink()
 
 
 def watched(version: str, directory: Path) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.kit.classdata import class_data
+from tests.kit.classarchive import written_at_exit
 from tests.kit.sparkworker import python_for_workers
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def home() -> Path:
 
 @cache
 def quick_jvm() -> str:
-    """Options of the JVMs of tests: ``PLAIN_JVM`` with archived class data, by which a JVM starts for half the CPU."""
+    """Options of the JVMs of tests: ``PLAIN_JVM`` with their classes archived, by which a JVM starts for half the CPU."""
 
     def train(option: str) -> None:
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         command = [sys.executable, "-m", "tests.kit.sparktraining", option]
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True)
 
-    return f"{PLAIN_JVM} {class_data('spark', list((home() / 'jars').glob('*.jar')), train)}"
+    return f"{PLAIN_JVM} {written_at_exit('spark', sorted((home() / 'jars').glob('*.jar')), train)}"
 
 
 def missing() -> str | None:

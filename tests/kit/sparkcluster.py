@@ -46,7 +46,7 @@ _OPENED = (
 
 
 def class_path() -> str:
-    """As Spark's own scripts put it together for drivers and executors; class data is of one class path."""
+    """As Spark's own scripts put it together for drivers and executors; an archive of classes is of one class path."""
     jars = home() / "jars"
     (first,) = jars.glob("slf4j-api-*.jar")
     return f"{home() / 'conf'}:{first}:{jars / '*'}"

@@ -1,4 +1,4 @@
-"""A JVM of Spark that does once what the tests' JVMs do, so that their classes are archived when it ends (``classdata.py``).
+"""A JVM of Spark that does once what the tests' JVMs do, so that their classes are archived when it ends (``classarchive.py``).
 
 ``python -m tests.kit.sparktraining OPTION`` — a process of its own, as a JVM outlives the sessions of its process. It reads a
 small archive as table and as stream, and is driver, master and worker of a cluster.
