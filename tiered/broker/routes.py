@@ -46,7 +46,7 @@ class Route:
 
 
 def parse_route(body: bytes, topic: str) -> Route:
-    """The route of an answer. ``NotFound`` if no queue of it can be written to, ``Corrupt`` if it is no route."""
+    """The route of an answer. ``NotFound`` if no queue of it can be written to, ``Corrupt`` if it is not a route."""
     try:
         told = decode_json(body)
         masters = dict(_masters(told))

@@ -135,7 +135,7 @@ def _disk(settings: Settings) -> Row:
             "disk budget",
             "WEAK",
             said,
-            "free disk, or raise hold.max_disk_percent: above it nothing is held",
+            "free disk space, or raise hold.max_disk_percent: above it nothing is held",
         )
     return ("disk budget", "good", said, "")
 
@@ -236,7 +236,7 @@ def _same_broker(outcome: BrokerComparison, local_min: int | None) -> Row:
         "same broker",
         "WEAK",
         f"the broker deleted [{outcome.offset:,}, {local_min or 0:,}) before it was archived: run records a gap",
-        "nothing brings it back; a larger hold (hold.max_bytes) or more disk keeps what a daemon has not archived yet",
+        "it cannot be recovered; a larger hold (hold.max_bytes) or more disk keeps files until they are archived",
     )
 
 
@@ -257,4 +257,4 @@ def _unarchived(looked: Looked) -> Row:
         return _bad(name, looked.problem)
     part = " of more" if looked.partly else ""
     said = f"[{looked.start:,}, {looked.end:,}): {size(looked.end - looked.start)}{part} read, every record whole"
-    return (name, "good", said if looked.end > looked.start else f"nothing behind {looked.end:,}", "")
+    return (name, "good", said if looked.end > looked.start else f"nothing beyond {looked.end:,}", "")

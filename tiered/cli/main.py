@@ -39,7 +39,7 @@ from tiered.version import __version__
 
 VERBS: Mapping[str, str] = {
     "run": "Archive a broker: the daemon.",
-    "gateway": "Let consumers read old offsets: stands before name server and brokers.",
+    "gateway": "Let consumers read old offsets: sits in front of name server and brokers.",
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",
@@ -62,7 +62,7 @@ VERBS: Mapping[str, str] = {
 EXIT_NO_READER = 128 + signal.SIGPIPE
 
 EXIT_CODES: Mapping[int, str] = {
-    0: "good",
+    0: "success",
     TieredError.exit_code: "damage found, or a general error",
     Invalid.exit_code: "input or settings are wrong",
     Refused.exit_code: "declined, because a guarantee would be lost",

@@ -211,7 +211,7 @@ def _replay_directory(
 def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bool) -> dict[int, int]:
     """Per queue where the group stands; a group that is new is owed everything the broker has got.
 
-    ``Refused`` if the group wants order. ``needed``: the ends must be known; else a broker that does not answer is no error.
+    ``Refused`` if the group wants order. ``needed``: the ends must be known; else one that does not answer is not an error.
     """
     broker = broker_of(settings.replay, SystemClock())
     try:

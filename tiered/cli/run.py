@@ -29,7 +29,8 @@ def command(
         ),
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
+        bool,
+        typer.Option("--take-over", help="Claim the archive now, even though another writer may be alive."),
     ] = False,
     new_lineage: Annotated[
         bool,

@@ -16,7 +16,7 @@ from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
 REMEDY = (
-    "tiered repair tells what can be mended from what is there, and mends it with --apply; else restore the keys named "
+    "tiered repair shows what can be mended from what is left, and mends it with --apply; otherwise restore the keys named "
     "above from the bucket's versions or a copy of the archive"
 )
 
@@ -30,7 +30,7 @@ def command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are no damage."""
+    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage."""
     out = output(json)
     wait = SystemClock().wait
 
@@ -99,7 +99,7 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
             )
     if as_of is not None:
         out.note(
-            f"the log cannot be read behind commit {as_of}: queues and objects were verified as they were then"
+            f"the log cannot be read beyond commit {as_of}: queues and objects were verified as they were then"
         )
     if report.damage:
         out.note(REMEDY)

@@ -25,7 +25,7 @@ StateDir = Annotated[
     str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")
 ]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Claim the archive now, though another writer may be alive.")
+    bool, typer.Option("--take-over", help="Claim the archive now, even though another writer may be alive.")
 ]
 
 

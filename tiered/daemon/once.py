@@ -39,7 +39,7 @@ class PresentEnd:
 
     What lies behind the last archived record is judged: zeros are an end. So are bytes of a former life of the broker: after an
     unclean stop it writes on without erasing them, and nobody can tell them from damage; they are named in a warning. A file
-    that is cut, and a log without a single record, are no state that a broker leaves: ``Corrupt``. Where reading waits for an
+    that is cut, and a log without a single record, are not states that a broker leaves: ``Corrupt``. Where reading waits for an
     operator, or longer than it has reason to, is an end, too, and the verdict says why.
 
     ``gap``, ``done`` and ``reached`` are called by the dispatcher's thread, ``verdict`` when that has ended.
@@ -65,7 +65,7 @@ class PresentEnd:
         return self._target
 
     def gap(self, start: PhysicalOffset, end: PhysicalOffset, reason: str) -> None:
-        """A physical gap was recorded. What the broker deleted in its own time is no damage."""
+        """A physical gap was recorded. What the broker deleted in its own time is not damage."""
         if not reason.startswith("corrupt"):
             return
         self._lost.append(DamagedStretch(self._file_of(start), start, end - start, reason.partition(": ")[2]))
@@ -120,7 +120,7 @@ class PresentEnd:
         if not rested:
             return False
         if self._source.readable_behind(position):
-            self._judged = False  # it is no end, but is going to be a gap
+            self._judged = False  # it is not an end, but is going to be a gap
             return False
         self._judged = True
         cut = "bytes are left" in reason or self._source.missing_at(position)

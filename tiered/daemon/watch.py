@@ -22,7 +22,7 @@ log = logging.getLogger("tiered.daemon")
 class StallWatch:
     """``why`` says what is known of the cause, from plain values: it is asked while something hangs.
 
-    ``beside`` says why work in the background does not move, if it does not: that is told, and is no problem of archiving.
+    ``beside`` says why work in the background does not move, if it does not: that is said, and is not a problem of archiving.
     """
 
     def __init__(

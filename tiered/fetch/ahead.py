@@ -162,7 +162,7 @@ class ReadAhead:
         if not reader.enter():
             return
         while True:
-            with suppress(TieredError):  # whoever reads there will meet it and say so
+            with suppress(TieredError):  # a reader that comes there will meet it and say so
                 self._walk(reader, course, at, wanted, reads_on=reads_on)
             if not reader.leave():
                 return

@@ -52,7 +52,7 @@ class _Entry:
 
 
 class BlockCache:
-    """Entries in order of use, weighed in bytes. Thread-safe. Whoever gets freed bytes from it gives them to the budget."""
+    """Entries in order of use, weighed in bytes. Thread-safe. A caller gives the bytes that it frees to the budget."""
 
     def __init__(self, limit_bytes: int, expiry: Expiry, now: Callable[[], float]) -> None:
         self._expiry = expiry

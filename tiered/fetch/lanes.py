@@ -32,7 +32,7 @@ class Lanes:
         self._closed = False
 
     def submit(self, job: Job) -> None:
-        """Put a job in its lane. After ``close`` it is told so at once, here."""
+        """Put a job in its lane. After ``close`` the job is told at once, here."""
         with self._lock:
             closed, start = self._closed, None
             if not closed:

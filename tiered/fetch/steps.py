@@ -42,7 +42,7 @@ def done(call: Callable[Arguments, Result]) -> Callable[Arguments, Future[Result
         future: Future[Result] = Future()
         try:
             future.set_result(call(*arguments, **named))
-        except Exception as e:  # noqa: BLE001 - whatever it is belongs to whoever asks
+        except Exception as e:  # noqa: BLE001 - whatever it is, it belongs to the asker
             future.set_exception(e)
         return future
 

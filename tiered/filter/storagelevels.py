@@ -20,7 +20,7 @@ class StorageLevel(IntEnum):
     NOT_IN_MEM = 2
     """Also when the message is on the broker's disk but not in its page cache."""
     FORCE = 3
-    """Always, also for what is not archived yet."""
+    """Always, also for messages that are not archived yet."""
 
     @classmethod
     def parse(cls, text: str) -> StorageLevel:

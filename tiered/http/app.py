@@ -1,7 +1,7 @@
 """What holds for every page of a server: requests that are served at all, headers of every answer, failures, the pool.
 
 ``HttpApp`` is the ASGI application around a Starlette ``Router``. Paths reach the router with the slashes in names still
-percent-encoded, so that these are no borders (``routes.sent_path``).
+percent-encoded, so that these do not divide anything (``routes.sent_path``).
 """
 
 from __future__ import annotations

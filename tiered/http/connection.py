@@ -200,7 +200,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, refusal: HttpRefusal) -> None:
-        """Answer what is no request, and part."""
+        """Answer bytes that are not a request, and close the connection."""
         answer = self._door.refusal(refusal)
         headers = [pair for pair in answer.raw_headers if pair[0] != b"connection"]
         with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way: it ends here

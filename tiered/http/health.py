@@ -158,7 +158,7 @@ class _Threads(Executor):
         def step() -> Next:
             try:
                 future.set_result(call(*arguments, **named))
-            except BaseException as error:  # noqa: BLE001  (whoever waits for the page hears of it)
+            except BaseException as error:  # noqa: BLE001  (the request that waits for the page gets it)
                 future.set_exception(error)
             return DONE
 

@@ -48,7 +48,7 @@ class Root(Protocol):
     """A place that is more than a name: somebody has to make it before anything can be put there."""
 
     def create_root(self) -> None:
-        """Make the root unless it is there. Whoever creates an archive does so; a put never does."""
+        """Make the root unless it is there. The creator of an archive does so; a put never does."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Unfinished files of writers that died: found by their name, known to be nobody's by their age."""
+"""Unfinished files of writers that died: found by their names; their age shows that nobody is writing them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The start-up probe: tries to *refute* what the archive needs of its store, instead of believing what the driver says.
 
-Some S3 servers ignore ``If-None-Match`` without a word; others honour it one request after another and let several racers win.
+Some S3 servers silently ignore ``If-None-Match``; others honour it one request after another and let several racers win.
 An archive on such a store can lose commits when two writers meet, so a refuted store is refused, unless the operator
 accepts what is then not protected.
 """

@@ -211,7 +211,7 @@ class TokenBucket:
             now = self._clock.monotonic()
             self._tokens = min(self._rate, self._tokens + (now - self._refilled) * self._rate)
             self._refilled = now
-            # Whoever takes into the debt waits until it is worked off, so that callers go one after another.
+            # A caller that takes into the debt waits until it is worked off, so that callers go one after another.
             self._tokens -= units
             return max(0.0, -self._tokens / self._rate)
 

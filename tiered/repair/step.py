@@ -1,4 +1,4 @@
-"""What a repair tells of one commit: where what stands for it comes from, and what is lost with it."""
+"""What a repair reports about one commit: where its substitute comes from, and what is lost with it."""
 
 from __future__ import annotations
 

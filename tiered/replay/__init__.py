@@ -1,4 +1,4 @@
-"""Cold messages for POP consumers: a broker skips what it deleted without a word; here it is noticed, owed and made good.
+"""Cold messages for POP consumers: a broker silently skips what it deleted; here that is noticed, owed and made good.
 
 Owns: the watch over positions and queue minimums (``watch``), the rule that makes a debt of them (``rule``), the durable ledger
 of debts (``ledger``), the drain that sends archived messages to a group's POP retry topic (``drain``), the remoting client for

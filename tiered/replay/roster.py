@@ -63,7 +63,7 @@ def write(directory: Path, looked_ms: int, rows: Sequence[Row]) -> None:
 
 
 def read(directory: Path) -> tuple[int | None, list[Row]]:
-    """When the daemon looked last (ms since 1970; ``None``: never), and what it saw. ``Corrupt`` if the file is no such one."""
+    """When the daemon looked last (ms since 1970; ``None``: never), and what it saw. ``Corrupt`` if the file is not a list."""
     path = directory / FILE
     try:
         told = json.loads(path.read_bytes())

@@ -10,7 +10,7 @@
     the filter took none              NO_MATCHED_MESSAGE       next = last examined + 1, never behind a hole
     asked for no message at all       OFFSET_FOUND_NULL        next = asked
 
-A hole is never stepped over silently: an answer ends where it begins, and a read that begins in it is told so. RocketMQ answers
+A hole is never stepped over silently: an answer ends where it begins, and a read that begins in it says so. RocketMQ answers
 OFFSET_FOUND_NULL with the position behind a consume queue file that is not there, and clients go on from there; so here. Where
 RocketMQ turns an error of its back end into OFFSET_FOUND_NULL, an error is raised: the gateway tells consumers to
 retry.

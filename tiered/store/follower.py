@@ -1,4 +1,4 @@
-"""When an archive's reader looks for new commits: when somebody asks for what is not there, and not too often."""
+"""When an archive's reader looks for new commits: when a read asks for something that is not there yet, and not too often."""
 
 from __future__ import annotations
 

@@ -81,9 +81,9 @@ class MessageStore:
 
         ``name`` is that of a reader process that stays ("gateway"): it has a copy of the fold on disk that follows
         (``fetch.fold_directory``). Without one, what is asked for is loaded, and of later commits what concerns ``scope``.
-        ``wait_for_archive``: an archive that is away or not there yet is no error now; every read is then ``Unavailable`` until
-        a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was after this
-        commit.
+        ``wait_for_archive``: an archive that is away or not there yet is not an error now; every read is then ``Unavailable``
+        until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was after
+        this commit.
 
         Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
         names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.

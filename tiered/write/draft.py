@@ -28,7 +28,7 @@ class DraftRecords:
 @dataclass(frozen=True, slots=True)
 class Draft:
     """One extent, on its way to a commit. ``mark``: the running mark at its end. ``messages``: those of its records that are
-    archived. ``records``: ``None`` when that is no record at all."""
+    archived. ``records``: ``None`` when none of its records is archived."""
 
     extent: Extent
     lineage: int

@@ -76,7 +76,7 @@ class ShardView:
         return found
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
-        """See ``MetadataView``. The first shard alone is fetched for who wants but the first pairs."""
+        """See ``MetadataView``. Only the first shard is fetched for a caller that takes only the first pairs."""
         low, end, last = prefix, prefix_end(prefix), None
         if start is not None and reverse:
             last = start

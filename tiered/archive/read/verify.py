@@ -68,7 +68,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Nothing wrong was found. Gaps are no damage: they are known and shown."""
+        """Nothing wrong was found. Gaps are not damage: they are known and shown."""
         return not self.damage
 
 

@@ -272,7 +272,7 @@ def dispatch_offsets(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Queue offsets up to which messages were taken in, 0 where none is known; and which are known.
 
-    They lie beside the fold and are no part of it or of its checkpoints.
+    They are kept beside the fold and are not part of it or of its checkpoints.
     """
     values = view.get_many(prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids))))
     known = np.fromiter((v is not None for v in values), np.bool_, len(values))

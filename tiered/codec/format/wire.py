@@ -20,7 +20,7 @@ MAX_ITEMS = 1 << 20
 
 
 def pack(value: Any) -> bytes:
-    """The bytes of a value; numpy integers and arrays become ints and lists. ``Invalid`` if it is no such
+    """The bytes of a value; numpy integers and arrays become ints and lists. ``Invalid`` if it is not such a
     value.
     """
     try:

@@ -254,7 +254,7 @@ def membership(left: Node, elements: Sequence[str], *, outside: bool) -> Node:
 
 
 def search(word: str, left: Node, wanted: str, *, outside: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH: false, with NOT too, for an empty text and for what is no string or missing."""
+    """CONTAINS, STARTSWITH, ENDSWITH: false, with NOT too, for an empty text, for a value that is not a string or missing."""
     inner, found = left.evaluate, _SEARCHES[word]
 
     def evaluate(properties: Properties) -> Value:

@@ -104,7 +104,7 @@ _CONVERSIONS: dict[tuple[type, type], tuple[_Convert, _Convert]] = {
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, zero or positive, as the broker compares two known values; ``Unevaluable`` when a string is no such number.
+    """Negative, zero or positive, as the broker compares two known values; ``Unevaluable`` when a string is not such a number.
 
     Kinds that have nothing in common compare as *less*.
     """

@@ -65,7 +65,7 @@ _TELLING = frozenset(
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 _MAX_OTHERS = 256
 _MAX_NAME = 255
-"""Characters of a broker's name that are compared and kept: a longer one is no broker's."""
+"""Characters of a broker's name that are compared and kept: a longer one is not a broker's name."""
 OTHERS_SECONDS = 10.0
 """Between two lines in the log about brokers that are not archived."""
 _PULL_SHARE = 0.9

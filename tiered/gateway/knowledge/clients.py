@@ -182,7 +182,7 @@ def _list(fields: Any, name: str) -> list[dict[str, Any]]:
             raise ValueError("not an object")
         return []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ValueError(f"{name} is no list of objects")
+        raise ValueError(f"{name} is not a list of objects")
     for item in found:
         if name == "subscriptionDataSet" and not isinstance(item.get("topic"), str):
             raise ValueError("a subscription without topic")

@@ -23,7 +23,7 @@ GRANT_SECONDS = 120.0
 
 MAX_GRANTS = 65_536
 MAX_NAME = 255
-"""Characters of a key, or of a topic, that are kept; longer ones are nobody's, and prove nothing."""
+"""Characters of a key, or of a topic, that are kept; longer ones belong to nobody, and prove nothing."""
 ACCESS_KEY = "AccessKey"
 _OWN_RULES = "%"
 """Topics of groups (retry, dead letters) begin so; brokers judge them by the group, or not at all."""

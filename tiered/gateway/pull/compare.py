@@ -27,7 +27,7 @@ class ArchivedPlaces:
 async def is_enough(cold: ColdPull, archived: ArchivedPlaces, coverage: Coverage) -> bool:
     """Whether the broker's answer is to pass; else the archive's is to be served.
 
-    ``Unavailable`` if the archived records are of a queue that is no more, and the broker's own may not be complete.
+    ``Unavailable`` if the archived records are of a queue that no longer exists, and the broker's own may not be complete.
     """
     why, next_offset = cold.why, cold.bounds.next_offset
     here = places(cold.answer.body) if cold.answer.code == ResponseCode.SUCCESS else {}

@@ -45,7 +45,7 @@ class BrokerOutage:
         self._closed = False
 
     def begin(self, error: Unavailable) -> None:
-        """The broker could not be reached. An error of this machine's own is no outage of the broker."""
+        """The broker could not be reached. An error of this machine's own is not an outage of the broker."""
         if self._closed or self.problem is not None or getattr(error.__cause__, "errno", None) in FULL:
             return
         self.problem = str(error)

@@ -197,7 +197,7 @@ def _filter(values: Values) -> RowFilter | None:
 
 
 def _check(result: GetMessageResult, topic: str, queue_id: int, offset: int) -> None:
-    """Refuse what is not there: no such queue, an offset outside of what is archived."""
+    """Refuse a queue that is not archived, and an offset outside of what is."""
     low, high = result.min_offset, result.max_offset
     match result.status:
         case GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
