@@ -122,7 +122,7 @@ def _write(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
 def _write_alone(made: Written) -> None:
     """The very writer, given tables that are ready."""
     sink = pa.BufferOutputStream()
-    with parquet_writer(sink, made.tables[0].num_rows) as file:
+    with parquet_writer(sink, made.tables[0].combine_chunks().to_batches()[0]) as file:
         for table in made.tables:
             file.write_table(table, row_group_size=table.num_rows)
 

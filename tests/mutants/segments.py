@@ -74,4 +74,28 @@ MUTANTS = (
         "            pass\n        return int(self.parts",
         f"{_FILE}::test_every_record_comes_back",
     ),
+    Mutant(
+        "tiered/codec/segment/cutting.py",
+        "self._last.queue != part.queue and 2 * self._bytes >= self._target:\n",
+        "self._last.queue != part.queue and self._bytes >= self._target:\n",
+        f"{_FILE}::test_where_row_groups_are_cut",
+    ),
+    Mutant(
+        "tiered/codec/segment/cutting.py",
+        "            *last.queue, last.end_offset, last.flat_offset + last.size_bytes,\n",
+        "            *last.queue, last.end_offset, part.flat_offset,\n",
+        f"{_FILE}::test_rows_out_of_order_are_refused",
+    ),
+    Mutant(
+        "tiered/codec/segment/writer.py",
+        "                run, crc = run + 1, 0\n",
+        "                run = run + 1\n",
+        f"{_FILE}::test_runs_are_what_replace_runs_needs",
+    ),
+    Mutant(
+        "tiered/codec/segment/footer.py",
+        "    if len(end) < _END_BYTES or end[4:] != MAGIC or length > most:\n",
+        "    if len(end) < _END_BYTES or end[4:] != MAGIC:\n",
+        f"{_FILE}::test_lengths_are_compared_before_anything_is_allocated",
+    ),
 )

@@ -127,8 +127,10 @@ def test_filters_are_made_for_the_rows_of_a_row_group() -> None:
         for n in range(column.num_columns)
     }
     assert 3000 <= sizes["unique_key"] <= 3 * 3000  # bytes: about 10 bits a key, rounded up to a power of two
+    assert 4 * 3000 <= sizes["keys.list.element"] <= 12 * 3000
 
 
 def _keyed(number: int) -> OddRecord:
-    message = Message("T", 0, number, number, b"", {"UNIQ_KEY": f"{number:032X}"})
+    keys = " ".join(f"{number}-{n}" for n in range(4))
+    message = Message("T", 0, number, number, b"", {"UNIQ_KEY": f"{number:032X}", "KEYS": keys})
     return OddRecord(encode_message(message), 0, number)

@@ -115,7 +115,7 @@ class SegmentWriter:
         proven = prove(rows)
         self._verbatim += proven.verbatim
         if self._file is None:
-            self._file = parquet_writer(pa.PythonFile(self._sink, mode="w"), len(rows))
+            self._file = parquet_writer(pa.PythonFile(self._sink, mode="w"), proven.columns)
         head = self._sink.taken()  # of the file, before the first row group
         self._file.write_table(pa.Table.from_batches([proven.columns]), row_group_size=len(rows))
         stored = b"".join(self._sink.taken())
@@ -159,8 +159,9 @@ def _gathered(topic: str, group: Sequence[RunPart]) -> StoredRows:
     )
 
 
-def parquet_writer(sink: Any, rows: int) -> pq.ParquetWriter:
-    """Pyarrow's writer of segments. ``rows`` of the first row group: filters are made for so many keys in each."""
+def parquet_writer(sink: Any, first: pa.RecordBatch) -> pq.ParquetWriter:
+    """Pyarrow's writer of segments. ``first`` row group: filters are made for as many keys in each as it has."""
+    keys = dict(zip(_FILTERED, (len(first), max(1, len(first.column("keys").flatten()))), strict=True))
     leaves = _leaves(MESSAGE_SCHEMA)
     return pq.ParquetWriter(
         sink,
@@ -172,7 +173,7 @@ def parquet_writer(sink: Any, rows: int) -> pq.ParquetWriter:
         write_page_checksum=True,
         write_page_index=True,
         sorting_columns=[pq.SortingColumn(leaves.index("queue_id"))],
-        bloom_filter_options={name: {"ndv": rows, "fpp": _FALSE_POSITIVES} for name in _FILTERED},
+        bloom_filter_options={name: {"ndv": n, "fpp": _FALSE_POSITIVES} for name, n in keys.items()},
     )
 
 
