@@ -324,7 +324,7 @@ def test_few_are_seen_beside_many() -> None:
     from tiered_jobs.profile.svg import bars as drawn
 
     def heights(*, decades: bool) -> list[float]:
-        plot = drawn([10_000, 1, 100, 0, 5], [], name="n", says="s", decades=decades)
+        plot = ET.tostring(drawn([10_000, 1, 100, 0, 5], [], name="n", says="s", decades=decades), "unicode")
         shape = plot.split('class="one" d="')[1].split('"')[0]
         return [float(part.split("v-")[1].split("h")[0]) for part in shape.split("M")[1:]]
 

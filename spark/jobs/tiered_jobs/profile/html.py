@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from tiered.text.human import duration, moment, size
 from tiered_jobs.profile import report
-from tiered_jobs.profile.report import Markup, Tile
+from tiered_jobs.profile.report import Part, Tile
 from tiered_jobs.profile.svg import bars, spark
 
 _OPEN = 5
@@ -27,7 +28,7 @@ def page(made: dict[str, Any], plots: int) -> str:
     parts = [
         report.tiles(_tiles(made["totals"])),
         report.heading("Topics"),
-        report.wide(_table(topics, span, made["records_read"])),
+        report.box("wide", _table(topics, span, made["records_read"])),
     ]
     if plots and topics:
         parts.append(report.heading("Topic by topic"))
@@ -66,16 +67,16 @@ def _tiles(totals: dict[str, Any]) -> list[Tile]:
     return found
 
 
-def _table(topics: Sequence[dict[str, Any]], span: range, records: bool) -> str:
+def _table(topics: Sequence[dict[str, Any]], span: range, records: bool) -> Element:
     headings = ["Topic", "Messages", "Over time", "Bodies", "In the bucket", "Queues", "Lost"]
     headings += ["≈ Unique keys, keys"] if records else []
     headings += ["Size p50, p99", "Delay p50, p99", "First and last stored"]
-    rows = []
+    rows: list[list[Part | Sequence[Part]]] = []
     for topic in topics:
         keys = [_two(topic, ("unique_keys_approx", "keys_approx"), _count)] if records else []
         over_time = spark(_over_time(topic, span), name="messages over time")
         rows.append([
-            topic["topic"], f"{topic['messages']:,}", Markup(over_time), size(topic["body_bytes"]),
+            topic["topic"], f"{topic['messages']:,}", over_time, size(topic["body_bytes"]),
             size(topic["stored_bytes"]), f"{topic['queues']:,}", f"{topic['gaps']['messages']:,}", *keys,
             _two(topic["body_size"], ("p50", "p99"), _size), _two(topic["delay_ms"], ("p50", "p99"), _delay),
             _two(topic, ("first_store_timestamp", "last_store_timestamp"), _minute),
@@ -84,12 +85,12 @@ def _table(topics: Sequence[dict[str, Any]], span: range, records: bool) -> str:
     return report.table(headings, rows, set(range(len(headings))) - texts, "Topics by number of messages")
 
 
-def _two(found: dict[str, Any], names: tuple[str, str], shown: Callable[[Any], str]) -> Markup:
+def _two(found: dict[str, Any], names: tuple[str, str], shown: Callable[[Any], str]) -> Sequence[Part]:
     """Two values, one above the other."""
-    return Markup("<br>".join(report.text(shown(found[name])) for name in names))
+    return report.lines(*(shown(found[name]) for name in names))
 
 
-def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool) -> str:
+def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool) -> Element:
     counts = _over_time(topic, span)
     sizes, delays = topic["body_size"], topic["delay_ms"]
     peak = max(counts, default=0)
@@ -137,13 +138,14 @@ def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool)
         lists.append(_listed(f"Tags ({topic['distinct_tags']:,})", topic["tags"], "tag"))
     if topic["producers"]:
         lists.append(_listed(f"Producers ({topic['distinct_producers']:,})", topic["producers"], "address"))
-    columns = "".join(f"<div>{one}</div>" for one in lists)
-    inner = f'<div class="plots">{"".join(plots)}</div>\n<div class="lists">{columns}</div>\n'
+    columns = [report.element("div", one) for one in lists]
     remark = f"{topic['messages']:,} messages, {size(topic['body_bytes'])}"
-    return report.folded(topic["topic"], remark, inner, is_open=is_open)
+    return report.folded(
+        topic["topic"], remark, report.box("plots", *plots), report.box("lists", *columns), is_open=is_open
+    )
 
 
-def _listed(title: str, found: Sequence[dict[str, Any]], name: str) -> str:
+def _listed(title: str, found: Sequence[dict[str, Any]], name: str) -> Element:
     rows = [(one[name], f"{one['messages']:,}") for one in found]
     return report.table((title, "Messages"), rows, (1,), title)
 

@@ -1,11 +1,12 @@
-"""Plots as inline SVG: bars over time and bars of a distribution, each with a text that says what it shows."""
+"""Plots as inline SVG: bars over time and bars of a distribution, each with a text that says what the plot shows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, log10
+from xml.etree.ElementTree import Element
 
-from tiered_jobs.profile.report import text
+from tiered_jobs.profile.report import element
 
 _ONE = 0.3
 """How tall a single one is where powers of ten are, as a share of a power."""
@@ -22,7 +23,7 @@ def bars(
     says: str,
     colour: str = "one",
     decades: bool = False,
-) -> str:
+) -> Element:
     """Bars side by side. ``labels``: text under the plot, each at a share (0 to 1) of its width; ``says``: what a reader who
     does not see it should know. ``decades``: each power of ten is as tall as the next, so that the few are seen beside the
     many."""
@@ -37,30 +38,28 @@ def bars(
         heights = [(log10(count) + _ONE) / (most + _ONE) if count > 0 else 0.0 for count in counts]
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
     base = _TOP + height
-    lines = "".join(
-        f'<path class="axis" d="M{_LEFT} {base - height * share:g}H{_WIDTH - _RIGHT}" fill="none"/>'
-        f'<text x="{_LEFT - 6}" y="{base - height * share + 4:g}" text-anchor="end">{_short(value)}</text>'
-        for share, value in marks
-    )
-    under = "".join(
-        f'<text x="{_LEFT + width * at:.1f}" y="{_HEIGHT - 6}" text-anchor="{_anchor(at)}">{text(label)}</text>'
+    lines = [part for share, value in marks for part in _mark(base - height * share, _short(value))]
+    under = [
+        element("text", label, x=f"{_LEFT + width * at:.1f}", y=_HEIGHT - 6, text_anchor=_anchor(at))
         for at, label in labels
-    )
-    shape = _path(heights, _LEFT, _TOP, width, height)
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><title>{text(name)}</title><desc>{text(says)}</desc>'
-        f'{lines}<path class="{text(colour)}" d="{shape}"/>{under}</svg>'
-    )
+    ]
+    shape = element("path", class_=colour, d=_path(heights, _LEFT, _TOP, width, height))
+    view = f"0 0 {_WIDTH} {_HEIGHT}"
+    title, description = element("title", name), element("desc", says)
+    return element("svg", title, description, *lines, shape, *under, viewBox=view, role="img")
 
 
-def spark(counts: Sequence[int], *, name: str, colour: str = "one") -> str:
+def _mark(y: float, label: str) -> tuple[Element, Element]:
+    """A line across the plot, and what it stands for."""
+    line = element("path", class_="axis", d=f"M{_LEFT} {y:g}H{_WIDTH - _RIGHT}", fill="none")
+    return line, element("text", label, x=_LEFT - 6, y=f"{y + 4:g}", text_anchor="end")
+
+
+def spark(counts: Sequence[int], *, name: str, colour: str = "one") -> Element:
     """Bars as small as a word."""
     top = max(1, max(counts, default=0))
-    shape = _path([count / top for count in counts], 0, 1, 120, 22)
-    return (
-        f'<svg viewBox="0 0 120 24" role="img"><title>{text(name)}</title>'
-        f'<path class="{text(colour)}" d="{shape}"/></svg>'
-    )
+    shape = element("path", class_=colour, d=_path([count / top for count in counts], 0, 1, 120, 22))
+    return element("svg", element("title", name), shape, viewBox="0 0 120 24", role="img")
 
 
 def _path(heights: Sequence[float], left: float, top: float, width: float, height: float) -> str:
