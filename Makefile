@@ -100,8 +100,10 @@ coverage: install-dev ## the same with coverage, which has a floor
 	rm -f .coverage .coverage.*
 	$(UNIT) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
+# Daemons and their stores wait more than they work: more workers than cores. The longest scenes first.
 fault: install-dev ## crash points, torn files, damage, full disks, power cuts, lost answers
-	$(PYTEST) -n 2 tests/fault $(PYTEST_ARGS)
+	$(PYTEST) -n 4 --no-loadscope-reorder $(addprefix tests/fault/test_,soak_sample.py two_daemons.py memory.py) tests/fault \
+	  $(PYTEST_ARGS)
 
 # Brokers and their clients wait more than they work: more workers than cores.
 e2e: install-dev ## the program against real brokers, S3 servers and clients

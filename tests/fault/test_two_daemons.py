@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import compare, opened
+from tests.kit.process import PATIENCE
 from tiered.archive.read.verify import Verifier
 
 REFUSED, FENCED = 3, 7
@@ -154,7 +155,7 @@ def test_both_take_over_at_once_and_one_is_left(tmp_path: Path) -> None:
     pair.first.start("--take-over", ready=False)
     pair.second.start("--take-over", ready=False)
     winner = None
-    for _ in range(200):
+    for _ in range(200 * PATIENCE):
         pair.broker.write(10)
         alive = [d for d in (pair.first, pair.second) if d.alive]
         if len(alive) == 1 and alive[0].ready():
