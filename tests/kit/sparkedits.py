@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tests.kit.archiveedits import NUMBERS, Edits, rewind
 from tests.kit.fetchscene import ORDERS, Scene
+from tests.kit.merging import merge_all
 from tests.kit.sparkscene import rows_of
 from tiered.codec.record.message import Message
 from tiered.errors import NotFound
@@ -172,6 +173,12 @@ class World:
             return False
         self.edits.merge(queue, runs[low:high], level=self.chance.choice([1, 2]))
         return True
+
+    def compact(self) -> bool:
+        """The program's own merging, in jobs of any size."""
+        before = self.scene.state.head()
+        merge_all(self.scene.daemon, job_runs=self.chance.choice([16, 10_000]))
+        return self.scene.state.head() != before
 
     def lose(self) -> bool:
         """The broker loses its tail: not all, since a log that has nothing in common with the archive is refused, and from a

@@ -16,6 +16,7 @@ from tests.kit.archiveedits import DISPATCH, Edits, rewind, start_again
 from tests.kit.assemble import KEYS, assemble, memory
 from tests.kit.fetchscene import ORDERS, Ranges, Scene
 from tests.kit.fetchscene import scene as new_scene
+from tests.kit.merging import merge_all
 from tests.kit.sparkedits import (
     HEADERS,
     MEMORY,
@@ -33,7 +34,7 @@ from tests.kit.sparkedits import (
 from tests.kit.sparkscene import scan
 from tiered.codec.format.edits import EditKind, Rows, batch
 from tiered.errors import NotFound, Refused
-from tiered_spark import plan_keys, snapshot
+from tiered_spark import plan_keys, plan_merged, snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +44,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     with new_scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
         plan_keys._objects.cache_clear()
+        plan_merged._kept.clear()  # the archives of all tests have one id
         yield made
 
 
@@ -64,6 +66,7 @@ def send_one(scene: Scene, **fields: object) -> None:
 EDITS: dict[str, Callable[[Edits], object]] = {
     "merge": lambda e: e.merge(ORDERS, e.runs(ORDERS)[1:4]),
     "seal": lambda e: e.merge(ORDERS, e.runs(ORDERS)[:5], level=2),
+    "merging": lambda e: merge_all(e.scene.daemon),
     "trim": lambda e: e.trim(ORDERS, 100),
     "trim of all": lambda e: e.trim(ORDERS, 220),
     "rewind": lambda e: rewind(e.scene, e.scene.broker.sent[150][0]),
@@ -87,7 +90,7 @@ def test_a_plan_made_before_an_edit_gives_its_snapshot(edits: Edits, name: str, 
     gone = {"trim": 100, "trim of all": 220, "rewind": 89, "offsets that begin anew": 219, "a gap": -1}
     wanted = len(before) - gone.get(name, 0) + (10 if name == "new messages" else 0)
     assert len(after) == wanted
-    if name in ("merge", "seal", "another writer"):
+    if name in ("merge", "seal", "merging", "another writer"):
         assert after == before
 
 
@@ -181,7 +184,7 @@ def test_scans_beside_edits_at_random(scene: Scene, seed: int) -> None:
     for _ in range(24):
         columns = world.chance.choice([HEADERS, WHOLE])
         waiting.append((planned(columns), world.rows(), world.deleted))
-        world.step("flush", "flush", "trim", "merge", "merge", "lose", "delete")
+        world.step("flush", "flush", "trim", "merge", "merge", "compact", "lose", "delete")
         assert places(scan({**MEMORY, "columns": columns})) == world.rows()
         while len(waiting) > world.chance.randint(0, 4):
             later, wanted, deleted = waiting.pop(world.chance.randrange(len(waiting)))
@@ -207,7 +210,7 @@ def test_a_stream_beside_edits_at_random(scene: Scene, seed: int) -> None:
     handed: list[tuple[Any, ...]] = []
     outcomes: Counter[str] = Counter()
     for _ in range(24):
-        world.step("flush", "flush", "trim", "merge", "lose", "delete")
+        world.step("flush", "flush", "trim", "merge", "compact", "lose", "delete")
         if world.chance.random() < 0.2:
             query.restart()
         assert query.at is not None
@@ -217,7 +220,7 @@ def test_a_stream_beside_edits_at_random(scene: Scene, seed: int) -> None:
         while rows is None:
             later, wanted, deleted = query.plan(end), world.rows(begin, stop), world.deleted
             if world.chance.random() < 0.5:
-                world.step("flush", "trim", "merge", "lose", "delete")
+                world.step("flush", "trim", "merge", "compact", "lose", "delete")
             rows = answer(later)
             if rows is None:
                 assert world.deleted > deleted
@@ -237,6 +240,7 @@ def test_a_stream_across_merges(edits: Edits) -> None:
     late = send(edits.scene, 30)
     edits.merge(ORDERS, edits.runs(ORDERS)[-3:])  # read before, and not
     edits.merge(ORDERS, edits.runs(ORDERS)[:3], level=2)
+    merge_all(edits.scene.daemon)
     assert places(query.next()) == sorted(
         (m.topic, m.queue_id, m.queue_offset, m.physical_offset) for m in late
     )

@@ -24,6 +24,7 @@ from tiered.archive.state.values import RunState
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
+from tiered.opening import rewind as opening_rewind
 
 QUEUES = [MessageQueue(topic, queue_id) for topic in ("Orders", "Payments") for queue_id in (0, 1)]
 
@@ -246,6 +247,18 @@ def test_a_merged_run_is_merged_again_once_as_much_lies_behind_it(small: Scene) 
     assert small.daemon.rows()[ORDERS][-1][1] == 13
 
 
+def test_commits_of_rows_outlive_a_second_merge(small: Scene) -> None:
+    """Streams by commit are exact only while each row says which commit archived it."""
+    small.send(2)
+    merge_all(small.daemon)
+    small.send(3)
+    came = commits(small)
+    merge_all(small.daemon)
+    assert len(live(small)) == 1
+    assert commits(small) == came
+    assert len(set(came[ORDERS, 1])) == 2
+
+
 def test_nothing_to_do_is_nothing_done(small: Scene) -> None:
     small.send(3)
     merge_all(small.daemon)
@@ -264,6 +277,23 @@ def test_a_job_is_due_an_interval_after_the_last_round(small: Scene) -> None:
     assert not task.run_once(AtOnceTurn(small.daemon)).more
     small.send(3)
     assert not task.due(small.clock.monotonic()), "what came meanwhile waits"
+
+
+@pytest.mark.parametrize("window_bytes", [700, 20_000, opening_rewind.WINDOW_BYTES])
+def test_records_are_compared_with_the_broker_in_its_own_order(
+    small: Scene, monkeypatch: pytest.MonkeyPatch, window_bytes: int
+) -> None:
+    """A merged run reaches over many commits, and is younger than runs that lie between its records."""
+    monkeypatch.setattr(opening_rewind, "WINDOW_BYTES", window_bytes)
+    spread(small, 6)
+    merge_all(small.daemon, job_runs=16)
+    spread(small, 3, seed=2)
+    Edits(small).merge(ORDERS, [run for run in live(small) if run.queue == ORDERS][-2:])
+    spread(small, 2, seed=3)
+    for offset in (0, small.broker.sent[60][0].physical_offset, small.broker.sent[-3][0].physical_offset + 1):
+        found = list(opening_rewind.archived_from(small.state, small.objects(), 1, PhysicalOffset(offset)))
+        wanted = [(m.physical_offset, raw) for m, raw in small.broker.sent if m.physical_offset >= offset]
+        assert [(record.physical_offset, bytes(record.data)) for record in found] == wanted
 
 
 # ---- what changes between plan and commit

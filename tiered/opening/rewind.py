@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from tiered.archive.log.marks import Mark
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import row_offsets
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.edits import EditBatch, EditKind, batch
 from tiered.codec.record.layout import physical_offsets
-from tiered.model import PhysicalOffset
+from tiered.codec.types import Ints
+from tiered.model import PhysicalOffset, RunId
 from tiered.opening.lineage import ArchivedRecord, BrokerComparison, ComparedLog
 
 CRC_WINDOW_BYTES = 8 * 1024 * 1024
+WINDOW_BYTES = 64 * 1024 * 1024
+"""Of the commitlog, compared at once: more than one flush takes."""
 
 
 def runs_behind(state: ArchiveState, lineage: int, offset: int) -> list[RunState]:
@@ -30,20 +34,80 @@ def runs_behind(state: ArchiveState, lineage: int, offset: int) -> list[RunState
 def archived_from(
     state: ArchiveState, objects: ObjectReader, lineage: int, offset: PhysicalOffset
 ) -> Iterator[ArchivedRecord]:
-    """Live records of a lineage that begin at or above ``offset``, ascending: commit by commit, one commit in memory."""
-    by_commit: dict[int, list[RunState]] = defaultdict(list)
-    for run in runs_behind(state, lineage, offset):
-        by_commit[run.id.commit_seq].append(run)
-    reader = RunReader(state, objects)
-    for seq in sorted(by_commit):
+    """Live records of a lineage that begin at or above ``offset``, ascending, some ``WINDOW_BYTES`` of the log in memory.
+
+    Ascending over all runs: those of one commit lie side by side, and a merged one may reach over many commits.
+    """
+    reader, places = RunReader(state, objects), _Places()
+    runs = sorted(runs_behind(state, lineage, offset), key=lambda r: r.physical_start)
+    for low, high, some in _windows(runs, offset):
         records = [
             ArchivedRecord(int(position), stretch.record(i))
-            for run in by_commit[seq]
-            for stretch in reader.stretches(run, run.start, run.end)
+            for run in some
+            for stretch in reader.stretches(run, *places.between(reader, run, low, high))
             for i, position in enumerate(physical_offsets(stretch.data, stretch.starts).tolist())
         ]
         records.sort(key=lambda r: r.physical_offset)
-        yield from (r for r in records if r.physical_offset >= offset)
+        yield from (r for r in records if low <= r.physical_offset < high)
+
+
+def _windows(runs: list[RunState], low: int) -> Iterator[tuple[int, int, list[RunState]]]:
+    """Ranges of the log, ascending, and the runs that reach into each. ``runs``: ascending by where they begin."""
+    at = 0
+    active: list[RunState] = []
+    while at < len(runs) or active:
+        if not active:
+            low = max(low, runs[at].physical_start)
+        high = _boundary(islice(runs, at, None), active, low)
+        while at < len(runs) and runs[at].physical_start < high:
+            active.append(runs[at])
+            at += 1
+        yield low, high, active
+        active = [run for run in active if run.physical_end > high]
+        low = high
+
+
+def _boundary(coming: Iterable[RunState], active: list[RunState], low: int) -> int:
+    """Where a window ends: between two commits, if it can, so that their runs need not be cut."""
+    limit = low + WINDOW_BYTES
+    reached = max((run.physical_end for run in active if _is_short(run)), default=low)
+    found = None
+    for run in coming:
+        if run.physical_start >= limit:
+            break
+        if low < run.physical_start >= reached:
+            found = run.physical_start
+        if _is_short(run):
+            reached = max(reached, run.physical_end)
+    return limit if found is None or reached <= limit else found
+
+
+def _is_short(run: RunState) -> bool:
+    return run.physical_end - run.physical_start <= WINDOW_BYTES
+
+
+class _Places:
+    """Where the records of runs that reach over several windows lie, looked up once for each."""
+
+    def __init__(self) -> None:
+        self._known: dict[RunId, tuple[Ints, Ints]] = {}
+
+    def between(self, reader: RunReader, run: RunState, low: int, high: int) -> tuple[int, int]:
+        """Queue offsets of the live records of ``run`` that begin in [low, high)."""
+        if low <= run.physical_start and run.physical_end <= high:
+            return run.start, run.end
+        if run.id not in self._known:
+            columns = reader.columns(run, ("physical_offset", "queue_offsets"))
+            offsets = row_offsets(run.first_queue_offset, run.rows, columns["queue_offsets"])
+            self._known[run.id] = (
+                columns["physical_offset"].astype(np.int64),
+                np.append(offsets, run.end_offset),
+            )
+        physical, offsets = self._known[run.id]
+        first, end = offsets[np.searchsorted(physical, (low, high))].tolist()
+        if run.physical_end <= high:
+            del self._known[run.id]
+        return max(run.start, first), min(run.end, end)
 
 
 @dataclass(slots=True)
