@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kit.fetchscene import pull, scene
 from tiered.fetch.flight import Flight
-from tiered.fetch.lanes import Job
+from tiered.fetch.lanes import FetchJob
 from tiered.settings import KIB
 
 
@@ -26,7 +26,7 @@ def test_flights_and_answers_are_in_no_circle(tmp_path: Path) -> None:
                     assert len(got.records) == 8
                 fetcher.close()
                 pool.shutdown()
-                left = [type(found) for found in gc.get_objects() if type(found) in (Flight, Job)]
+                left = [type(found) for found in gc.get_objects() if type(found) in (Flight, FetchJob)]
             finally:
                 gc.enable()
         assert left == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from tiered.fetch.lanes import Job, Lanes
+from tiered.fetch.lanes import FetchJob, Lanes
 
 
 class Held(Executor):
@@ -27,8 +27,8 @@ class Held(Executor):
             self.waiting.pop(0)[1]()
 
 
-def job(log: list[str], name: str, *, foreground: bool) -> Job:
-    return Job(lambda alive: log.append(name if alive else f"{name} dropped"), foreground)
+def job(log: list[str], name: str, *, foreground: bool) -> FetchJob:
+    return FetchJob(lambda alive: log.append(name if alive else f"{name} dropped"), foreground)
 
 
 def test_foreground_passes_read_ahead() -> None:

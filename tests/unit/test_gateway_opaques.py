@@ -27,7 +27,7 @@ from tiered.gateway.ports import NEED_BODY
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import OPAQUES_PER_CONNECTION, Traffic
 from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, shows_signature
-from tiered.gateway.transport.pending import PENDING_SECONDS, AnswerJudge, Held, Pending, RequestJudge
+from tiered.gateway.transport.pending import PENDING_SECONDS, AnswerJudge, HeldAnswer, Pending, RequestJudge
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 SIGNED = {"AccessKey": "own-01", "Signature": "c2lnbmVk"}
@@ -44,7 +44,7 @@ class Wire:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.pending = Pending(desk.clock.monotonic)
-        self.held: list[Held] = []
+        self.held: list[HeldAnswer] = []
         answers, connection, traffic = desk.answers, desk.connection, Traffic()
         requests = RequestJudge(answers, connection, self.pending, traffic)
         replies = AnswerJudge(answers, connection, self.pending, traffic, self.held.append)

@@ -14,12 +14,11 @@ from tests.kit.merging import merging
 from tiered.archive.log.flush import Flush, Priority
 from tiered.archive.log.maintenance import Done, Outlook, Stopped, Task, Turn
 from tiered.clock import ManualClock
-from tiered.daemon.maintenance import LATE_SECONDS, LineTurn, Maintenance
+from tiered.daemon.maintenance import LATE_SECONDS, LineTurn, MaintenanceLoop
 from tiered.errors import TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.service import AGAIN, DONE
-from tiered.settings import MIB, Settings
-from tiered.settings import Maintenance as Care
+from tiered.settings import MIB, Maintenance, Settings
 
 
 @dataclass
@@ -60,8 +59,8 @@ class Loop:
     def __init__(self, small: Scene, *tasks: Task, rate: int = 0) -> None:
         self.metrics = Metrics()
         self.stopping = False
-        settings = Settings(maintenance=Care(max_bytes_per_second=rate))
-        self.loop = Maintenance(
+        settings = Settings(maintenance=Maintenance(max_bytes_per_second=rate))
+        self.loop = MaintenanceLoop(
             tasks, small.daemon.line, small.clock, settings, self.metrics, lambda: self.stopping
         )
 
@@ -177,7 +176,7 @@ def test_a_stop_ends_a_turn_wherever_it_stands(small: Scene) -> None:
 def test_bytes_are_paced(small: Scene) -> None:
     clock: ManualClock = small.clock
     turn = LineTurn(
-        small.daemon.line, clock, Settings(maintenance=Care(max_bytes_per_second=MIB)), lambda: False
+        small.daemon.line, clock, Settings(maintenance=Maintenance(max_bytes_per_second=MIB)), lambda: False
     )
     begun = clock.monotonic()
     for _ in range(8):

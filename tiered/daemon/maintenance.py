@@ -107,7 +107,7 @@ class LineTurn:
             raise Stopped
 
 
-class Maintenance:
+class MaintenanceLoop:
     """The daemon's loop over its tasks, in a thread that no watchdog ends; ``status`` and ``problem`` from any thread."""
 
     def __init__(

@@ -15,7 +15,7 @@ from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
-from tiered.daemon.maintenance import Maintenance, tasks_of
+from tiered.daemon.maintenance import MaintenanceLoop, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
@@ -68,7 +68,7 @@ class Archiving:
         self._early: tuple[Service, ...] = ()
         self._start: PhysicalOffset | None = None
         self._dispatcher: Dispatcher | None = None
-        self.maintenance: Maintenance | None = None
+        self.maintenance: MaintenanceLoop | None = None
         called = parts.settings.source
         names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
         self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
@@ -120,7 +120,7 @@ class Archiving:
         parts, settings = self._parts, self._parts.settings
         if not settings.maintenance.enabled or self._choices.once:
             return
-        self.maintenance = Maintenance(
+        self.maintenance = MaintenanceLoop(
             tasks_of(parts.log, parts.clock, settings, OwnKeys(), parts.weak), line, parts.clock, settings, parts.metrics,
             lambda: self._stop.is_set() or parts.give_up.is_set(),
         )  # fmt: skip

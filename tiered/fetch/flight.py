@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from tiered.fetch.lanes import Job
+from tiered.fetch.lanes import FetchJob
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Flight(Generic[T]):
     names: tuple[Hashable, ...]
     foreground: bool
     future: Future[T] = field(default_factory=Future)
-    job: Job | None = None
+    job: FetchJob | None = None
 
 
 class Flights:

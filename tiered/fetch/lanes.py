@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class FetchJob:
     """Work for a pool thread. ``run`` must not raise; it is told whether to work at all: false when the lanes were closed."""
 
     run: Callable[[bool], None]
@@ -25,13 +25,13 @@ class Lanes:
         self._slots = slots
         self._ahead_slots = max(1, slots - max(1, slots // 4))
         self._lock = threading.Lock()
-        self._front: deque[Job] = deque()
-        self._back: dict[Job, None] = {}
+        self._front: deque[FetchJob] = deque()
+        self._back: dict[FetchJob, None] = {}
         self._running = 0
         self._running_ahead = 0
         self._closed = False
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: FetchJob) -> None:
         """Put a job in its lane. After ``close`` the job is told at once, here."""
         with self._lock:
             closed, start = self._closed, None
@@ -46,7 +46,7 @@ class Lanes:
         elif start is not None:
             self._launch(start)
 
-    def promote(self, job: Job) -> None:
+    def promote(self, job: FetchJob) -> None:
         """A foreground reader waits for this read-ahead: let it pass, if it still is in line."""
         with self._lock:
             if self._back.pop(job, job) is not None:
@@ -67,7 +67,7 @@ class Lanes:
         for job in left:
             job.run(False)
 
-    def _launch(self, job: Job) -> None:
+    def _launch(self, job: FetchJob) -> None:
         try:
             place = self._pool.submit(self._work, job)
         except RuntimeError:  # the pool was shut down before us
@@ -75,15 +75,15 @@ class Lanes:
         else:
             place.add_done_callback(lambda done: self._cancelled(job) if done.cancelled() else None)
 
-    def _cancelled(self, job: Job) -> None:
+    def _cancelled(self, job: FetchJob) -> None:
         self.close()
         with self._lock:
             self._leave(job)
             self._running -= 1
         job.run(False)
 
-    def _work(self, job: Job) -> None:
-        following: Job | None = job
+    def _work(self, job: FetchJob) -> None:
+        following: FetchJob | None = job
         while following is not None:
             following.run(True)
             with self._lock:
@@ -92,18 +92,18 @@ class Lanes:
                 if following is None:
                     self._running -= 1
 
-    def _start(self) -> Job | None:
+    def _start(self) -> FetchJob | None:
         """The job for one more thread, if there may be one."""
         job = self._take() if self._running < self._slots else None
         if job is not None:
             self._running += 1
         return job
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: FetchJob) -> None:
         if not job.foreground:
             self._running_ahead -= 1
 
-    def _take(self) -> Job | None:
+    def _take(self) -> FetchJob | None:
         if self._front:
             return self._front.popleft()
         if self._back and self._running_ahead < self._ahead_slots:

@@ -19,7 +19,7 @@ from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache, Owner
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.flight import Flight, Flights
-from tiered.fetch.lanes import Job, Lanes
+from tiered.fetch.lanes import FetchJob, Lanes
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 
@@ -131,7 +131,7 @@ class Loader:
             bring(alive)
             flight.job = None  # else the two hold each other, and what the flight brought, until the garbage collector comes by
 
-        job = flight.job = Job(run, flight.foreground)
+        job = flight.job = FetchJob(run, flight.foreground)
         self._lanes.submit(job)
         if flight.foreground:  # hurried meanwhile
             self._lanes.promote(job)

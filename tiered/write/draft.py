@@ -12,7 +12,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.model import PhysicalOffset
 from tiered.write.buffer import Extent
 from tiered.write.compression import Compressing
-from tiered.write.gathered import Gathered
+from tiered.write.gathered import GatheredFlush
 from tiered.write.planner import plan
 from tiered.write.router import queue_ends
 
@@ -21,7 +21,7 @@ from tiered.write.router import queue_ends
 class DraftRecords:
     """The records of a draft, gathered by queue, and their blocks, which are being compressed."""
 
-    gathered: Gathered
+    gathered: GatheredFlush
     blocks: Compressing
 
 

@@ -25,7 +25,7 @@ _NO_MEMORY = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredFlush:
     """A flush before the fold is asked, in sorted order; nothing here points into the copy it was made from.
 
     ``memory``: what they were gathered in; ``gathered``: the records' bytes; ``edges``: where each block begins in them, one
@@ -57,7 +57,7 @@ def gather_flush(
     settings: Dispatch,
     counts_inner: CountsInner,
     memory: memoryview = _NO_MEMORY,
-) -> Gathered:
+) -> GatheredFlush:
     """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
 
     Its records are gathered at the start of ``memory``, over whatever was there, if they fit.
@@ -76,7 +76,7 @@ def gather_flush(
         )
     gathered, memory = _gather(messages, routed.order, pieces.byte_start, memory)
     key_position, key_hash = _keys(properties, routed, len(messages.headers))
-    return Gathered(
+    return GatheredFlush(
         routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
         memory, gathered, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from tiered.codec.format.object import (
 )
 from tiered.codec.types import Ints
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
-from tiered.write.gathered import Gathered
+from tiered.write.gathered import GatheredFlush
 from tiered.write.router import QueueEnds, Routed, RowOffsets, Segments, cut_segments, renumbered
 
 
@@ -46,7 +46,7 @@ class FlushPlan:
 class _Tables:
     """A gathered flush and what the fold adds to it."""
 
-    gathered: Gathered
+    gathered: GatheredFlush
     offsets: RowOffsets
     segments: Segments
     blocks: npt.NDArray[np.void]
@@ -54,7 +54,7 @@ class _Tables:
     stored: StoredBlocks
 
 
-def plan(made: Gathered, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> FlushPlan:
+def plan(made: GatheredFlush, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> FlushPlan:
     """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
     routed, pieces = made.routed, made.cut
     offsets = renumbered(made.offsets, routed, ends)

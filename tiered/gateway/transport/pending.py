@@ -27,7 +27,7 @@ _PENDING_HEADER_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
-class Held:
+class HeldAnswer:
     """A withheld answer of the broker: its request, the answer decoded, its verdict so far, and its first bytes as they came.
 
     Or a request of the broker's own to the client: ``request`` and ``answer`` both.
@@ -204,7 +204,7 @@ class AnswerJudge:
         connection: ConnectionInfo,
         pending: Pending,
         traffic: Traffic,
-        on_held: Callable[[Held], None],
+        on_held: Callable[[HeldAnswer], None],
     ) -> None:
         self._answers = answers
         self._connection = connection
@@ -213,7 +213,7 @@ class AnswerJudge:
         self._opaques = pending.opaques
         self._traffic = traffic
         self._on_held = on_held
-        self._held: Held | None = None  # the frame under way, if it is looked at
+        self._held: HeldAnswer | None = None  # the frame under way, if it is looked at
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Whether the frame answers a remembered request. Raises ``Corrupt`` for a header that cannot be read."""
@@ -221,7 +221,7 @@ class AnswerJudge:
         if self._notices and code_of(header, encoding) in self._notices:
             notice = decode_header(header, encoding)
             if notice.is_oneway and not notice.is_response:
-                self._held = Held(notice, notice)
+                self._held = HeldAnswer(notice, notice)
                 return Fate.HOLD
         if not len(self._opaques):  # those of ``Pending`` are among them
             return Fate.PASS
@@ -232,7 +232,7 @@ class AnswerJudge:
         request = self._pending.take(answer.opaque)
         if request is None:
             return Fate.PASS
-        self._held = Held(request, answer)
+        self._held = HeldAnswer(request, answer)
         return Fate.PEEK
 
     def peek(self, first: memoryview) -> Fate:

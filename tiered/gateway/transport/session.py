@@ -20,7 +20,7 @@ from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, New
 from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
-from tiered.gateway.transport.pending import AnswerJudge, Held, Pending, RequestJudge
+from tiered.gateway.transport.pending import AnswerJudge, HeldAnswer, Pending, RequestJudge
 from tiered.metrics import Metrics
 from tiered.settings import Gateway
 
@@ -285,7 +285,7 @@ class Session:
         self._aside = 0
         self._answers.closed(self.info)
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldAnswer) -> None:
         """An answer that did not pass by its first bytes passes by all of it, or is made in a task of its own."""
         if held.verdict is NEED_BODY:
             answer = held.answer
@@ -319,7 +319,7 @@ class Session:
             log.error("an answer was lost", exc_info=task.exception(), extra={"client": self.info.client})
             self.cut("failure", "an answer was lost")
 
-    async def _answer(self, held: Held) -> None:
+    async def _answer(self, held: HeldAnswer) -> None:
         """Replace one answer, or let it go on; whatever goes wrong becomes *busy*, never the broker's answer."""
         settings, budget = self.shared.settings, self.shared.budget
         aside = 0
@@ -350,12 +350,12 @@ class Session:
         else:
             self._aside += aside
 
-    async def _made(self, held: Held) -> Command | NewBody | None:
+    async def _made(self, held: HeldAnswer) -> Command | NewBody | None:
         if held.is_notice:
             return await self._answers.notice(held.request, self.info)
         return await self._answers.answer(held.request, held.answer, held.verdict, self.info)
 
-    def _busy(self, held: Held, why: str) -> list[Bytes]:
+    def _busy(self, held: HeldAnswer, why: str) -> list[Bytes]:
         """Answer SYSTEM_BUSY, so that the client retries; drop a notice, which has no reply."""
         why = why[:MAX_REMARK]
         what = "what the broker told a client was not passed on" if held.is_notice else "told to try again"
@@ -381,7 +381,7 @@ class Session:
         )
 
 
-def _frame(held: Held, made: Command | NewBody | None) -> list[Bytes]:
+def _frame(held: HeldAnswer, made: Command | NewBody | None) -> list[Bytes]:
     """The frame that goes to the client."""
     if isinstance(made, Command):
         return encode_command(made)

@@ -1,0 +1,26 @@
+"""One meaning a name: no two public classes of the program have the same one."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("tiered", "spark/tiered_spark", "spark/jobs/tiered_jobs")
+
+MEANT = {
+    "Flags",  # each job of Spark declares its own, at the same place
+    "Piece",  # of a merge and of a scan: a part of a run
+}
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for source in SOURCES:
+        for path in sorted((ROOT / source).rglob("*.py")):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].append(str(path.relative_to(ROOT)))
+    assert len(homes) > 500, "the sources were found"
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in MEANT} == {}
