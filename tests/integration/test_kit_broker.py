@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit import cache, classarchive, golden
+from tests.kit import cache, golden
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import Outcome
 from tests.kit.golden import SlowRecord
@@ -182,15 +181,3 @@ def test_what_a_jvm_unpacks_goes_with_it(rocketmq: str, tmp_path: Path) -> None:
         server.restart()
         assert any((tmp_path / "ns" / "tmp").iterdir())
     assert not (tmp_path / "ns" / "tmp").exists()
-
-
-@pytest.mark.parametrize("version", [cache.ROCKETMQ_5, cache.ROCKETMQ_4])
-def test_the_archive_of_classes_fits_the_jars(version: str, tmp_path: Path) -> None:
-    """``-Xshare:on`` refuses to start with an archive that does not fit, where otherwise it would only be slow."""
-    java = ["java", "-Xshare:on", "-XX:+UseSerialGC", *classarchive.options(version)]
-    assert any(option.startswith("-XX:SharedArchiveFile=") for option in java)
-    (tmp_path / "own").mkdir()
-    fits = cache.class_path(version, tmp_path / "own")
-    assert subprocess.run([*java, "-cp", fits, "-version"], check=False).returncode == 0
-    other = ":".join(reversed(fits.split(":")))
-    assert subprocess.run([*java, "-cp", other, "-version"], check=False).returncode != 0

@@ -83,8 +83,9 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 @functools.cache
 def _path(version: str) -> Path | None:
-    """Where the archive lies; another Java or other jars give another name. ``None`` where there is no Java."""
-    name = _name("classes", cache.jars(version))
+    """Where the archive lies; another Java or other jars give another name. ``None`` where there is no Java, or no jars."""
+    jars = cache.jars(version)
+    name = _name("classes", jars) if jars else None
     return None if name is None else cache.rocketmq_directory(version) / name
 
 
