@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.process import PATIENCE, TIERED, Child
-from tiered.crashpoint import CrashPoint
+from tiered.crashpoint import AgeingPoint, CrashPoint
 from tiered.daemon.crashing import CRASH_VARIABLE
 from tiered.daemon.portfile import WEB_PORT_FILE
 
@@ -119,7 +119,7 @@ class Daemon(Pages):
     # ---- process
 
     def start(
-        self, *flags: str, crash: CrashPoint | None = None, times: int = 1, ready: bool = True
+        self, *flags: str, crash: CrashPoint | AgeingPoint | None = None, times: int = 1, ready: bool = True
     ) -> Daemon:
         """Start it; ``ready`` waits until ``/readyz`` says so. ``crash``: end like ``kill -9`` at that point."""
         self.port_file.unlink(missing_ok=True)
@@ -129,21 +129,29 @@ class Daemon(Pages):
         return self
 
     def once(
-        self, *flags: str, crash: CrashPoint | None = None, times: int = 1, seconds: float = 60.0
+        self,
+        *flags: str,
+        crash: CrashPoint | AgeingPoint | None = None,
+        times: int = 1,
+        seconds: float = 60.0,
     ) -> int:
         """``run --once`` to its end; the exit code."""
         self._child = self._spawn(("--once", *flags), crash, times)
         return self.wait(seconds)
 
     def maintain(
-        self, *flags: str, crash: CrashPoint | None = None, times: int = 1, seconds: float = 60.0
+        self,
+        *flags: str,
+        crash: CrashPoint | AgeingPoint | None = None,
+        times: int = 1,
+        seconds: float = 60.0,
     ) -> int:
         """``maintain --once`` on this daemon's state directory, to its end; the exit code."""
         self._child = self._spawn(("--once", *flags), crash, times, verb="maintain")
         return self.wait(seconds)
 
     def _spawn(
-        self, flags: tuple[str, ...], crash: CrashPoint | None, times: int, *, verb: str = "run"
+        self, flags: tuple[str, ...], crash: CrashPoint | AgeingPoint | None, times: int, *, verb: str = "run"
     ) -> Child:
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         places = ("--store", str(self.store), "--archive", self.archive, "--state", str(self.state))

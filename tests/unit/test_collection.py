@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
 from tiered.archive.rewrite.collection import Collection, look, said
 from tiered.archive.rewrite.retention import Retention
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.crashpoint import AgeingPoint, CrashPoint
 from tiered.errors import Fenced, Refused, Unavailable
+from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
-from tiered.provider.base import Fetched
+from tiered.provider.base import Fetched, Stored
+from tiered.provider.memory import MemoryProvider
 from tiered.settings import Gc, Retain
 
 UUID = "00000000-0000-4000-8000-00000000000"
@@ -376,3 +380,36 @@ def test_random_lives_of_an_archive_leave_no_orphan_and_lose_nothing(tmp_path: P
             sweeping.after_grace()
             assert stored(made) == needed(made), seed
             assert ORDERS.topic in {q.queue.topic for q in made.state.queues()}
+
+
+class Endless(MemoryProvider):
+    """A bucket whose listing is made as it is read: ``numbers`` data objects."""
+
+    numbers = range(0)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        assert start_after is limit is None
+        yield from (Stored(KEYS.key(path_of(n)), 1, 1, 1) for n in self.numbers if prefix.endswith("data/"))
+
+
+def path_of(number: int) -> str:
+    return f"data/0000000001-00000000-0000-4000-8000-{number:012x}"
+
+
+def test_a_walk_over_the_bucket_keeps_nothing_of_what_it_meets() -> None:
+    """Memory stays the same for three times the objects: fold and listing are read side by side."""
+    peaks = []
+    for count in (5_000, 15_000):
+        store = MemoryStore()
+        store.put_many((b"k" + path_of(n).encode(), bytes(12)) for n in range(count))
+        provider = Endless("", ManualClock())
+        provider.numbers = range(count)
+        state, listed = ArchiveState(store), Listed()
+        tracemalloc.start()
+        assert list(orphans(provider, KEYS, state, 2, listed)) == []
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert listed.objects == count
+    assert peaks[1] < peaks[0] + 200_000

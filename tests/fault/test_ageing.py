@@ -1,0 +1,60 @@
+"""Kill the process at every point of collection, run it again: every message is readable, and nothing is left behind (S5, S8)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
+from tests.kit.faultbroker import FaultBroker
+from tests.kit.oracle import compare, opened
+from tiered.archive.read.verify import Verifier
+from tiered.crashpoint import AgeingPoint as P
+
+COLLECTS = {
+    **SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536, "gc.enabled": True, "gc.grace_ms": 600_000,
+}  # fmt: skip
+POINTS = [p for p in P if p not in (P.BEFORE_TRIM, P.AFTER_TRIM)]
+"""Trims: ``tests/unit/test_collection.py``, by a clock that can be moved."""
+
+
+def a_grace_later(archive: Path) -> None:
+    """All commits are a day old, by the clock of the file system."""
+    then = time.time() - 86_400
+    for commit in archive.glob("*/*/commit/*/*"):
+        os.utime(commit, (then, then))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_while_collecting_restart_compare(tmp_path: Path, point: P) -> None:
+    archive = tmp_path / "archive"
+    url = f"file://{archive}"
+    broker = FaultBroker.started(tmp_path / "store", 900)
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **COLLECTS)
+    assert daemon.once() == 0, daemon.output()
+    codes = []
+    for crash in (point, point, None):
+        codes.append(daemon.maintain(crash=crash))
+        assert codes[-1] in (0, CRASHED), daemon.output()
+        assert compare(opened(url), broker.oracle).good
+        a_grace_later(archive)
+    assert CRASHED in codes
+    broker.write(100)
+    assert daemon.once() == 0, daemon.output()
+    for _ in range(2):
+        assert daemon.maintain() == 0, daemon.output()
+        a_grace_later(archive)
+    assert daemon.maintain() == 0, daemon.output()
+    view = opened(url)
+    verdict = compare(view, broker.oracle)
+    assert verdict.good, verdict
+    report = Verifier(view).run(deep=True)
+    assert report.sound, report.damage
+    kept = {item.path for item in view.state.objects() if item.path and item.references}
+    root = next(archive.glob("*/*"))
+    assert {f"data/{path.name}" for path in (root / "data").iterdir()} == kept
+    assert list(view.state.retired()) == []
+    broker.close()
