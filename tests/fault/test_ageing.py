@@ -1,4 +1,4 @@
-"""Kill the process at every point of collection and run it again: all messages are readable, nothing is left behind (S5, S8)."""
+"""Kill the process at every point of collection, run it again: all messages are readable, nothing is left behind (S5, S8)."""
 
 from __future__ import annotations
 
