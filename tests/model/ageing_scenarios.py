@@ -67,7 +67,6 @@ scen(
     solo=True,
 )
 LONG = {"short": False}
-scen("age-merge-long", "", [writer("amWTRGD", made=4)], history=TWO, N=9, crash=1, solo=True, **LONG)
 scen("age-two-crash", "", [writer("mTRGD", made=2), B], history=(OPEN, data(0)), N=9, late=1, crash=1, **LONG)
 scen(
     "age-two-long",
@@ -86,24 +85,15 @@ scen(
     N=9,
     **LONG,
 )
-scen(
-    "age-reader-long",
-    "",
-    [writer("mWTRGD", made=4, again=True), READER],
-    history=(OPEN, data(0)),
-    N=9,
-    **LONG,
-)
-scen("age-inline-long", "", [writer("imWTRGDFX", made=3, records=3), ASOF], history=INLINE, N=8, **LONG)
+scen("age-inline-long", "", [writer("imTRGDFX", made=2, records=2), ASOF], history=INLINE, N=8, **LONG)
 scen(
     "age-proposal-long",
     "",
-    [writer("mTRGDP", made=2), MAKER],
+    [writer("mRGDP", made=2), MAKER],
     history=(OPEN, data(0)),
-    N=8,
+    N=7,
     late=1,
     resend=1,
-    crash=1,
     **LONG,
 )
 # mutations: each must fail
