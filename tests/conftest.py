@@ -35,6 +35,14 @@ GIVEN: Mapping[str, Callable[[], str | None]] = {
 }
 """Tiers that the machine has or has not: why it has not."""
 TIERS = (*INSTALLED, *GIVEN)
+SHARING = (
+    ("absent", "consumers", "faults", "questions", "tools"),
+    ("acl", "restarts", "sql", "tls"),
+    ("49", "reset_49", "tools_49"),
+)
+"""Modules ``e2e/test_gateway_…`` that read from a far-behind scene of the session: those in a row run on one worker, so that
+they share it. Those of the second row switch its broker over or kill it, and then it has forgotten part of its key index."""
+_ROWS = {f"test_gateway_{name}.py": f"row {number}" for number, row in enumerate(SHARING) for name in row}
 _SPARK = Path(__file__).parent / "spark"
 _NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
 _FAILED = pytest.StashKey[dict[str, str]]()
@@ -145,6 +153,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line, yellow=True, bold=True)
 
 
+def scope(nodeid: str) -> str:
+    """Tests of one scope run on one worker, one after the other."""
+    module = nodeid.partition("::")[0]
+    folder, _, name = module.rpartition("/")
+    if folder.rpartition("/")[2] == "fault":
+        return nodeid
+    return _ROWS.get(name, module)
+
+
 class _Workers:
     """What runs in the controlling process of pytest-xdist only."""
 
@@ -158,8 +175,8 @@ class _Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Keep a module on one worker, with its servers and whatever else it makes once; only tests of faults, long ones
-        that share nothing, are dealt out one by one.
+        """Keep a module on one worker, with its servers and whatever else it makes once, and modules that share a scene, too;
+        only tests of faults, long ones that share nothing, are dealt out one by one.
 
         ``xdist_group`` would say the same, but pytest 9.2 ignores it (pytest-xdist issue 1386), and silently: each
         worker would start its own broker.
@@ -171,8 +188,7 @@ class _Workers:
 
         class ByServer(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
-                module = nodeid.partition("::")[0]
-                return nodeid if module.split("/")[-2:-1] == ["fault"] else module
+                return scope(nodeid)
 
         return ByServer(config, log)
 

@@ -1,4 +1,7 @@
-"""The far-behind scene that the tests of cold reads share: made once by each worker, since it takes a minute."""
+"""The far-behind scenes that the tests of cold reads share: made once by each worker that needs one, since it takes a minute.
+
+Which modules share them, ``SHARING`` in ``tests/conftest.py`` says.
+"""
 
 from __future__ import annotations
 
