@@ -381,7 +381,7 @@ def test_a_foreign_archive(broker: Crafted, url: str) -> None:
     file = identity_of(url)
     file.write_bytes(signed(file, broker="broker-z"))
     for done in (tiered("topics", "--archive", url), archive_once(broker.store, url)):
-        one_paragraph(done, 3, "foreign archive", "found=DefaultCluster/broker-z", "archive.url")
+        one_paragraph(done, 3, "another broker's archive", "found=DefaultCluster/broker-z", "archive.url")
 
 
 def test_an_identity_of_a_newer_program(broker: Crafted, url: str) -> None:

@@ -190,7 +190,7 @@ def test_an_error_is_what_readyz_says(broker: Crafted) -> None:
     foreign = replace(decode_identity(store.get(KEYS.identity).data, "k"), broker="broker-z")
     store.put(KEYS.identity, [foreign.encode()], create_only=False)
     one = daemon(broker, "memory://app-foreign")
-    with pytest.raises(TieredError, match="foreign"), ExitStack() as stack:
+    with pytest.raises(TieredError, match="another broker's archive"), ExitStack() as stack:
         one.run(stack)
 
 

@@ -233,4 +233,4 @@ class PartialStore:
 
     def _check(self, prefix: bytes) -> None:
         if not self.scope.covers(prefix):
-            raise AssertionError(f"a partial fold was asked for a key outside its scope: {prefix[:80]!r}")
+            raise AssertionError(f"a partial fold was asked for a key that is not in it: {prefix[:80]!r}")

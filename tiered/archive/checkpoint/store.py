@@ -132,7 +132,7 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
     manifest = decode_manifest(bytes(fetched.data), key)
     if not key.endswith(f"checkpoint/{manifest.seq:020d}"):
         raise Corrupt(
-            "a checkpoint is stored under another checkpoint's key", key=key, expected=manifest.seq, found=key
+            "a checkpoint is stored under another's key", key=key, expected=manifest.seq, found=key
         )
     return manifest
 

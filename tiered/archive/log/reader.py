@@ -102,7 +102,7 @@ class LogReader:
         commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
             raise Corrupt(
-                "a commit is stored under another commit's key", key=key, expected=seq, found=commit.seq
+                "a commit is stored under another's key", key=key, expected=seq, found=commit.seq
             )
         times = (tail.date_ms, tail.last_modified_ms)
         return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
