@@ -92,8 +92,10 @@ class Forked:
 class Warm:
     """The warm process of this one, started when first asked. Tests enable it; benchmarks and demos load each process anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.kit.warm") -> None:
+        """``module``: what the warm process runs, with the path of its socket."""
         self.enabled = False
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = ""
         self._starting = threading.Lock()  # scenes are built side by side
@@ -125,12 +127,17 @@ class Warm:
                 file.seek(0)
             return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
-    def _connected(self) -> socket.socket:
+    def address(self) -> str:
+        """The path of its socket; it is started if it does not run."""
         with self._starting:
             self._ready()
+        return os.path.join(self._directory, "socket")
+
+    def _connected(self) -> socket.socket:
+        address = self.address()
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(os.path.join(self._directory, "socket"))
+            connection.connect(address)
         except OSError:
             connection.close()
             raise
@@ -142,7 +149,7 @@ class Warm:
         self._directory = tempfile.mkdtemp(prefix="warm-")
         path = os.path.join(self._directory, "socket")
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.kit.warm", path]
+        command = [sys.executable, "-m", self._module, path]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)
         while not Path(path).exists():
             if self._process.poll() is not None:
@@ -172,7 +179,7 @@ def _at_loading(environment: Mapping[str, str]) -> dict[str, str]:
 _AT_LOADING = _at_loading(os.environ)
 
 
-def _serve(path: str) -> list[str]:
+def serve(path: str) -> list[str]:
     """Fork for each request until killed; returns, in a fork, the words of its command."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path + ".new")
@@ -253,7 +260,7 @@ def main() -> int:
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         raise RuntimeError(f"{threads} threads after imports: a fork would lose all but one")
-    words = _serve(sys.argv[1])
+    words = serve(sys.argv[1])
     sys.argv[:] = ["tiered", *words]
     from tiered.cli import entry
 
