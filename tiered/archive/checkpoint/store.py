@@ -131,9 +131,7 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
         raise Corrupt("a checkpoint manifest is too long", key=key, expected=MAX_MANIFEST_BYTES, found="more")
     manifest = decode_manifest(bytes(fetched.data), key)
     if not key.endswith(f"checkpoint/{manifest.seq:020d}"):
-        raise Corrupt(
-            "a checkpoint is stored under another's key", key=key, expected=manifest.seq, found=key
-        )
+        raise Corrupt("a checkpoint is stored under another's key", key=key, expected=manifest.seq, found=key)
     return manifest
 
 

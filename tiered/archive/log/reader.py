@@ -101,9 +101,7 @@ class LogReader:
         # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
         commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
-            raise Corrupt(
-                "a commit is stored under another's key", key=key, expected=seq, found=commit.seq
-            )
+            raise Corrupt("a commit is stored under another's key", key=key, expected=seq, found=commit.seq)
         times = (tail.date_ms, tail.last_modified_ms)
         return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
 
