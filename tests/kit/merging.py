@@ -1,18 +1,27 @@
-"""Merging in one thread: the task, its turns taken at once, over the daemon of ``assemble``."""
+"""Merging in one thread: the task, its turns taken at once, over the daemon of ``assemble``; and what it must not change."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tests.kit.assemble import Assembly
+from tests.kit.fetchscene import SETTLED_SECONDS, Scene
+from tests.kit.pipeline import INNER_BATCH, PREPARED
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done, OwnKeys
+from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.merge import Merge, MergeOptions
 from tiered.archive.rewrite.plan import Bounds
 from tiered.archive.rewrite.writing import Layout
+from tiered.model import MessageQueue
 from tiered.settings import MIB
+
+QUEUES = [MessageQueue(topic, queue_id) for topic in ("Orders", "Payments") for queue_id in (0, 1)]
 
 
 @dataclass
@@ -61,3 +70,48 @@ def merge_all(daemon: Assembly, turn: AtOnceTurn | None = None, **options: Any) 
         if not done.more:
             return found
         assert len(found) < 1000, "merging comes to an end"
+
+
+def spread(made: Scene, flushes: int, seed: int = 1, most: int = 30) -> None:
+    """Flushes of some messages in several queues: plain ones, with tags and keys or without; inner batches; half messages."""
+    chance = random.Random(seed)
+    for _ in range(flushes):
+        for _ in range(chance.randint(1, most)):
+            queue, number = chance.choice(QUEUES), len(made.broker.sent)
+            tags = {} if number % 5 == 0 else {"TAGS": f"tag-{number % 3}"}
+            keys = (
+                {} if number % 3 == 0 else {"KEYS": f"k{number % 7} only-{number}", "UNIQ_KEY": f"u{number}"}
+            )
+            body, properties = b"%d " % chance.getrandbits(64) * 12, {**tags, **keys}
+            flags = 0
+            if queue.topic == "Payments" and number % 4 == 0:
+                flags, properties = INNER_BATCH, {**properties, "INNER_NUM": str(2 + number % 3)}
+            elif number % 11 == 0:
+                flags = PREPARED
+            made.broker.send(queue.topic, queue.queue_id, body, sys_flag=flags, properties=properties)
+        made.daemon.settle(SETTLED_SECONDS)
+
+
+def closed_rows(made: Scene) -> dict[tuple[object, ...], list[tuple[int, bytes]]]:
+    """Offsets and records of closed parts, by queue, generation and closing commit."""
+    reader, found = RunReader(made.state, made.objects()), {}
+    for part in made.state.closed_parts():
+        for stretch in reader.stretches(part, part.start, part.end):
+            rows = found.setdefault((part.queue, part.generation, part.closed_by), [])
+            rows += [(int(o), bytes(stretch.record(i))) for i, o in enumerate(stretch.queue_offsets)]
+    return found
+
+
+def commits_of_rows(made: Scene) -> dict[tuple[MessageQueue, int], list[int]]:
+    """The commit that each live row came with, in order, by queue and generation."""
+    objects, found = made.objects(), {}
+    for run in made.state.runs_all():
+        item = made.state.object(run.object)
+        assert item is not None
+        own = [run.id.commit_seq] * run.rows
+        if item.level:
+            own = objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"].tolist()
+        offsets, _ = RunReader(made.state, objects).times(run)
+        live = (offsets >= run.start) & (offsets < run.end)
+        found.setdefault((run.queue, run.generation), []).extend(np.array(own)[live].tolist())
+    return found

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.kit.archiveedits import Edits, rewind, start_again
 from tests.kit.assemble import KEYS, assemble, live_rows
 from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
-from tests.kit.merging import AtOnceTurn, merge_all, merging
-from tests.kit.pipeline import INNER_BATCH, PREPARED
+from tests.kit.merging import QUEUES, AtOnceTurn, closed_rows, commits_of_rows, merge_all, merging, spread
+from tests.kit.pipeline import INNER_BATCH
 from tiered.archive.log.maintenance import OwnKeys
-from tiered.archive.read.flatfile import RunReader
 from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Verifier
 from tiered.archive.state.values import RunState
 from tiered.errors import Unavailable
 from tiered.metadata.memory import MemoryStore
-from tiered.model import MessageQueue, PhysicalOffset
+from tiered.model import PhysicalOffset
 from tiered.opening import rewind as opening_rewind
-
-QUEUES = [MessageQueue(topic, queue_id) for topic in ("Orders", "Payments") for queue_id in (0, 1)]
 
 
 @pytest.fixture
@@ -41,51 +36,6 @@ def inline(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def spread(made: Scene, flushes: int, seed: int = 1, most: int = 30) -> None:
-    """Flushes of some messages in several queues: plain ones, with tags and keys or without; inner batches; half messages."""
-    chance = random.Random(seed)
-    for _ in range(flushes):
-        for _ in range(chance.randint(1, most)):
-            queue, number = chance.choice(QUEUES), len(made.broker.sent)
-            tags = {} if number % 5 == 0 else {"TAGS": f"tag-{number % 3}"}
-            keys = (
-                {} if number % 3 == 0 else {"KEYS": f"k{number % 7} only-{number}", "UNIQ_KEY": f"u{number}"}
-            )
-            body, properties = b"%d " % chance.getrandbits(64) * 12, {**tags, **keys}
-            flags = 0
-            if queue.topic == "Payments" and number % 4 == 0:
-                flags, properties = INNER_BATCH, {**properties, "INNER_NUM": str(2 + number % 3)}
-            elif number % 11 == 0:
-                flags = PREPARED
-            made.broker.send(queue.topic, queue.queue_id, body, sys_flag=flags, properties=properties)
-        made.daemon.settle(SETTLED_SECONDS)
-
-
-def closed_rows(made: Scene) -> dict[tuple[object, ...], list[tuple[int, bytes]]]:
-    """Offsets and records of closed parts, by queue, generation and closing commit."""
-    reader, found = RunReader(made.state, made.objects()), {}
-    for part in made.state.closed_parts():
-        for stretch in reader.stretches(part, part.start, part.end):
-            rows = found.setdefault((part.queue, part.generation, part.closed_by), [])
-            rows += [(int(o), bytes(stretch.record(i))) for i, o in enumerate(stretch.queue_offsets)]
-    return found
-
-
-def commits(made: Scene) -> dict[tuple[MessageQueue, int], list[int]]:
-    """The commit that each live row came with, in order, by queue and generation."""
-    objects, found = made.objects(), {}
-    for run in made.state.runs_all():
-        item = made.state.object(run.object)
-        assert item is not None
-        own = [run.id.commit_seq] * run.rows
-        if item.level:
-            own = objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"].tolist()
-        offsets, _ = RunReader(made.state, objects).times(run)
-        live = (offsets >= run.start) & (offsets < run.end)
-        found.setdefault((run.queue, run.generation), []).extend(np.array(own)[live].tolist())
-    return found
-
-
 def live(made: Scene) -> list[RunState]:
     return list(made.state.runs_all())
 
@@ -97,10 +47,10 @@ def levels(made: Scene) -> set[int]:
 
 def test_rows_are_the_same_and_runs_are_fewer(small: Scene) -> None:
     spread(small, 12)
-    before, came, runs = small.daemon.rows(), commits(small), live(small)
+    before, came, runs = small.daemon.rows(), commits_of_rows(small), live(small)
     done = merge_all(small.daemon)
     assert live_rows(small.state, small.objects()) == before
-    assert commits(small) == came
+    assert commits_of_rows(small) == came
     assert len(live(small)) == len(before) < len(runs)
     assert done[0].figures["merged_runs"] == len(runs)
     assert done[0].figures["messages"] == sum(map(len, before.values()))
@@ -167,12 +117,12 @@ def test_trimmed_and_rewound_runs_keep_their_live_part_and_closed_history_its_ow
     messages = [m for m, _ in small.broker.sent if (m.topic, m.queue_id, m.sys_flag) == ("Orders", 0, 0)]
     rewind(small, messages[len(messages) * 2 // 3])
     rewind(small, messages[len(messages) // 2])
-    before, closed, came = small.daemon.rows(), closed_rows(small), commits(small)
+    before, closed, came = small.daemon.rows(), closed_rows(small), commits_of_rows(small)
     assert len(closed) >= 4
     merge_all(small.daemon)
     assert live_rows(small.state, small.objects()) == before
     assert closed_rows(small) == closed
-    assert commits(small) == came
+    assert commits_of_rows(small) == came
     assert {item.references for item in small.state.objects() if item.level == 0} == {0}
 
 
@@ -252,10 +202,10 @@ def test_commits_of_rows_outlive_a_second_merge(small: Scene) -> None:
     small.send(2)
     merge_all(small.daemon)
     small.send(3)
-    came = commits(small)
+    came = commits_of_rows(small)
     merge_all(small.daemon)
     assert len(live(small)) == 1
-    assert commits(small) == came
+    assert commits_of_rows(small) == came
     assert len(set(came[ORDERS, 1])) == 2
 
 
