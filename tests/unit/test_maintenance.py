@@ -15,7 +15,7 @@ from tiered.archive.log.flush import Flush, Priority
 from tiered.archive.log.maintenance import Done, Outlook, Stopped, Task, Turn
 from tiered.clock import ManualClock
 from tiered.daemon.maintenance import LATE_SECONDS, LineTurn, MaintenanceLoop
-from tiered.errors import TieredError, Unavailable
+from tiered.errors import Corrupt, Unavailable
 from tiered.metrics import Metrics
 from tiered.service import AGAIN, DONE
 from tiered.settings import MIB, Maintenance, Settings
@@ -155,9 +155,13 @@ def test_trouble_within_a_round_is_shown_until_a_round_without(small: Scene) -> 
 def test_the_end_of_the_line_ends_it(small: Scene) -> None:
     line = small.daemon.line
     line.committing = False
-    line.submit(Flush((small.daemon.dispatcher._mark.progress(7),), None, 0.0))  # of no lineage
-    made = Loop(small, Scripted(work=[failing(Unavailable("away"))]))
-    with pytest.raises(TieredError):
+
+    def break_the_line(turn: Turn) -> Done:
+        line.submit(Flush((small.daemon.dispatcher._mark.progress(7),), None, 0.0))  # of no lineage
+        raise Unavailable("away")
+
+    made = Loop(small, Scripted(work=[break_the_line]))
+    with pytest.raises(Corrupt):
         made.loop.step()
 
 
