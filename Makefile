@@ -91,7 +91,10 @@ imports: install-dev install-spark ## import-linter: the floors of the house
 PYTEST := $(BIN)/python -m pytest --dist loadgroup --durations 15
 SERVERS := broker or s3server or proxy
 
-UNIT = $(PYTEST) -n 2 -m "not ($(SERVERS))" tests/unit tests/property tests/contract
+# Some tests wait, for a timer or a child: meanwhile a third worker has the core. The longest first, so that no worker waits for
+# another's last one.
+UNIT = $(PYTEST) -n 3 --no-loadscope-reorder -m "not ($(SERVERS))" \
+  tests/unit/test_wheel.py tests/contract tests/property tests/unit
 
 unit: install-dev ## one module at a time, properties, contracts, the model: no servers
 	$(UNIT) $(PYTEST_ARGS)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from tests.kit import cache, classarchive, passedbefore, powercut, pysparks, readonly
 from tests.kit.broker import Broker, NameServer
@@ -122,6 +122,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_NOT_RUN][tier] = (sum(tier in _tiers(item) for item in out), why)
     items[:] = [item for item in items if item not in set(out)]
     config.hook.pytest_deselected(items=out)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Coverage rests while Hypothesis works: its examples pass the same lines hundreds of times, at nearly twice the price."""
+    if is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("no_cover")
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ from tests.kit import cachesim
 from tests.kit.cachesim import BLOCK_BYTES, CAPACITY, Outcome, PlainLru, PlainTtl, Product, Reader, group
 from tiered.fetch.base import PlainExpiry
 
+pytestmark = pytest.mark.no_cover  # a hundred thousand pulls through lines that test_fetch_expiry.py visits
 Scene = Callable[[int], list[Reader]]
 MIB = 1 << 20
 README = Path(cachesim.__file__).parents[2] / "tiered" / "fetch" / "README.md"

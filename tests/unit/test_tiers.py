@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import none
 
-from tests.conftest import TIERS
+from tests.conftest import TIERS, pytest_itemcollected
 from tests.kit import cache
 from tests.kit.install import InstallError, install, main
 
@@ -110,3 +112,13 @@ def test_the_readme_names_every_module_of_the_kit_and_every_tier() -> None:
     kit = {path.name for path in (ROOT / "tests" / "kit").glob("*.py")} - {"__init__.py"}
     assert {name for name in kit if f"`{name}`" not in text} == set()
     assert all(f"| `{tier}` |" in text for tier in TIERS)
+
+
+def test_coverage_rests_in_properties_alone(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    marked = {}
+    for name, test in (("plain", lambda: None), ("property", given(none())(lambda _: None))):
+        item: pytest.Item = pytest.Function.from_parent(module, name=name, callobj=test)
+        pytest_itemcollected(item)
+        marked[name] = item.get_closest_marker("no_cover") is not None
+    assert marked == {"plain": False, "property": True}
