@@ -84,7 +84,7 @@ def passing(found: KeyFilter, topics: Collection[str], keys: Collection[str]) ->
 
 
 def tagged(directory: Directory, wanted: frozenset[str]) -> Bools:
-    """Which tags of an object, by their numbers, are wanted; 0 is none."""
+    """Which tags of an object, by their numbers, are wanted; number 0 stands for messages without a tag."""
     good = np.array([t.decode("utf-8", "replace") in wanted for t in directory.tags])
     good[0] = False
     return good

@@ -14,7 +14,7 @@ MAX_OTHER_KEYS = 100_000
 
 
 def archives_below(provider: Provider, url: str) -> list[tuple[str, ArchiveKeys]]:
-    """URL of its root and keys of each archive. ``Refused`` if there is too much that is no archive."""
+    """URL of its root and keys of each archive. ``Refused`` if too much below it is not an archive."""
     found = list(_found(provider, url))
     top = [one for one in found if not one[0]]
     return [(_below(url, folder), ArchiveKeys(*names)) for folder, *names in top or found]

@@ -250,7 +250,7 @@ class PartitionScan:
 def read_partition(
     partition: InputPartition, options: Options, wanted: Wanted, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, as Spark's schema says; none of one that is Spark's own, for a plan of none."""
+    """The rows of a partition, as Spark's schema says. Spark makes a partition of its own for an empty plan: it has no rows."""
     if not isinstance(partition, ScanPartition):
         return
     before, rows = requests.so_far(), 0

@@ -40,7 +40,7 @@ class TieredReplay(DataSource):
 
     @plainly()
     def schema(self) -> StructType | str:
-        """There is none: nothing can be read."""
+        """Refuses: the target of a replay cannot be read."""
         raise Invalid("this format only sends", hint="read with format('rocketmq_tiered')")
 
     @plainly()

@@ -3,7 +3,7 @@
 Every object is read: checksums of blocks, the CRC of each body, columns against records. Every queue must be contiguous, each
 offset once, recorded gaps excepted, and hold as many messages as the archive counts. RocketMQ's own topics are audited too.
 With --store the queues of a broker's store directory are compared, with --table a Parquet table that the pipeline has made.
-Exit code 1 if anything differs. What is merely not archived yet is told and is no difference.
+Exit code 1 if anything differs. Messages that are merely not archived yet are reported and are not a difference.
 """
 
 from __future__ import annotations

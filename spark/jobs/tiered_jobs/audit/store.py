@@ -25,7 +25,7 @@ def store_differences(
 ) -> tuple[list[Row], dict[str, int]]:
     """(differences, how many of each kind). ``told`` gets ``store``: queues compared, messages not archived yet.
 
-    A queue that the broker deleted is none: the archive keeps what brokers forget.
+    A queue that the broker deleted is not a difference: the archive keeps what brokers forget.
     """
     if len(snapshots) != 1:
         raise Invalid(

@@ -61,7 +61,7 @@ def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str,
     anew = F.coalesce("anew", F.lit(False)) if made else F.lit(False)
     life = F.when(anew, F.xxhash64(*LIFE)) if made else F.lit(None).cast("long")
     both = both.withColumns({"anew": anew, "life": life})
-    # What retention has cut off the archive by now is no matter of either side.
+    # What retention has cut off the archive by now counts on neither side.
     both = both.filter(F.coalesce(F.col("queue_offset") >= F.col("min_offset"), F.lit(True))).drop(
         "min_offset"
     )
@@ -180,7 +180,8 @@ def _sums() -> list[Column]:
 def _by_message(both: DataFrame) -> DataFrame:
     """Messages that are not the same, and there once, on both sides; one difference for neighbours of one kind.
 
-    Of a queue that began anew the archive's side has the newest generation alone: what else the table has of it is none.
+    Of a queue that began anew the archive's side has the newest generation alone: rows of earlier ones in the table are not a
+    difference.
     """
     counts = [F.sum((F.col("side") == side).cast("long")).alias(f"rows{side}") for side in (0, 1)]
     crcs = [F.min("body_crc").alias("low"), F.max("body_crc").alias("high")]
