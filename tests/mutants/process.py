@@ -162,4 +162,10 @@ MUTANTS = (
         "        return 0\n",
         f"{_CLI_MAIN}::test_a_verb_may_return_its_own_code",
     ),
+    Mutant(
+        "tiered/text/commandline.py",
+        "        if takes_value and (following in options or following in _HELP):\n",
+        "        if False:\n",
+        "tests/unit/test_cli_main.py::test_a_flag_is_not_taken_for_a_value",
+    ),
 )
