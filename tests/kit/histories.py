@@ -49,6 +49,7 @@ class Generation:
     maximum: int
     flat_end: int = 0
     minimum: int = 0
+    ended: bool = False  # the broker has lost trimmed messages of it: its queue goes on below what the archive knows
     records: list[Record] = field(default_factory=list)  # trimmed ones included
     gaps: set[int] = field(default_factory=set)
 
@@ -223,7 +224,8 @@ class History:
         now = queue.generations.get(queue.current)
         # Two generations of one queue in a commit would need batches of their own.
         young = now is not None and not now.records
-        if now is None or now.lineage != self.lineage or (not young and self.chance.random() < 0.05):
+        fresh_one = now is None or now.lineage != self.lineage or now.ended
+        if fresh_one or (not young and self.chance.random() < 0.05):
             queue.highest = queue.current = queue.highest + 1
             first = self.chance.choice([0, 0, 100])
             now = queue.generations[queue.current] = Generation(self.lineage, first, first, minimum=first)
@@ -305,6 +307,10 @@ class History:
                     maximum, flat = self._cut(mq, number, generation, position)
                     for name, value in zip(rows, (mq.topic, mq.queue_id, number, maximum, flat), strict=True):
                         rows[name].append(value)
+                elif generation.lineage == self.lineage:
+                    kept = [r for r in generation.records if r.physical < position]
+                    generation.ended |= len(kept) < len(generation.records)
+                    generation.records = kept
             # Also when a lower generation is the one cut: the current one was then born behind the cut and emptied by a trim.
             if (mq.topic, mq.queue_id) in zip(rows["topic"], rows["queue_id"], strict=True):
                 self._choose(queue)
