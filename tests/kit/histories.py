@@ -49,7 +49,9 @@ class Generation:
     maximum: int
     flat_end: int = 0
     minimum: int = 0
-    ended: bool = False  # the broker has lost trimmed messages of it: its queue goes on below what the archive knows
+    ended: bool = (
+        False  # the broker has lost trimmed messages of it: its queue goes on below what the archive knows
+    )
     records: list[Record] = field(default_factory=list)  # trimmed ones included
     gaps: set[int] = field(default_factory=set)
 
