@@ -318,6 +318,10 @@ class Broker(_Server):
             # intervals after its start: a tenth of a core, and three seconds of one, for nothing that a test sees.
             "timerFlushIntervalMs": 60_000,
             "transactionMetricFlushInterval": 250,
+            # 5.x never rests again once the first operation of a transaction is older than the interval: so it is long, and
+            # each operation is written at once.
+            "transactionOpBatchInterval": 3_600_000,
+            "transactionOpMsgMaxSize": 1,
             **self._conf,
         }
 
