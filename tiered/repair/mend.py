@@ -17,12 +17,13 @@ from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, 
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.log.reader import LogReader, ReadCommit
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
 from tiered.archive.read.verify import read_log
 from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
+from tiered.archive.state.layers import store_changes
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in

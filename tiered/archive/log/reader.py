@@ -18,7 +18,7 @@ from tiered.archive.checkpoint.store import load_newest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
-from tiered.archive.state.layers import Changes, Overlay
+from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
@@ -387,15 +387,3 @@ def _begun(store: MetadataStore) -> None:
 def _refuse(store: MetadataStore, error: DamagedShard) -> None:
     assert isinstance(store, PartialStore)  # no other reads shards while it folds
     store.refuse(error.checkpoint)
-
-
-def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
-    """Put the changes of consecutive commits as one atomic batch."""
-    if not changes:
-        return
-    values = dict(changes[0].values)
-    for c in changes[1:]:
-        values.update(c.values)
-    deletes = [k for k, v in values.items() if v is None]
-    puts = ((k, v) for k, v in values.items() if v is not None)
-    store.put_many(puts, deletes, applied=changes[-1].head.position())

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import refuse_older_writer
-from tiered.archive.log.reader import LogReader, ReadCommit, store_changes
+from tiered.archive.log.reader import LogReader, ReadCommit
 from tiered.archive.log.resending import Resending
-from tiered.archive.state.layers import Changes, Overlay
+from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import decode_commit_footer, encode_commit

@@ -183,18 +183,18 @@ class Collection:
     def _delete(self, paths: list[str], turn: Turn) -> Done:
         turn.spend(0)
         reach(AgeingPoint.BEFORE_DELETE)
-        errors: list[TieredError] = []
         with ThreadPoolExecutor(self._settings.delete_threads, thread_name_prefix="delete") as pool:
             answers = list(pool.map(self._delete_one, paths))
-        gone = [path for path, error in zip(paths, answers, strict=True) if error is None]
-        errors = [error for error in answers if error is not None]
-        self._failed.update(p for p, error in zip(paths, answers, strict=True) if error is not None)
+        failed = {path: error for path, error in zip(paths, answers, strict=True) if error is not None}
+        gone = [path for path in paths if path not in failed]
+        self._failed.update(failed)
         reach(AgeingPoint.AFTER_DELETE)
         if gone:
             turn.commit(SayDeleted(gone, self._clock.monotonic()))
             reach(AgeingPoint.AFTER_DELETED)
-        trouble = f"{len(errors)} of {len(paths)} keys could not be deleted: {errors[0]}" if errors else None
-        return Done(True, {"deleted_keys": len(gone), "failed_deletes": len(errors)}, trouble)
+        first = next(iter(failed.values()), None)
+        trouble = f"{len(failed)} of {len(paths)} keys could not be deleted: {first}" if failed else None
+        return Done(True, {"deleted_keys": len(gone), "failed_deletes": len(failed)}, trouble)
 
     def _delete_one(self, path: str) -> TieredError | None:
         """Delete a key; why it is not known to be gone."""

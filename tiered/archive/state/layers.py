@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from tiered.archive.state.values import Head
-from tiered.metadata.base import MetadataView
+from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.prefix import prefix_end
 
 Pair = tuple[bytes, bytes]
@@ -162,3 +162,15 @@ def _own(layers: Sequence[Mapping[bytes, bytes | None]], key: bytes) -> Iterator
             if value is not None:
                 yield key, value
             return
+
+
+def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
+    """Put the changes of consecutive commits as one atomic batch."""
+    if not changes:
+        return
+    values = dict(changes[0].values)
+    for c in changes[1:]:
+        values.update(c.values)
+    deletes = [k for k, v in values.items() if v is None]
+    puts = ((k, v) for k, v in values.items() if v is not None)
+    store.put_many(puts, deletes, applied=changes[-1].head.position())
