@@ -6,7 +6,7 @@ Data that travels inside a commit is read the same way: its object begins at byt
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from tiered.codec.format.directory import Directory, decode_directory
 from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys
 from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
 from tiered.codec.format.sections import Section, SectionKind
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound, damage_hint
 from tiered.model import ByteRange
 from tiered.provider.base import Provider
@@ -41,7 +42,7 @@ class BlockSlice:
     first_queue_offset: int
     rows: int
     first_row: int
-    data: bytes
+    data: Buffer
 
 
 class ObjectReader:
@@ -122,6 +123,11 @@ class ObjectReader:
 
     def check_sections(self, item: ObjectState) -> None:
         """Check every section against the fold, also what no reader asks for. ``Corrupt`` at the first that differs."""
+        for _, damage in self.damaged_sections(item):
+            raise damage
+
+    def damaged_sections(self, item: ObjectState) -> Iterator[tuple[int, Corrupt]]:
+        """Number of each section that is not what the fold says, and what is wrong with it."""
         key = self.key_of(item)
         for number, section in sorted(as_sections(item.sections).items()):
             crc = 0
@@ -129,7 +135,7 @@ class ObjectReader:
                 stop = min(start + COALESCE_BYTES, section.position + section.length)
                 crc = crc32c(self._fetch(key, ByteRange(start, stop)), crc)
             if crc != section.crc32c:
-                raise Corrupt(
+                yield number, Corrupt(
                     "a section fails its checksum", key=key, position=section.position, section=number,
                     expected=f"crc32c {section.crc32c:08x}", found=f"{crc:08x}",
                 )  # fmt: skip
@@ -235,7 +241,7 @@ class ObjectReader:
         if not 0 <= first_block <= end_block <= len(table):
             raise Corrupt("the block table is too short", key=key, expected=end_block, found=len(table))
         result: list[bytes] = []
-        for start, end in _coalesced(table, first_block, end_block):
+        for start, end in coalesced(table, first_block, end_block):
             begin = int(table["position"][start])
             stop = int(table["position"][end - 1]) + int(table["stored_length"][end - 1])
             data = memoryview(self._fetch(key, ByteRange(begin, stop)))
@@ -282,8 +288,8 @@ class ObjectReader:
         return value
 
 
-def _coalesced(table: BlockTable, first: int, end: int) -> list[tuple[int, int]]:
-    """Ranges of neighbouring blocks of at most ``COALESCE_BYTES`` stored, at least one block each."""
+def coalesced(table: BlockTable, first: int, end: int) -> list[tuple[int, int]]:
+    """Numbers [first, end) of neighbouring blocks of at most ``COALESCE_BYTES`` stored, at least one block each."""
     ranges: list[tuple[int, int]] = []
     start = first
     while start < end:

@@ -7,35 +7,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
-from tiered.archive.read.objects import BlockSlice
-from tiered.archive.read.runs import row_offsets
+from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditKind
-from tiered.codec.record.columns import decode_headers
-from tiered.codec.record.frame import scan, verify
-from tiered.codec.record.properties import property_columns
 from tiered.errors import Corrupt, NotFound, TieredError
-from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
+from tiered.model import ObjectRef
 
-COMPARED = {
-    "size": "size",
-    "physical_offset": "physical_offset",
-    "store_timestamp": "store_timestamp",
-    "born_timestamp": "born_timestamp",
-    "sys_flag": "sys_flag",
-    "body_crc": "body_crc",
-    "body_length": "body_length",
-}
-"""Columns of an object and the record headers they must equal."""
-
-BLOCKS_AT_ONCE = 32
+READ_AHEAD = 3
+"""Requests of at most 8 MiB under way while what came before is checked."""
 LOOKS_AGAIN = 5
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -89,6 +73,9 @@ class Verifier:
         self._archive = archive
         self._state = archive.state
         self._objects = archive.objects
+        self._contents = ContentCheck(
+            archive.log.provider, archive.keys, archive.identity.archive_id, records=True, ahead=READ_AHEAD
+        )
         self._step = step
 
     def run(self, *, deep: bool, limit: int = 1000) -> Report:
@@ -216,37 +203,20 @@ class Verifier:
     def _object(
         self, report: Report, item: ObjectState, runs: list[RunState], *, deep: bool, limit: int
     ) -> None:
-        key = self._objects.key_of(item)
-        with _caught(report, key, limit):
-            self._objects.footer(item)
         report.objects += 1
-        if not deep:
+        if item.retired_by is not None:  # it may be deleted at any moment
             return
-        with _caught(report, key, limit):
-            self._objects.check_sections(item)
-            self._objects.directory(item)
-            self._objects.check_keys(item)
-        seen: set[int] = set()
-        for run in runs:
-            if run.first_block in seen:
-                continue
-            seen.add(run.first_block)
+        key = self._objects.key_of(item)
+        if not deep:
             with _caught(report, key, limit):
-                self._run(report, item, run, key)
-
-    def _run(self, report: Report, item: ObjectState, run: RunState, key: str) -> None:
-        """Every block of a run against its checksum, its records against their body CRCs and against the columns."""
-        names = (*COMPARED, "tags_code", "queue_offsets")
-        columns = self._objects.columns(item, names, run.first_row, run.rows)
-        for first in range(run.first_block, run.end_block, BLOCKS_AT_ONCE):
-            count = min(BLOCKS_AT_ONCE, run.end_block - first)
-            for piece in self._objects.blocks(item, run, first, count):
-                at = piece.first_row - run.first_row
-                part = {name: values[at : at + piece.rows] for name, values in columns.items()}
-                check_block(piece, part, run, key)
-                report.blocks += 1
-                report.messages += piece.rows
-                report.bytes += len(piece.data)
+                self._objects.footer(item)
+            return
+        for looked in self._contents.steps(item, runs):
+            if looked.damage is not None:
+                _add(report.damage, limit, looked.damage.message, key, _fields(looked.damage))
+            report.blocks += looked.blocks
+            report.messages += looked.messages
+            report.bytes += looked.record_bytes
 
 
 def read_log(
@@ -278,28 +248,6 @@ def _objects_of(found: ReadCommit) -> Iterator[str]:
     for edit in found.commit.edits:
         if edit.kind is EditKind.ADD_OBJECT:
             yield from edit.columns["key"]
-
-
-def check_block(piece: BlockSlice, columns: dict[str, np.ndarray], run: RunState, key: str) -> None:
-    """A block's records are whole and are what the columns and the run say. ``Corrupt`` otherwise."""
-    frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
-    whole = verify(piece.data, frames, None)
-    if len(whole.starts) != piece.rows or whole.end != len(piece.data):
-        raise Corrupt("a block's records are damaged", key=key, position=whole.end, detail=whole.detail)
-    batch = decode_headers(piece.data, frames)
-    for column, header in COMPARED.items():
-        if not np.array_equal(columns[column].astype(np.int64), batch.headers[header].astype(np.int64)):
-            raise Corrupt("columns and records disagree", key=key, column=column, queue=run.queue)
-    properties = property_columns(batch)
-    if not np.array_equal(columns["tags_code"], properties.tags_code):
-        raise Corrupt("columns and records disagree", key=key, column="tags_code", queue=run.queue)
-    if run.queue.topic == OFF_QUEUE_TOPIC:
-        return
-    offsets = row_offsets(piece.first_queue_offset, piece.rows, columns["queue_offsets"])
-    if not np.array_equal(batch.headers["queue_offset"], offsets):
-        raise Corrupt("records and their place in the queue disagree", key=key, queue=run.queue)
-    if set(batch.topics) != {run.queue.topic} or (batch.headers["queue_id"] != run.queue.queue_id).any():
-        raise Corrupt("a block holds records of another queue", key=key, queue=run.queue, found=batch.topics)
 
 
 def _add(to: list[Damage], limit: int, what: str, key: str, detail: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.held import Held
 from tiered.archive.read.objects import COALESCE_BYTES, ObjectReader
 from tiered.archive.read.runs import stretch_offsets
 from tiered.archive.rewrite.plan import Job
@@ -21,8 +22,7 @@ from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.types import Bools, Buffer, Ints
 from tiered.errors import Corrupt
-from tiered.provider.base import Fetched, Provider
-from tiered.provider.wrap import Wrapped
+from tiered.provider.base import Provider
 
 HOLE_BYTES = 64 * 1024
 """Bytes that nobody wants, fetched nevertheless rather than a request more."""
@@ -81,46 +81,6 @@ class UnevenCut(Exception):
     def __init__(self, runs: Ints) -> None:
         super().__init__(runs)
         self.runs = runs
-
-
-class Held(Wrapped):
-    """A store of which some ranges are in memory."""
-
-    def __init__(self, inner: Provider, spend: Callable[[int], None]) -> None:
-        super().__init__(inner)
-        self._spend = spend
-        self._ranges: dict[str, list[tuple[int, memoryview]]] = {}
-
-    def fetch(self, key: str, start: int, end: int) -> memoryview:
-        """Bytes of an object, in one request unless they are held already; held from then on."""
-        held = self._held(key, start, end)
-        if held is not None:
-            return held
-        self._spend(end - start)
-        data = memoryview(self.inner.get(key, start, end - start).data)
-        if len(data) != end - start:
-            raise Corrupt(
-                "an object is shorter than its tables say",
-                key=key, position=start, expected=end - start, found=len(data),
-            )  # fmt: skip
-        self._ranges.setdefault(key, []).append((start, data))
-        return data
-
-    def forget(self, key: str) -> None:
-        """Hold nothing of an object any more."""
-        self._ranges.pop(key, None)
-
-    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
-        """From memory where it is held."""
-        held = None if start is None or length is None else self._held(key, start, start + length)
-        return super().get(key, start, length) if held is None else Fetched(held, None, 0)
-
-    def _held(self, key: str, start: int, end: int) -> memoryview | None:
-        ranges = self._ranges.get(key, ())
-        at = next(
-            ((first, data) for first, data in ranges if first <= start and end <= first + len(data)), None
-        )
-        return None if at is None else at[1][start - at[0] : end - at[0]]
 
 
 class Sources:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tiered.archive.read.content import NAMES, check_block
 from tiered.archive.read.objects import BlockSlice, ObjectReader
 from tiered.archive.read.runs import row_offsets
-from tiered.archive.read.verify import COMPARED, check_block
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable
 from tiered.errors import Corrupt, NotFound
@@ -32,7 +32,6 @@ SCHEMA = (
 )
 """A row: a range of a queue that is right (``error`` null), or one that is not, or an object's tables (``topic`` null)."""
 
-_NAMES = (*COMPARED, "tags_code", "queue_offsets")
 
 Columns = dict[str, npt.NDArray[Any]]
 Row = tuple[object, ...]
@@ -106,7 +105,7 @@ class _Checker:
         rows_before = table["rows"][run.first_block : first].sum()
         first_row, rows = run.first_row + int(rows_before), int(table["rows"][first : piece.end_block].sum())
         try:
-            columns = self._objects.columns(item, _NAMES, first_row, rows)
+            columns = self._objects.columns(item, NAMES, first_row, rows)
         except (Corrupt, NotFound) as error:
             yield self._bad(piece, item, _offsets(piece, table, first, piece.end_block), error)
             return
@@ -156,7 +155,7 @@ class _Checker:
 
     def _wrong(self, piece: Piece, item: ObjectState, read: BlockSlice, columns: Columns) -> Corrupt | None:
         try:
-            check_block(read, columns, piece.run, self._objects.key_of(item))
+            check_block(read, columns, piece.run.queue, self._objects.key_of(item))
         except Corrupt as error:
             return error
         return None

@@ -1,0 +1,150 @@
+"""One object's bytes against every checksum of them: each byte read once, each damage found and named, at every level."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.kit.assemble import KEYS
+from tests.kit.fetchscene import Scene, scene
+from tests.kit.merging import merge_all, spread
+from tiered.archive.read import content as content_module
+from tiered.archive.read import objects as objects_module
+from tiered.archive.read.content import ContentCheck, Looked
+from tiered.archive.state.values import ObjectState, RunState
+from tiered.errors import Unavailable
+
+
+@pytest.fixture(params=["level 0", "level 1", "inside commits"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    inline = {"inline_bytes": 1 << 20} if request.param == "inside commits" else {}
+    with scene(tmp_path, **inline) as found:
+        spread(found, 5)
+        if request.param == "level 1":
+            merge_all(found.daemon)
+        yield found
+
+
+def largest(made: Scene) -> ObjectState:
+    return max((o for o in made.state.objects() if o.references), key=lambda o: o.length)
+
+
+def runs_of(made: Scene, item: ObjectState) -> list[RunState]:
+    return [run for run in made.state.runs_all() if run.object == item.ref]
+
+
+def look(made: Scene, item: ObjectState, *, records: bool = True, ahead: int = 1) -> list[Looked]:
+    identity = made.daemon.log.reader.identity
+    check = ContentCheck(made.provider, KEYS, identity.archive_id, records=records, ahead=ahead)
+    return list(check.steps(item, runs_of(made, item)))
+
+
+def damage(made: Scene, item: ObjectState, *, records: bool = True) -> list[str]:
+    return [str(step.damage) for step in look(made, item, records=records) if step.damage is not None]
+
+
+def key_of(made: Scene, item: ObjectState) -> str:
+    return made.daemon.objects.key_of(item)
+
+
+def overwrite(made: Scene, key: str, data: bytes | bytearray) -> None:
+    made.provider.put(key, [data], create_only=False)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_every_flipped_bit_is_found_and_named(made: Scene, records: bool) -> None:
+    item = largest(made)
+    key, chance = key_of(made, item), random.Random(5)
+    whole = bytes(made.provider.get(key).data)
+    assert damage(made, item, records=records) == []
+    starts = [position for position, _, _ in item.sections.values()]
+    for place in {0, item.length - 1, *starts, *(chance.randrange(item.length) for _ in range(40))}:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(8)
+        overwrite(made, key, damaged)
+        found = damage(made, item, records=records)
+        assert found, f"byte {place} of {item.length}"
+        assert all(f"key={key}" in text for text in found)
+    overwrite(made, key, whole)
+    assert damage(made, item, records=records) == []
+
+
+def test_each_byte_is_read_once_whatever_the_windows(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    item, told = largest(made), []
+    for window_bytes in (8 << 20, 6000, 1):
+        monkeypatch.setattr(content_module, "WINDOW_BYTES", window_bytes)
+        monkeypatch.setattr(objects_module, "COALESCE_BYTES", max(window_bytes, 4096))
+        made.provider.gets.clear()
+        steps = look(made, item)
+        covered = sorted((start, start + length) for _, start, length in made.provider.gets)
+        assert covered[0][0] == 0 and covered[-1][1] == item.length
+        assert all(a[1] == b[0] for a, b in pairwise(covered)), "no byte twice, none left out"
+        assert sum(step.bytes for step in steps) == item.length
+        told.append(
+            (sum(s.blocks for s in steps), sum(s.messages for s in steps), sum(s.record_bytes for s in steps))
+        )
+    assert told[0] == told[1] == told[2]
+    assert told[0][1] == sum(run.rows for run in runs_of(made, item))
+
+
+def test_a_window_is_as_much_as_is_in_memory(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = largest(made)
+    monkeypatch.setattr(content_module, "WINDOW_BYTES", 6000)
+    monkeypatch.setattr(objects_module, "COALESCE_BYTES", 6000)
+    made.provider.gets.clear()
+    look(made, item)
+    blocks_end = min(position for position, _, _ in item.sections.values())
+    assert max(length for _, start, length in made.provider.gets if start < blocks_end) <= 6000
+
+
+def test_damage_behind_damage_is_named_too(made: Scene) -> None:
+    item = largest(made)
+    key = key_of(made, item)
+    table = made.daemon.objects.block_table(item)
+    damaged = bytearray(made.provider.get(key).data)
+    for place in (0, int(table["position"][-1])):
+        damaged[place] ^= 1
+    overwrite(made, key, damaged)
+    for ahead in (1, 3):
+        found = [step.damage for step in look(made, item, ahead=ahead) if step.damage is not None]
+        assert [error.fields.get("position") for error in found] == [0, int(table["position"][-1])]
+
+
+@pytest.mark.parametrize("length", [0, 1, 600, -1])
+def test_a_truncated_object(made: Scene, length: int) -> None:
+    item = largest(made)
+    whole = bytes(made.provider.get(key_of(made, item)).data)[: item.length]
+    overwrite(made, key_of(made, item), whole[:length])
+    assert len(damage(made, item, records=False)) == 1
+
+
+def test_a_missing_and_a_swapped_object(made: Scene) -> None:
+    item = largest(made)
+    key = key_of(made, item)
+    overwrite(made, key, bytes(made.provider.get(key).data))
+    other = replace(item, object_id=b"x" * 16)
+    assert "another object is stored under this key" in damage(made, other, records=False)[0]
+    made.provider.delete(key)
+    assert "is not there" in damage(made, item, records=False)[0]
+
+
+def test_a_run_that_the_object_does_not_know(made: Scene) -> None:
+    item = largest(made)
+    run = replace(runs_of(made, item)[0], first_queue_offset=7_000)
+    identity = made.daemon.log.reader.identity
+    steps = ContentCheck(made.provider, KEYS, identity.archive_id, records=True).steps(item, [run])
+    assert ["disagree on a run" in str(s.damage) for s in steps if s.damage is not None] == [True]
+
+
+def test_a_store_that_does_not_answer_is_no_damage(made: Scene) -> None:
+    def away(key: str, start: int, length: int) -> None:
+        raise Unavailable("away")
+
+    made.provider.gate = away
+    with pytest.raises(Unavailable):
+        look(made, largest(made))
