@@ -30,6 +30,6 @@ MUTANTS = (
         _CONTENT,
         "            self._held.forget(key)\n",
         "            pass\n",
-        f"{_CONTENTS}::test_a_truncated_object",
+        f"{_CONTENTS}::test_nothing_of_an_object_is_kept_when_it_was_looked_at",
     ),
 )

@@ -82,7 +82,7 @@ def test_each_byte_is_read_once_whatever_the_windows(made: Scene, monkeypatch: p
         made.provider.gets.clear()
         steps = look(made, item)
         covered = sorted((start, start + length) for _, start, length in made.provider.gets)
-        assert covered[0][0] == 0 and covered[-1][1] == item.length
+        assert (covered[0][0], covered[-1][1]) == (0, item.length)
         assert all(a[1] == b[0] for a, b in pairwise(covered)), "no byte twice, none left out"
         assert sum(step.bytes for step in steps) == item.length
         told.append(
@@ -148,3 +148,14 @@ def test_a_store_that_does_not_answer_is_no_damage(made: Scene) -> None:
     made.provider.gate = away
     with pytest.raises(Unavailable):
         look(made, largest(made))
+
+
+def test_nothing_of_an_object_is_kept_when_it_was_looked_at(made: Scene) -> None:
+    item = largest(made)
+    key, identity = key_of(made, item), made.daemon.log.reader.identity
+    check = ContentCheck(made.provider, KEYS, identity.archive_id, records=False)
+    assert [step.damage for step in check.steps(item) if step.damage is not None] == []
+    damaged = bytearray(made.provider.get(key).data)
+    damaged[0] ^= 1
+    overwrite(made, key, damaged)
+    assert [step.damage for step in check.steps(item) if step.damage is not None] != []
