@@ -11,7 +11,7 @@ from tests.kit.merging import AtOnceTurn
 from tests.kit.readstore import Cold
 from tiered.archive.log.maintenance import Done, OwnKeys, Task
 from tiered.archive.rewrite.collection import Collection
-from tiered.archive.rewrite.retention import Retention
+from tiered.archive.rewrite.retention import SILENT, Retention
 from tiered.settings import Gc, Retain
 
 HOUR_MS = 3_600_000
@@ -29,13 +29,14 @@ class Sweeping:
 
     @classmethod
     def of(cls, scene: Scene | Cold, **options: Any) -> Sweeping:
-        """Tasks over the daemon that the scene has now. ``options``: ``weak``; others are of section ``retain``."""
+        """Tasks over the daemon that the scene has now. ``options``: ``weak``, ``broker``; others are of section ``retain``."""
         log, own_keys = scene.daemon.log, OwnKeys()
         gc = Collection(
             log, scene.clock, Gc(enabled=True, delete_threads=1), own_keys, options.pop("weak", ())
         )
+        broker = options.pop("broker", SILENT)
         retain = Retain(**{"keep_ms": HOUR_MS, "min_age_ms": HOUR_MS, "max_trim_percent": 100, **options})
-        return cls(scene, own_keys, gc, Retention(log, scene.clock, retain))
+        return cls(scene, own_keys, gc, Retention(log, scene.clock, lambda: retain, broker))
 
     def all(self, task: Task) -> list[Done]:
         """Turns until nothing is left."""

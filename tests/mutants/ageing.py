@@ -16,7 +16,39 @@ _COLLECTING = "tests/unit/test_collection.py"
 
 _LOOKUPS = "tests/unit/test_store_lookups.py"
 
+_TOPICS = "tests/unit/test_broker_topics.py"
+
 MUTANTS = (
+    Mutant(
+        "tiered/source/topics.py",
+        "                _has_entries(os.path.join(self.store_dir, kind, topic)) for kind in _QUEUE_DIRECTORIES\n",
+        "                False for kind in _QUEUE_DIRECTORIES\n",
+        f"{_TOPICS}::test_a_topic_counts_as_deleted_only_without_its_queues",
+    ),
+    Mutant(
+        "tiered/source/topics.py",
+        "    if not attributes:  # a broker has topics of its own from its first start on\n",
+        "    if False:\n",
+        f"{_TOPICS}::test_a_list_that_is_not_whole_is_no_reason_to_trim",
+    ),
+    Mutant(
+        "tiered/daemon/brokertopics.py",
+        "        if not self._notes or self._path is None:\n",
+        "        if self._path is None:\n",
+        f"{_TOPICS}::test_only_what_was_compared_with_the_broker_notes_and_notes_are_of_one_archive",
+    ),
+    Mutant(
+        "tiered/daemon/brokertopics.py",
+        "            if policy_from(settings).forever and not settings.deleted_topic_ms:\n",
+        "            if True:\n",
+        f"{_TOPICS}::test_a_list_that_is_not_whole_is_no_reason_to_trim",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/policy.py",
+        "        return topic in self.broker.expired and (own is None or not own.forever)\n",
+        "        return topic in self.broker.expired\n",
+        f"{_TOPICS}::test_a_topic_that_is_gone_is_trimmed_whole_but_for_what_is_young_and_comes_back_as_a_new_generation",
+    ),
     Mutant(
         "tiered/store/messages.py",
         "            self._follower.follow(force=True)\n",

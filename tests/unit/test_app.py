@@ -591,3 +591,37 @@ def test_a_record_that_waits_for_an_operator_is_no_ready_daemon(
             one._notice_halt(waiting)
             assert one._is_ready() == ((False, str(large.problem)) if waiting is large else (True, "ready"))
     assert [r.levelname for r in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_a_hangup_takes_over_retention_and_names_what_waits_for_a_restart(
+    broker: Crafted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = daemon(broker, f"file://{tmp_path}/archive")
+    given = {
+        "source.store_dir": str(broker.store),
+        "archive.url": f"file://{tmp_path}/archive",
+        "web.port": -1,
+    }
+    given |= {"hold.max_disk_percent": 99}
+    with caplog.at_level(logging.INFO):
+        made.reload(
+            lambda: load(None, {}, {**given, "retain.keep_ms": "9d", "retain.topics": "Audit=forever"})
+        )
+        assert made.retain().keep_ms == 9 * 86_400_000
+        assert said(caplog, "retention follows") == {"changed": ["retain.keep_ms", "retain.topics"]}
+        assert not [r for r in caplog.records if "wait for a restart" in r.getMessage()]
+
+        def wrong() -> Any:
+            raise Invalid("no", key="retain.keep_ms")
+
+        made.reload(wrong)
+        assert made.retain().keep_ms == 9 * 86_400_000, "as it was"
+        made.reload(lambda: load(None, {}, {**given, "dispatch.block_bytes": "512KiB"}))
+        assert made.retain().keep_ms == 0
+        assert said(caplog, "wait for a restart") == {"keys": ["dispatch.block_bytes"]}
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> dict[str, Any]:
+    """The fields of the last line with these words."""
+    record = [r for r in caplog.records if words in r.getMessage()][-1]
+    return {name: getattr(record, name) for name in ("changed", "keys") if hasattr(record, name)}

@@ -95,7 +95,7 @@ def test_off_it_does_nothing(small: Scene) -> None:
     merge_all(small.daemon)
     assert task.run_once(AtOnceTurn(small.daemon)).figures == {}
     assert list(small.state.retired()) == []
-    keeper = Retention(small.daemon.log, small.clock, Retain())
+    keeper = Retention(small.daemon.log, small.clock, lambda: Retain())
     assert not keeper.due(small.clock.monotonic())
 
 

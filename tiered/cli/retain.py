@@ -16,6 +16,7 @@ from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
 from tiered.clock import Clock, SystemClock
+from tiered.daemon.brokertopics import BrokersTopics
 from tiered.settings import Settings
 from tiered.text.human import Kind, size
 from tiered.text.output import Column
@@ -67,13 +68,18 @@ def command(
     if not dry_run:
         given = WriterFlags(config, archive, store, state, sets, take_over)
         return tell(out, do_all(out, given, partial(_tasks, max_trim_percent)), json=json)
-    with reading(out, config, archive, sets, whole=True) as opened:
-        settings = opened.loaded.settings.retain
-        run = look(opened.view.log, opened.view.state, settings, SystemClock())
+    if state is not None:
+        sets = [*(sets or ()), f"state.directory={state}"]
+    with reading(out, config, archive, sets, store=store, whole=True) as opened:
+        settings, log = opened.loaded.settings.retain, opened.view.log
+        broker = BrokersTopics(opened.loaded.settings, log.identity.archive_id, notes=False)
+        run = look(log, opened.view.state, settings, SystemClock(), broker)
         plan = None if run is None else run.plan
         out.table(COLUMNS, (tuple(row(trim).values()) for trim in (() if plan is None else plan.trims)))
         if plan is None:
-            out.note("every message is kept for ever: section [retain] sets no limit")
+            out.note(
+                "every message is kept for ever: section [retain] sets no limit, and neither does the broker"
+            )
             return 0
         for pattern in plan.unmatched:
             out.note(f"note: no topic of the archive fits {pattern}")
@@ -90,4 +96,5 @@ def _tasks(
     own_keys: OwnKeys,
     weak: Sequence[str],
 ) -> tuple[Task, ...]:
-    return (Retention(log, clock, settings.retain, max_trim_percent),)
+    broker = BrokersTopics(settings, log.reader.identity.archive_id, notes=False)
+    return (Retention(log, clock, lambda: settings.retain, broker, max_trim_percent),)

@@ -11,7 +11,7 @@ from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flag
 from tiered.daemon import logs
 from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check
-from tiered.daemon.config import environment, load
+from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.parts import Choices
 from tiered.text.speaker import speaker
 
@@ -45,7 +45,8 @@ def command(
 ) -> int:
     """Archive a broker's commitlog: tail, upload, commit, until stopped.
 
-    The first SIGTERM or Ctrl-C commits what is buffered and exits 0; the second gives up at once.
+    The first SIGTERM or Ctrl-C commits what is buffered and exits 0; the second gives up at once. SIGHUP has it read section
+    [retain] of the settings again.
     """
     given = flags(store, archive, sets)
     if state is not None:
@@ -53,11 +54,16 @@ def command(
     if new_lineage:
         given["archive.new_lineage"] = True
     env = environment()
-    loaded = load(config, env, given)
-    check(loaded, writer=True)
+
+    def again() -> Loaded:
+        found = load(config, env, given)
+        check(found, writer=True)
+        return found
+
+    loaded = again()
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.daemon").warning(warning)
     out = speaker(json_output=not once or loaded.settings.log.format == "json")  # a bar for people, or none
     with out.progress("archiving, percent", 100) as advance:
-        return run(loaded, Choices(once, take_over, advance), env)
+        return run(loaded, Choices(once, take_over, advance), env, again)

@@ -20,7 +20,7 @@ from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
 from tiered.daemon.askbroker import ask_broker
-from tiered.daemon.config import Loaded
+from tiered.daemon.config import Loaded, differing
 from tiered.daemon.crashing import install_crash
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
@@ -41,18 +41,22 @@ from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
+from tiered.settings import Retain
 from tiered.source.base import CommitLogSource, Wait
 from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
 
 STARTING = "starting"
+LIVE_SECTION = "retain."
+"""Settings of this section are taken over by a SIGHUP."""
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
 
-def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
-    """Archive until stopped (or, ``once``, until the broker's present end); the exit code."""
+def run(loaded: Loaded, choices: Choices, env: Mapping[str, str], again: Callable[[], Loaded]) -> int:
+    """Archive until stopped (or, ``once``, until the broker's present end); the exit code. ``again`` reads the settings anew,
+    for SIGHUP."""
     keep_freed_memory()
     clock, stop, metrics = SystemClock(), threading.Event(), Metrics()
     install_crash(env)
@@ -61,7 +65,9 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str]) -> int:
         daemon = Daemon(loaded, choices, clock, metrics, stop, notifier)
         if loaded.settings.gateway.namesrv_upstream and not choices.once:
             daemon.gateway = GatewayChild(command_line(loaded), child_environment(env, loaded), clock)
-        stack.enter_context(Signals(stop, clock, on_first=daemon.stopping))
+        stack.enter_context(
+            Signals(stop, clock, on_first=daemon.stopping, on_hangup=lambda: daemon.reload(again))
+        )
         return daemon.run(stack)
 
 
@@ -78,6 +84,7 @@ class Daemon:
         notifier: Notifier,
     ) -> None:
         self._settings = loaded.settings
+        self._retain = loaded.settings.retain
         self._choices = choices
         self._clock = clock
         self._metrics = metrics
@@ -134,7 +141,9 @@ class Daemon:
         )
         if parts is None:
             return self._stopped_early()
-        archiving = Archiving(parts, source, self._choices, self._stop, observer, end, self._stillness)
+        archiving = Archiving(
+            parts, source, self._choices, self._stop, observer, end, self._stillness, self.retain
+        )
         self._archiving = archiving
         self._watch.beside = archiving.maintenance_stands_still
         try:
@@ -171,6 +180,25 @@ class Daemon:
         if not self._running:
             self._give_up.set()
             Service("leave", self._leave, self._clock).start()
+
+    def retain(self) -> Retain:
+        """Settings of retention, as they are now."""
+        return self._retain
+
+    def reload(self, again: Callable[[], Loaded]) -> None:
+        """Take over what can change while it runs, retention; said in the log, what cannot as well."""
+        try:
+            found = again().settings
+        except TieredError as error:
+            log.error("the settings were read again and are not taken over: %s", error)
+            return
+        changed = differing(replace(self._settings, retain=self._retain), found)
+        self._retain = found.retain
+        taken = [key for key in changed if key.startswith(LIVE_SECTION)]
+        log.info("retention follows the settings as they are now", extra={"changed": taken})
+        if len(taken) < len(changed):
+            waiting = [key for key in changed if key not in taken]
+            log.warning("changed settings that wait for a restart", extra={"keys": waiting})
 
     @property
     def _running(self) -> bool:

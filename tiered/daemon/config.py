@@ -98,6 +98,12 @@ def walk(settings: Settings) -> Iterable[tuple[str, Field[Any], Any]]:
         yield key, field, getattr(getattr(settings, section), name)
 
 
+def differing(one: Settings, other: Settings) -> list[str]:
+    """Dotted keys of the settings whose values are not the same."""
+    before = {key: value for key, _, value in walk(one)}
+    return [key for key, _, value in walk(other) if value != before[key]]
+
+
 def visible(field: Field[Any], value: Any) -> object:
     """``value`` for people and JSON: stars for secrets, also for those inside a URL; a list for a tuple."""
     if field.metadata.get("secret") and value:

@@ -24,7 +24,7 @@ from tiered.archive.log.localfiles import ensure_directory
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.signing import Credentials, signature
-from tiered.daemon.config import Loaded, walk
+from tiered.daemon.config import Loaded, differing
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
@@ -152,8 +152,7 @@ class GatewayProcess:
         """Take over what can change while it runs, the storage levels; said in the log, what cannot as well."""
         try:
             found = again().settings
-            before = {key: value for key, _, value in walk(self._settings)}
-            changed = [key for key, _, value in walk(found) if value != before[key] and key not in LIVE]
+            changed = [key for key in differing(self._settings, found) if key not in LIVE]
             self._archive.set_levels(found.fetch)
         except TieredError as error:
             log.error("the settings were read again and are not taken over: %s", error)

@@ -21,11 +21,12 @@ from tiered.archive.rewrite.merge import Merge, MergeOptions
 from tiered.archive.rewrite.retention import Retention
 from tiered.backoff import Backoff
 from tiered.clock import Clock
+from tiered.daemon.brokertopics import BrokersTopics
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
 from tiered.provider.wrap import TokenBucket
 from tiered.service import AGAIN, DONE, Next, Service, pause
-from tiered.settings import Settings
+from tiered.settings import Retain, Settings
 
 log = logging.getLogger("tiered.daemon")
 
@@ -41,12 +42,21 @@ TaskMaker = Callable[[CommitLog, Clock, Settings, OwnKeys, Sequence[str]], tuple
 
 
 def tasks_of(
-    commit_log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str] = ()
+    commit_log: CommitLog,
+    clock: Clock,
+    settings: Settings,
+    own_keys: OwnKeys,
+    weak: Sequence[str] = (),
+    *,
+    retain: Callable[[], Retain] | None = None,
+    archives: bool = False,
 ) -> tuple[Task, ...]:
-    """All tasks, in the order in which their turns come. ``weak``: promises that the store was seen to break."""
+    """All tasks, in the order in which their turns come. ``weak``: promises that the store was seen to break; ``retain``: that
+    section, where it may change; ``archives``: this process archives beside the broker."""
+    broker = BrokersTopics(settings, commit_log.reader.identity.archive_id, notes=archives)
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys),
-        Retention(commit_log, clock, settings.retain),
+        Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak),
     )
 

@@ -28,6 +28,7 @@ from tiered.model import PhysicalOffset
 from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, WatchLimits, pause
+from tiered.settings import Retain
 from tiered.source.base import CommitLogSource
 from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, DispatchPace
@@ -54,9 +55,11 @@ class Archiving:
         observer: Observer,
         end: PresentEnd | None = None,
         stillness: Stillness | None = None,
+        retain: Callable[[], Retain] | None = None,
     ) -> None:
-        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end."""
+        """``end``: where ``--once`` ends; ``None`` for a daemon, which has no end. ``retain``: that section, as it is now."""
         self._end = end
+        self._retain = retain
         self._parts = parts
         self._source = source
         self._choices = choices
@@ -121,8 +124,10 @@ class Archiving:
         if not settings.maintenance.enabled or self._choices.once:
             return
         self.maintenance = MaintenanceLoop(
-            tasks_of(parts.log, parts.clock, settings, OwnKeys(), parts.weak), line, parts.clock, settings, parts.metrics,
-            lambda: self._stop.is_set() or parts.give_up.is_set(),
+            tasks_of(
+                parts.log, parts.clock, settings, OwnKeys(), parts.weak, retain=self._retain, archives=True
+            ),
+            line, parts.clock, settings, parts.metrics, lambda: self._stop.is_set() or parts.give_up.is_set(),
         )  # fmt: skip
         self.maintenance.start(stack)
 

@@ -29,6 +29,18 @@ class Retain(SettingsSection):
         "rules of single topics, instead of the two above: Orders*=30d, Trace=7d 100GiB, Audit=forever; the first pattern that"
         " fits decides",
     )
+    reserve_time: bool = option(
+        True,
+        "whether a topic's attribute reserve.time (brokers from 5.3 on) takes the place of keep_ms; with true, nothing is"
+        " trimmed while the broker's list of topics cannot be read",
+    )
+    deleted_topic_ms: int = ms(
+        0,
+        "messages of a topic that the broker deleted stay at least this long after that was seen; shorter is cheaper; 0: for as"
+        " long as those of any topic; the value of min_age_ms: as short as can be",
+        0,
+        36_500 * ONE_DAY_MS,
+    )
     min_age_ms: int = ms(
         ONE_DAY_MS,
         "what the store has held for less than this is never trimmed, whatever a rule says; longer outlives more mistakes",

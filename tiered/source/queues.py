@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 
+from tiered.source.topics import TOPICS_FILE
+
 _BATCH_QUEUES = "batchconsumequeue"
-_TOPICS = os.path.join("config", "topics.json")
 _ENOUGH_BYTES = 64 * 1024
 _ATTRIBUTES = b'"attributes"'
 
@@ -31,7 +32,7 @@ class QueueNumbering:
 
     def _is_of_5(self) -> bool:
         """Brokers of 5.x write each topic's attributes, also when it has none."""
-        path = os.path.join(self._store_dir, _TOPICS)
+        path = os.path.join(self._store_dir, TOPICS_FILE)
         try:
             changed = os.stat(path).st_mtime_ns
             if self._asked is None or self._asked[0] != changed:

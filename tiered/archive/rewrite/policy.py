@@ -1,9 +1,10 @@
-"""What retention may take, as somebody wrote it: rules by topic, the least age, legal holds. Values only."""
+"""What retention may take, as somebody wrote it: rules by topic, the least age, legal holds, what the broker asks for. Values
+only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from tiered.errors import Invalid, Refused
@@ -48,17 +49,35 @@ class LegalHold:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSays:
+    """What the broker asks for. ``reserved_ms``: how long messages of a topic stay, by its own attribute; ``expired``: topics
+    that the broker deleted, and whose time since then is over."""
+
+    reserved_ms: Mapping[str, int] = field(default_factory=dict)
+    expired: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """All of it. ``patterns``: the first that fits a topic decides, else ``default``."""
+    """All of it. ``patterns``: the first that fits a topic decides; else what the broker says of it, in place of the time of
+    ``default``; else ``default``."""
 
     default: RetentionRule = RetentionRule()
     patterns: tuple[tuple[str, RetentionRule], ...] = ()
     min_age_ms: int = 0
     holds: tuple[LegalHold, ...] = ()
+    broker: BrokerSays = BrokerSays()
 
     def rule(self, topic: str) -> RetentionRule:
-        """The rule of a topic."""
-        return next((rule for pattern, rule in self.patterns if fnmatchcase(topic, pattern)), self.default)
+        """The rule of a topic while the broker has it."""
+        reserved_ms = self.broker.reserved_ms.get(topic)
+        other = self.default if reserved_ms is None else replace(self.default, keep_ms=reserved_ms)
+        return next((rule for pattern, rule in self.patterns if fnmatchcase(topic, pattern)), other)
+
+    def expired(self, topic: str) -> bool:
+        """Whether a topic goes because the broker deleted it: not where a rule of its own keeps it for ever."""
+        own = next((rule for pattern, rule in self.patterns if fnmatchcase(topic, pattern)), None)
+        return topic in self.broker.expired and (own is None or not own.forever)
 
     def holds_of(self, topic: str) -> tuple[LegalHold, ...]:
         """The holds that cover a topic."""
@@ -67,7 +86,8 @@ class RetentionPolicy:
     @property
     def forever(self) -> bool:
         """Whether nothing of any topic ever goes."""
-        return self.default.forever and all(rule.forever for _, rule in self.patterns)
+        ruled = self.default.forever and all(rule.forever for _, rule in self.patterns)
+        return ruled and not self.broker.reserved_ms and not self.broker.expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +110,18 @@ def agreed_now(local_ms: int, store_ms: int) -> int:
     return min(local_ms, store_ms)
 
 
-def policy_from(settings: Retain, holds: Sequence[LegalHold] = ()) -> RetentionPolicy:
-    """The policy that settings describe. ``Invalid`` names key, value and fix where they contradict each other."""
+def policy_from(
+    settings: Retain, holds: Sequence[LegalHold] = (), broker: BrokerSays = BrokerSays()
+) -> RetentionPolicy:
+    """The policy that settings and broker describe. ``Invalid`` names key, value and fix where they contradict each other."""
     default = RetentionRule(settings.keep_ms or None, settings.keep_bytes or None)
-    _check_age("retain.keep_ms", duration(settings.keep_ms), default, settings.min_age_ms)
+    _check_age("retain.keep_ms", duration(settings.keep_ms), default.keep_ms, settings.min_age_ms)
+    deleted_ms = settings.deleted_topic_ms
+    _check_age("retain.deleted_topic_ms", duration(deleted_ms), deleted_ms or None, settings.min_age_ms)
     patterns: list[tuple[str, RetentionRule]] = []
     for entry in settings.topics:
         pattern, rule = _parsed(entry)
-        _check_age("retain.topics", entry, rule, settings.min_age_ms)
+        _check_age("retain.topics", entry, rule.keep_ms, settings.min_age_ms)
         hidden_by = next((earlier for earlier, _ in patterns if _includes(earlier, pattern)), None)
         if hidden_by is not None:
             raise Invalid(
@@ -106,7 +130,7 @@ def policy_from(settings: Retain, holds: Sequence[LegalHold] = ()) -> RetentionP
                 hint=f"write {pattern} before {hidden_by}, or leave one of them out",
             )  # fmt: skip
         patterns.append((pattern, rule))
-    return RetentionPolicy(default, tuple(patterns), settings.min_age_ms, tuple(holds))
+    return RetentionPolicy(default, tuple(patterns), settings.min_age_ms, tuple(holds), broker)
 
 
 def _parsed(entry: str) -> tuple[str, RetentionRule]:
@@ -129,8 +153,8 @@ def _not_a_rule(entry: str) -> Invalid:
     return Invalid("retain.topics holds what is not a rule", key="retain.topics", found=entry, hint=_FORM)
 
 
-def _check_age(key: str, found: str, rule: RetentionRule, min_age_ms: int) -> None:
-    if rule.keep_ms is not None and rule.keep_ms < min_age_ms:
+def _check_age(key: str, found: str, keep_ms: int | None, min_age_ms: int) -> None:
+    if keep_ms is not None and keep_ms < min_age_ms:
         raise Invalid(
             "retention is shorter than the least age, below which nothing is trimmed",
             key=key, found=found, expected=f"at least retain.min_age_ms, {duration(min_age_ms)}",

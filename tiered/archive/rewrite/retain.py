@@ -11,7 +11,7 @@ behind it. Closed parts lie in the same offsets and are judged like runs: one th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -32,10 +32,11 @@ _NEVER = -(1 << 62)
 
 
 class TrimReason(Enum):
-    """Which half of a rule took the newest message of a trim."""
+    """What took the newest message of a trim: a half of its rule, or the end of its topic."""
 
     AGE = "age"
     SIZE = "size"
+    DELETED = "topic deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +110,16 @@ def plan_retention(state: ArchiveState, policy: RetentionPolicy, moment: Moment)
             _history(state, generation) for queue in queues for generation in state.generations(queue.queue)
         ]
         live_bytes += sum(history.generation.bytes for history in histories)
-        rule, holds = policy.rule(topic), policy.holds_of(topic)
+        rule, holds, reason = policy.rule(topic), policy.holds_of(topic), None
+        if policy.expired(topic):
+            rule, reason = RetentionRule(keep_ms=0), TrimReason.DELETED
         if rule.forever:
             continue
         aged_ms, cutoff_ms = _cutoffs(histories, rule, moment.now_ms, policy.min_age_ms)
         for history in histories:
             trim = _trim(history, aged_ms, cutoff_ms, moment.aged_seq, holds)
             if trim is not None:
-                trims.append(trim)
+                trims.append(trim if reason is None else replace(trim, reason=reason))
     return RetentionPlan(tuple(trims), live_bytes, tuple(_unmatched(policy, topics)))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.flush import Flush, Priority
@@ -11,7 +13,7 @@ from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog, Place
 from tiered.archive.rewrite.holds import holds_in_force
-from tiered.archive.rewrite.policy import Moment, RetentionPolicy, agreed_now, policy_from
+from tiered.archive.rewrite.policy import BrokerSays, Moment, RetentionPolicy, agreed_now, policy_from
 from tiered.archive.rewrite.retain import (
     RetentionPlan,
     Trim,
@@ -37,20 +39,52 @@ class RetentionRun:
     moment: Moment
 
 
-def look(reader: LogReader, state: ArchiveState, settings: Retain, clock: Clock) -> RetentionRun | None:
-    """What retention would do to ``state`` now; ``None`` if the settings keep everything for ever.
+class BrokersWord(Protocol):
+    """What the broker says of its topics, asked anew by each run."""
 
-    ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold cannot be read.
+    def heeded(self, settings: Retain) -> bool:
+        """Whether it may let something go that the settings keep. Touches no file."""
+        ...
+
+    def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
+        """Of the archive's ``topics``. ``now_ms``: what host and store agree on. ``Unavailable`` where the answer matters and
+        cannot be had now."""
+        ...
+
+
+class SilentBroker:
+    """Nobody says anything: the settings decide alone."""
+
+    def heeded(self, settings: Retain) -> bool:
+        """See ``BrokersWord``."""
+        return False
+
+    def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
+        """See ``BrokersWord``."""
+        return BrokerSays()
+
+
+SILENT = SilentBroker()
+
+
+def look(
+    reader: LogReader, state: ArchiveState, settings: Retain, clock: Clock, broker: BrokersWord = SILENT
+) -> RetentionRun | None:
+    """What retention would do to ``state`` now; ``None`` if settings and broker keep everything for ever.
+
+    ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold, ``Unavailable`` where the broker's word
+    cannot be read.
     """
-    policy = policy_from(settings)
     head = state.head()
-    if policy.forever or head is None:
+    if head is None:
         return None
     provider, keys = reader.provider, reader.keys
-    holds = holds_in_force(provider, keys, head.archive_id)
-    policy = policy_from(settings, holds)
-    now_ms = agreed_now(clock.now_ms(), _store_ms(reader, keys))
-    moment = Moment(now_ms, aged_commit(reader, head, settings.min_age_ms))
+    now_ms = cache(lambda: agreed_now(clock.now_ms(), _store_ms(reader, keys)))
+    said = broker.says(settings, {found.queue.topic for found in state.queues()}, now_ms)
+    if policy_from(settings, broker=said).forever:
+        return None
+    policy = policy_from(settings, holds_in_force(provider, keys, head.archive_id), said)
+    moment = Moment(now_ms(), aged_commit(reader, head, settings.min_age_ms))
     return RetentionRun(plan_retention(state, policy, moment), policy, moment)
 
 
@@ -81,28 +115,36 @@ class TrimQueues:
 
 
 class Retention:
-    """The task. A turn looks anew, at holds and clocks too, and commits up to ``TRIMS`` trims; the share that a run may take is
-    judged before its first, over all of them.
+    """The task. A turn looks anew, at settings, holds, clocks and the broker's word too, and commits up to ``TRIMS`` trims; the
+    share that a run may take is judged before its first, over all of them.
 
-    ``max_trim_percent``: what an operator allowed, in place of the settings' own.
+    ``settings``: as they are by then. ``max_trim_percent``: what an operator allowed, in place of the settings' own.
     """
 
     name = "retain"
 
     def __init__(
-        self, log: CommitLog, clock: Clock, settings: Retain, max_trim_percent: int | None = None
+        self,
+        log: CommitLog,
+        clock: Clock,
+        settings: Callable[[], Retain],
+        broker: BrokersWord = SILENT,
+        max_trim_percent: int | None = None,
     ) -> None:
         self._log = log
         self._clock = clock
         self._settings = settings
-        self._percent = settings.max_trim_percent if max_trim_percent is None else max_trim_percent
+        self._broker = broker
+        self._percent = max_trim_percent
         self._within_round = False
-        self._next = clock.monotonic() + settings.interval_ms / 1000
-        self._keeps_all = policy_from(settings).forever
+        self._ended_at = clock.monotonic()
 
     def due(self, now: float) -> bool:
-        """An interval after the last round ended; never where everything is kept for ever."""
-        return not self._keeps_all and now >= self._next
+        """An interval after the last round ended; never where everything is kept for ever, whatever the broker says."""
+        settings = self._settings()
+        if now < self._ended_at + settings.interval_ms / 1000:
+            return False
+        return self._broker.heeded(settings) or not policy_from(settings).forever
 
     def plan(self) -> Outlook:
         """See ``Task``."""
@@ -130,7 +172,8 @@ class Retention:
         if run is None or not trims:
             return self._ended({})
         if not self._within_round:
-            check_share(run.plan, self._percent)
+            percent = self._settings().max_trim_percent if self._percent is None else self._percent
+            check_share(run.plan, percent)
         self._within_round = False  # an error on the way: judged again
         reach(AgeingPoint.BEFORE_TRIM)
         proven = turn.commit(TrimQueues(trims[:TRIMS], run, self._clock.monotonic()))
@@ -143,11 +186,11 @@ class Retention:
 
     def _ended(self, figures: Figures) -> Done:
         self._within_round = False
-        self._next = self._clock.monotonic() + self._settings.interval_ms / 1000
+        self._ended_at = self._clock.monotonic()
         return Done(False, figures)
 
     def _look(self) -> RetentionRun | None:
-        return look(self._log.reader, self._log.proven(), self._settings, self._clock)
+        return look(self._log.reader, self._log.proven(), self._settings(), self._clock, self._broker)
 
 
 def row(trim: Trim) -> Figures:
