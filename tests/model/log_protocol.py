@@ -18,6 +18,7 @@ from process import (
     PEND,
     PROOF,
     PUT,
+    READ,
     REFUSED,
     RULES,
     RUN,
@@ -127,6 +128,8 @@ class Model(Opening, Running):
     def success(self, s, i, p, t):
         if not self.r["counted"] or (p[LAST] != NONE and 0 <= t - p[LAST] <= self.r["W"]):
             return "counts", self.count(s, i, p, t)
+        if self.r["proof_to_end"]:  # the head: nothing behind it, and no checkpoint that stands for it
+            return "must prove", upd(p, pc=READ, mode=PROOF, t=t, tb=NONE, f=p[PEND])
         return "must prove", upd(p, pc=LIST, mode=PROOF, t=t, tb=NONE, f=0)
 
     def fenced(self, i, p, s, why):

@@ -21,6 +21,8 @@ class Opening:
                 if mode == PROOF and cks and cks[-1][0] >= seqof(pend):
                     return self.fenced(i, p, s, "proof: a checkpoint at or above my commit")
                 b = T if fresh else NONE
+                if f and (not us or us[-1][0] <= seqof(f)):  # of the fold that it has nothing was removed yet
+                    return upd(p, pc=READ, tb=b, cache=0)
                 if us:
                     if not us[-1][2]:
                         raise Violation("I2 opener stops at a checkpoint that cannot be read")
@@ -40,7 +42,7 @@ class Opening:
             if bound and tb != NONE and T - tb > r["R"] // 2:
                 yield (
                     "GET %d answered too late: start again" % n,
-                    lambda: upd(p, pc=LIST, f=f if mode == FOLLOW else 0, tb=NONE, flag=0),
+                    lambda: upd(p, pc=LIST, tb=NONE, flag=0),
                 )
                 return
             if n > self.N:
@@ -48,6 +50,14 @@ class Opening:
                     yield "GET %d -> 404" % n, lambda: upd(p, pc=END, flag=0)
                 return
             cid = commits[n][0]
+            if mode == PROOF and r["proof_to_end"]:
+                after = (
+                    (lambda: self.fenced(i, p, s, "proof: something follows"))
+                    if cid
+                    else (lambda: upd(p, pc=END))
+                )
+                yield "GET %d -> %s" % (n, self.show(cid) if cid else "404"), after
+                return
             if self.greedy and mode != FOLLOW:
                 g = f
                 while seqof(g) < self.N and commits[seqof(g) + 1][0]:
@@ -88,6 +98,10 @@ class Opening:
             higher = bool(cks) and cks[-1][0] > seqof(f)
 
             def fn():
+                if mode == PROOF and r["proof_to_end"]:
+                    if cks and cks[-1][0] >= seqof(pend):
+                        return self.fenced(i, p, s, "proof: a checkpoint at or above my commit")
+                    return self.count(s, i, p, t)
                 if higher and r["list_after_404"]:
                     if flag & 2 and not commits[seqof(f) + 1][0] and not any(c[0] > seqof(f) for c in us):
                         raise Violation("I2 commits removed and no usable checkpoint above %d" % seqof(f))
@@ -101,8 +115,7 @@ class Opening:
                     return upd(p, pc=READ, tb=t, t=0, flag=1)
                 if mode == PROOF:
                     n = seqof(pend)
-                    found = seqof(f) >= n and CHAIN[f][n] == pend
-                    if not found or (r["proof_to_end"] and f != pend):
+                    if not (seqof(f) >= n and CHAIN[f][n] == pend):
                         return self.fenced(i, p, s, "proof failed")
                     return self.count(s, i, p, t)
                 return upd(p, pc=CLAIM, t=0, flag=0, tb=t if r["fresh_readers"] else NONE)

@@ -14,7 +14,7 @@ RULES = {
     "list_after_404": True,  # mutation: False = a 404 is the end
     "grace": True,  # mutation: False = delete as soon as Retire is counted
     # False = the design as first written (or its literal reading), True = the proposed wording
-    "proof_to_end": True,  # a proof also demands that nothing follows
+    "proof_to_end": True,  # a proof demands that nothing follows; False: folds from the newest checkpoint, and looks for itself
     "retry_own": True,  # an opener applies any commit it meets, own writer id included
     "removal_after_floor": True,  # removal: R after the floor moved, not after the commit's birth
     "fresh_readers": True,  # the age rule binds every reader (opener, proof, cache), by the response's Date

@@ -222,6 +222,30 @@ MUTANTS = (
         "tests/unit/test_local_fold.py::test_a_commit_does_not_enter_a_fold_that_lacks_the_one_before_it",
     ),
     Mutant(
+        "tiered/archive/log/counting.py",
+        "        if found is None and self._reader.checkpoint_above(seq - 1):\n",
+        "        if False:\n",
+        "tests/unit/test_freed_numbers.py::test_a_number_that_was_freed_is_won_and_does_not_count",
+    ),
+    Mutant(
+        "tiered/archive/log/counting.py",
+        "commit(seq + 1) if self._reader.is_there(seq + 1) else None\n",
+        "commit(seq + 1) if False else None\n",
+        "tests/unit/test_freed_numbers.py::test_what_follows_is_a_fence_although_the_commit_is_in_the_history",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "            self._counted.begin()\n",
+        "            pass\n",
+        "tests/unit/test_freed_numbers.py::test_a_claim_is_always_proven",
+    ),
+    Mutant(
+        "tiered/archive/log/reader.py",
+        "                if newest > seq and newest != begun_from:\n",
+        "                if False:\n",
+        "tests/unit/test_freed_numbers.py::test_a_reader_that_slept_believes_no_freed_number",
+    ),
+    Mutant(
         "tiered/archive/log/reader.py",
         "            if found is None and not self.checkpoint_above(head.seq - 1):\n",
         "            if False:\n",
@@ -241,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/reader.py",
-        "            if not self.checkpoint_above(reached):\n",
+        "            if not self.checkpoint_above(reached.seq):\n",
         "            if True:\n",
         f"{_ARCHIVE_READER}::test_the_end_is_a_404_and_then_a_listing",
     ),

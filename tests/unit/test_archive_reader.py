@@ -13,6 +13,7 @@ from tests.kit.assemble import KEYS, Counting, memory, open_log, put
 from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, read_numbers
 from tiered.archive.checkpoint.store import checkpoint_keys, write_checkpoint
 from tiered.archive.log import reader as reader_module
+from tiered.archive.log.asof import commit_at
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.reader import MERGE_COMMITS, LogReader
@@ -333,10 +334,10 @@ def test_the_commit_of_a_time(store: Counting, clock: ManualClock) -> None:
     head = log.reader.fold(MemoryStore())
     assert head is not None
     for seq, time_ms in enumerate(times):
-        assert log.reader.commit_at(head, time_ms) == seq
-        assert log.reader.commit_at(head, time_ms + 9_999) == seq
+        assert commit_at(log.reader, head, time_ms) == seq
+        assert commit_at(log.reader, head, time_ms + 9_999) == seq
     with pytest.raises(NotFound, match=f"{times[0]} ms since 1970 or later"):
-        log.reader.commit_at(head, times[0] - 1)
+        commit_at(log.reader, head, times[0] - 1)
 
 
 class Late(Wrapped):

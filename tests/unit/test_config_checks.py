@@ -108,3 +108,17 @@ def test_a_sibling_with_the_same_beginning_is_not_inside() -> None:
 def test_start_points(text: str) -> None:
     assert start_is_valid(text)
     check(load(flags=GOOD | {"source.start": text}), writer=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"gc.snapshot_retention_ms": "2d"}, "gc.snapshot_retention_ms must not exceed gc.grace_ms"),
+        ({"gc.grace_ms": "7d"}, "gc.commit_retention_ms must be longer than gc.grace_ms"),
+        ({"gc.grace_ms": "3h", "gc.snapshot_retention_ms": "3h", "gc.commit_retention_ms": "3h"}, "commit_retention_ms"),
+    ],
+)  # fmt: skip
+def test_what_is_kept_for_readers_outlives_them(flags: dict[str, str], key: str) -> None:
+    with pytest.raises(Invalid, match=key):
+        check(load(flags={**GOOD, **flags}))
+    check(load(flags={**GOOD, "gc.grace_ms": "6d", "gc.snapshot_retention_ms": "6d"}))

@@ -129,7 +129,9 @@ def _credentials(settings: Settings) -> None:
 
 def _relations(settings: Settings) -> None:
     dispatch, store, archive, dog = settings.dispatch, settings.store, settings.archive, settings.watchdog
+    gc = settings.gc
     pairs = (
+        ("gc.snapshot_retention_ms", gc.snapshot_retention_ms, "gc.grace_ms", gc.grace_ms),
         ("dispatch.block_bytes", dispatch.block_bytes, "dispatch.object_bytes", dispatch.object_bytes),
         (
             "dispatch.block_bytes",
@@ -147,6 +149,11 @@ def _relations(settings: Settings) -> None:
                 found=f"{small} > {large}",
                 hint=where_to_set(large_key),
             )
+    if gc.commit_retention_ms <= gc.grace_ms:  # a commit that is gone then named its keys a grace ago
+        raise Invalid(
+            "gc.commit_retention_ms must be longer than gc.grace_ms",
+            found=f"{gc.commit_retention_ms} <= {gc.grace_ms}", hint=where_to_set("gc.commit_retention_ms"),
+        )  # fmt: skip
     if archive.standby_beat and archive.takeover_wait_ms < 3000:
         raise Invalid(
             "archive.standby_beat commits every third of archive.takeover_wait_ms, which is too short for it",

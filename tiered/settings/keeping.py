@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from tiered.settings.option import ONE_DAY_MS, SettingsSection, ms, option, size
 
+LEAST_COMMIT_RETENTION_MS = 3 * 3_600_000
+"""More than two windows in which a writer counts successes, and no less than two times that readers believe what they saw."""
+
 
 @dataclass(frozen=True, slots=True)
 class Retain(SettingsSection):
@@ -77,6 +80,18 @@ class Gc(SettingsSection):
         ONE_DAY_MS,
         "how long what was named for deletion is kept, by the store's clock; longer serves slower readers and jobs",
         600_000,
+        3650 * ONE_DAY_MS,
+    )
+    commit_retention_ms: int = ms(
+        7 * ONE_DAY_MS,
+        "how long commits stay below the log's floor; longer outlives longer pauses of readers and writers; above grace_ms",
+        LEAST_COMMIT_RETENTION_MS,
+        3650 * ONE_DAY_MS,
+    )
+    snapshot_retention_ms: int = ms(
+        ONE_DAY_MS,
+        "how far back the archive can be read as it was; longer keeps more commits and checkpoints; at most grace_ms",
+        0,
         3650 * ONE_DAY_MS,
     )
     delete_threads: int = option(8, "deletions at once; each holds one connection", low=1, high=64)

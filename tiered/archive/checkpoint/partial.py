@@ -183,14 +183,22 @@ class PartialStore:
         newer one will leave less."""
         return self._wanted != self.scope or len(self._layers.values) > self._most
 
-    def attach(self, provider: Provider, keys: ArchiveKeys, below: int | None = None) -> Head | None:
+    def attach(
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        below: int | None = None,
+        *,
+        listed: Callable[[int], None] = lambda date_ms: None,
+    ) -> Head | None:
         """Begin at the newest checkpoint whose manifest and head verify, at or under commit ``below``; ``None`` without one.
 
-        The other shards are verified when they are touched: ``DamagedShard`` then, and ``refuse`` takes the checkpoint out.
+        ``listed``: see ``load_newest``. The other shards are verified when they are touched: ``DamagedShard`` then, and
+        ``refuse`` takes the checkpoint out.
         """
         if self._cache is None:
             self._cache = ShardCache(provider, self._cache_bytes)
-        for key in checkpoint_keys(provider, keys, below):
+        for key in checkpoint_keys(provider, keys, below, listed=listed):
             if key in self.damaged:
                 continue
             try:

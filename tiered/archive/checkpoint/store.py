@@ -217,10 +217,18 @@ def load_checkpoint(provider: Provider, manifest: Manifest, store: MetadataStore
 
 
 def load_newest(
-    provider: Provider, keys: ArchiveKeys, store: MetadataStore, *, below: int | None = None
+    provider: Provider,
+    keys: ArchiveKeys,
+    store: MetadataStore,
+    *,
+    below: int | None = None,
+    listed: Callable[[int], None] = lambda date_ms: None,
 ) -> Head | None:
-    """Put the newest checkpoint that verifies, at or under commit ``below``, into an empty store; ``None`` if there is none."""
-    for key in checkpoint_keys(provider, keys, below):
+    """Put the newest checkpoint that verifies, at or under commit ``below``, into an empty store; ``None`` if there is none.
+
+    ``listed`` hears the store's time of the listing that says which there are, if any are.
+    """
+    for key in checkpoint_keys(provider, keys, below, listed=listed):
         with contextlib.suppress(Corrupt):  # counts as absent
             return load_checkpoint(provider, read_manifest(provider, key), store)
     return None
@@ -250,10 +258,22 @@ def newest_checkpoint(
     return None
 
 
-def checkpoint_keys(provider: Provider, keys: ArchiveKeys, below: int | None = None) -> Iterator[str]:
-    """Keys of checkpoints at or under commit ``below``, newest first; the newest are found without listing all others."""
+def checkpoint_keys(
+    provider: Provider,
+    keys: ArchiveKeys,
+    below: int | None = None,
+    *,
+    listed: Callable[[int], None] = lambda date_ms: None,
+) -> Iterator[str]:
+    """Keys of checkpoints at or under commit ``below``, newest first; the newest are found without listing all others.
+
+    ``listed`` hears the store's time of the first listing, if it names any.
+    """
     end = None if below is None else keys.checkpoint(below)
-    page = _named(provider.list(keys.checkpoint_prefix, limit=PAGE_KEYS))
+    first = list(provider.list(keys.checkpoint_prefix, limit=PAGE_KEYS))
+    if first:
+        listed(first[0].date_ms)
+    page = _named(first)
     if len(page) < PAGE_KEYS or (end is not None and page[-1] > end):
         yield from (key for key in reversed(page) if end is None or key <= end)
         return

@@ -14,12 +14,12 @@ from functools import partial
 from tiered.archive.ahead import read_numbers
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.shardview import DamagedShard
-from tiered.archive.checkpoint.store import load_newest
+from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_newest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.state.layers import Changes, Overlay, store_changes
-from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.scope import EVERYTHING
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
@@ -36,6 +36,29 @@ MERGE_COMMITS = 64
 """Commits folded before one batch goes into the metadata store."""
 MERGE_KEYS = 16_384
 """And at most about so many keys, which every further commit looks through once more for each commit that waits."""
+
+LOOK_AGAIN_MS = 3_600_000
+"""How long after it last saw all checkpoints a reader believes a commit: at most half of any ``gc.commit_retention_ms``."""
+
+_NEVER_MS = -(2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """No checkpoint stood above this position of a fold, or it was loaded from the newest, at this time of the store."""
+
+    position: bytes | None
+    date_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Where reading stopped. ``date_ms``: of the last answer that was taken; ``newer``: the checkpoint to begin anew from,
+    because the next answer came too late."""
+
+    seq: int
+    date_ms: int | None = None
+    newer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,7 @@ class LogReader:
         self.keys = keys
         self.identity = identity
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
+        self._seen: _Seen | None = None
         guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
 
     def read(self, seq: int) -> ReadCommit | None:
@@ -120,9 +144,10 @@ class LogReader:
         commit does not fit the fold twice.
         """
         self._check_cache(store)
-        return self._to_end(store, progress)
+        return self.to_end(store, progress)
 
-    def _to_end(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+    def to_end(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
+        """``fold`` for a store that stands where this reader has just put it. ``Corrupt`` also for a commit that is lost."""
         while True:
             head = self.follow(store, progress)
             reached = -1 if head is None else head.seq
@@ -132,10 +157,10 @@ class LogReader:
                 self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
 
     def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
-        """``fold`` for a caller that proved the end with this very store a moment ago: only later commits are asked for."""
+        """``fold`` for a caller that proved the end with this very store before: only later commits are asked for."""
         if isinstance(store, PartialStore) and store.outgrown:
             store.clear()
-            self._load_newest(store)
+            self.begin_newest(store)
         again = False
         while True:
             try:
@@ -149,7 +174,7 @@ class LogReader:
                     raise
                 again = True
             store.clear()
-            self._load_newest(store)
+            self.begin_newest(store)
 
     def fold_until(
         self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
@@ -162,7 +187,7 @@ class LogReader:
         outgrown = isinstance(store, PartialStore) and store.outgrown
         if head is None or outgrown or head.seq > seq or not self._agrees(head):
             store.clear()
-            head = self._load_newest(store, seq)
+            head = self.begin_newest(store, seq)
         while True:
             try:
                 head = self._fold_on(store, head, seq, progress)
@@ -171,40 +196,7 @@ class LogReader:
             except DamagedShard as error:
                 _refuse(store, error)
             store.clear()
-            head = self._load_newest(store, seq)
-
-    def fold_as_of(
-        self, store: MetadataStore, seq: int, progress: Callable[[int], None] | None = None
-    ) -> Head:
-        """``fold_until``; ``NotFound`` also for a commit below the floor of the log, which the bucket may delete at any moment.
-
-        Where later commits are damaged nothing says where the floor is: then what is there is read.
-        """
-        try:
-            head = self.fold_until(store, seq, progress)
-        except (NotFound, Corrupt):
-            self._check_floor(seq, None)
-            raise
-        self._check_floor(seq, store)
-        return head
-
-    def _check_floor(self, seq: int, folded: MetadataView | None) -> None:
-        """``NotFound`` if the floor lies above ``seq``; ``folded`` is the fold there, from which the log is read on."""
-        ahead = PartialStore(Scope({}))
-        try:
-            if folded is not None and not self.checkpoint_above(seq):
-                ahead.begin_over(folded)
-            else:
-                self._load_newest(ahead)
-            head = self._to_end(ahead)
-        except (Corrupt, Refused):
-            return
-        if head is not None and seq < head.floor:
-            raise NotFound(
-                "the log of the archive begins after this commit",
-                commit=seq, expected=f"commits {head.floor} to {head.seq}",
-                hint=f"commit {head.floor} is the oldest that can be chosen",
-            )  # fmt: skip
+            head = self.begin_newest(store, seq)
 
     def fold_all(self, store: MetadataStore, seq: int) -> Head:
         """``fold_until`` from the log's first commit on, whatever checkpoints say."""
@@ -215,7 +207,7 @@ class LogReader:
         self, store: MetadataStore, head: Head | None, seq: int, progress: Callable[[int], None] | None
     ) -> Head:
         while True:
-            reached = self._follow_once(store, -1 if head is None else head.seq, progress, seq)
+            reached = self._follow_once(store, -1 if head is None else head.seq, progress, until=seq).seq
             head = ArchiveState(store).head()
             if head is not None and reached == seq:
                 return head
@@ -277,29 +269,13 @@ class LogReader:
                 key=self.keys.commit(seq), expected=f"commit {seq}", found="another history" if missing is None else missing,
             )  # fmt: skip
 
-    def commit_at(self, head: Head, time_ms: int) -> int:
-        """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""
-        low, high = head.floor, head.seq
-        first = self.provider.head(self.keys.commit(low)).last_modified_ms
-        if first > time_ms:
-            raise NotFound(
-                "the archive had no commit at this time",
-                time_ms=time_ms, expected=f"{first} ms since 1970 or later", hint="choose a later time",
-            )  # fmt: skip
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.provider.head(self.keys.commit(middle)).last_modified_ms <= time_ms:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
     def _check_cache(self, store: MetadataStore) -> None:
         """Keep the cached fold only if archive id and commit id at its position agree with the bucket."""
         head = ArchiveState(store).head()
         if head is not None and head.archive_id == self.identity.archive_id:
             found = self.read(head.seq)
             if found is not None and found.commit.commit_id == head.commit_id:
+                self._saw(store, found.date_ms)
                 return
             if found is None and not self.checkpoint_above(head.seq - 1):
                 raise Refused(
@@ -310,50 +286,85 @@ class LogReader:
                     found="no such commit",
                 )
         store.clear()
-        self._load_newest(store)
+        self.begin_newest(store)
 
-    def _load_newest(self, store: MetadataStore, below: int | None = None) -> Head | None:
+    def begin_newest(self, store: MetadataStore, below: int | None = None) -> Head | None:
+        """Begin anew in an empty store: at the newest checkpoint that can be used, at or under commit ``below``."""
+        dates: list[int] = []
         if isinstance(store, PartialStore):
             store.remake = self._remake
-            return store.attach(self.provider, self.keys, below)
-        return load_newest(self.provider, self.keys, store, below=below)
+            head = store.attach(self.provider, self.keys, below, listed=dates.append)
+        else:
+            head = load_newest(self.provider, self.keys, store, below=below, listed=dates.append)
+        if dates:
+            self._saw(store, dates[0])
+        return head
 
     def _follow(self, store: MetadataStore, progress: Callable[[int], None] | None) -> Head | None:
         stopped_at: int | None = None
+        begun_from: int | None = None
         while True:
             head = ArchiveState(store).head()
             seq = head.seq if head is not None else -1
-            reached = self._follow_once(store, seq, progress)
-            if not self.checkpoint_above(reached):
+            reached = self._follow_once(store, seq, progress, begun_from=begun_from)
+            if reached.newer is not None:
+                begun_from = reached.newer
+                store.clear()
+                self.begin_newest(store)
+                continue
+            if not self.checkpoint_above(reached.seq):
+                if reached.date_ms is not None:
+                    self._saw(store, reached.date_ms)
                 return ArchiveState(store).head()
-            if self.read(reached + 1) is None:
-                found = stand_in(self, reached + 1)
+            if self.read(reached.seq + 1) is None:
+                found = stand_in(self, reached.seq + 1)
                 if found is not None:
-                    self._lost[reached + 1] = found
+                    self._lost[reached.seq + 1] = found
                     continue
-                if stopped_at is not None and reached <= stopped_at:
+                if stopped_at is not None and reached.seq <= stopped_at:
                     raise Corrupt(
                         "commits are missing below a checkpoint, and no checkpoint above them can be used",
                         hint="restore the missing commits, or a checkpoint with all its shards",
-                        key=self.keys.commit(reached + 1),
+                        key=self.keys.commit(reached.seq + 1),
                         expected="a commit",
                         found="nothing, although a checkpoint above it is named",
                     )
-                stopped_at = reached
+                stopped_at = reached.seq
                 store.clear()
-                self._load_newest(store)
+                self.begin_newest(store)
+
+    def _newest_number(self) -> int:
+        newest = next(checkpoint_keys(self.provider, self.keys), None)
+        return -1 if newest is None else checkpoint_number(newest)
+
+    def _saw(self, store: MetadataView, date_ms: int) -> None:
+        self._seen = _Seen(store.applied(), date_ms)
 
     def _follow_once(
         self,
         store: MetadataStore,
         seq: int,
         progress: Callable[[int], None] | None,
+        *,
         until: int | None = None,
-    ) -> int:
+        begun_from: int | None = None,
+    ) -> _Reached:
+        """Fold commits up to ``until``, or else to the first that is not there, or whose answer came too late to be believed
+        while there is a checkpoint above it (but ``begun_from``, which was tried already)."""
         scope = store.scope if isinstance(store, PartialStore) else EVERYTHING
+        seen = self._seen
+        since_ms = seen.date_ms if seen is not None and seen.position == store.applied() else _NEVER_MS
         pending: list[Changes] = []
+        date_ms: int | None = None
         for found in read_numbers(self.read, seq + 1, until, lambda commit: commit.edit_bytes):
+            if until is None and not 0 <= found.date_ms - since_ms <= LOOK_AGAIN_MS:
+                newest = self._newest_number()
+                if newest > seq and newest != begun_from:
+                    store_changes(store, pending)
+                    return _Reached(seq, date_ms, newest)
+                since_ms = found.date_ms  # no commit above this was ever removed
             pending.append(apply(Overlay(store, pending), found.commit, scope))
+            date_ms = found.date_ms
             seq += 1
             if progress is not None:
                 progress(seq)
@@ -361,7 +372,7 @@ class LogReader:
                 store_changes(store, pending)
                 pending = []
         store_changes(store, pending)
-        return seq
+        return _Reached(seq, date_ms)
 
 
 def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:

@@ -1,9 +1,9 @@
 """The archive's log, writing side: claim an epoch, plan commits ahead, put one at a time, know what a success is worth.
 
 The rules are DESIGN.md, "Opening", "Taking over", "Writing a commit", and were model-checked (``tests/model``). One commit is
-in flight at a time; its bytes are fixed when it is planned and sent again unchanged until its key can be read back. Nobody
-removes commits yet, so every success counts. A proven commit enters the local fold before anything else happens: a fold that
-missed one is never built upon.
+in flight at a time; its bytes are fixed when it is planned and sent again unchanged until its key can be read back. A success
+counts, or is proven against the head (``counting``). A proven commit enters the local fold before anything else happens: a fold
+that missed one is never built upon.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import refuse_older_writer
+from tiered.archive.log.counting import Counted
 from tiered.archive.log.reader import LogReader, ReadCommit
-from tiered.archive.log.resending import Resending
+from tiered.archive.log.resending import Resending, Result
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
@@ -66,6 +67,14 @@ class PlannedCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class _Success:
+    """A commit is there and ours: since when, and the answer that said so; both by the store's clock."""
+
+    store_time_ms: int
+    date_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What an ``OpenEpoch`` says of this writer."""
 
@@ -100,6 +109,7 @@ class CommitLog:
         self._tip: Head | None = None
         self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
+        self._counted = Counted(reader)
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what a process that opens behind them has to fold."""
 
@@ -163,6 +173,7 @@ class CommitLog:
         """
         while True:
             before_try(self.tip)
+            self._counted.begin()
             if self.tip is not None:
                 refuse_older_writer(self.tip)
             with self.next_place(opens_epoch=True) as place:
@@ -253,8 +264,9 @@ class CommitLog:
         """
         self._check_whole()
         reach(CrashPoint.BEFORE_COMMIT)
-        date_ms = self._put_until_known(planned, objects)
+        success = self._put_until_known(planned, objects)
         reach(CrashPoint.AFTER_COMMIT)
+        self._patiently(planned, lambda: self._counted.count(planned.commit.seq, success.date_ms))
         try:
             self.keep(lambda: self._enter(planned))
         except BaseException as e:
@@ -265,7 +277,7 @@ class CommitLog:
         with self._lock:
             self._pending.pop(0)
         reach(CrashPoint.AFTER_METADATA)
-        return date_ms
+        return success.store_time_ms
 
     def keep(self, write: Callable[[], None]) -> None:
         """Do a write of local state for as long as its disk is full or away; ``Unavailable`` once told to give up."""
@@ -298,39 +310,45 @@ class CommitLog:
 
     def _put_until_known(
         self, planned: PlannedCommit, objects: Mapping[str, Callable[[], None]] = _NO_OBJECTS
-    ) -> int:
+    ) -> _Success:
         seq = planned.commit.seq
         key = self.reader.keys.commit(seq)
         builds_on = seq and not self.reader.has_stand_in(seq - 1)
         needs = [*objects, *([self.reader.keys.commit(seq - 1)] if builds_on else [])]
 
-        def put() -> int:
+        def put() -> _Success:
             try:
                 for lost in bind(self.reader.provider, key, needs):
                     if lost in objects:
                         objects[lost]()
-                return self.reader.provider.put(key, planned.parts, create_only=True).date_ms
+                date_ms = self.reader.provider.put(key, planned.parts, create_only=True).date_ms
+                return _Success(date_ms, date_ms)
             except Conflict:
                 return self._read_back(planned, key)
 
+        return self._patiently(planned, put)
+
+    def _patiently(self, planned: PlannedCommit, ask: Callable[[], Result]) -> Result:
+        """What the store answers, however long it is away; ``Unavailable`` once told to give up."""
         try:  # Invalid too: rights come back, a daemon that ended does not
-            return self.resending.until_done(put, (Unavailable, Invalid))
+            return self.resending.until_done(ask, (Unavailable, Invalid))
         except Refused:
             raise
         except (Unavailable, Invalid) as unknown:
             raise Unavailable(
                 "stopped while the outcome of a commit was unknown",
                 hint="start the daemon again: it reads the log and goes on where it ends",
-                key=key,
+                key=self.reader.keys.commit(planned.commit.seq),
                 cause=unknown.message,
             ) from unknown
 
-    def _read_back(self, planned: PlannedCommit, key: str) -> int:
+    def _read_back(self, planned: PlannedCommit, key: str) -> _Success:
         """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""
         found = self.reader.read(planned.commit.seq)
         if found is not None and found.commit.commit_id == planned.commit.commit_id:
             make_durable(self.reader.provider, key)
-            return found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
+            known_ms = found.last_modified_ms
+            return _Success(found.date_ms if known_ms is None else known_ms, found.date_ms)
         raise Fenced(
             "another writer took this archive over",
             hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.asof import commit_at, fold_as_of
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.read.objects import ObjectReader
@@ -55,11 +56,11 @@ class ArchiveReader:
         """
         log, _ = self._open()
         if seq is not None:
-            head: Head | None = log.fold_as_of(self._store, seq, self._progress)
+            head: Head | None = fold_as_of(log, self._store, seq, self._progress)
         else:
             head = log.fold(self._store, self._progress)
             if time_ms is not None and head is not None:
-                seq = log.commit_at(head, time_ms)
+                seq = commit_at(log, head, time_ms)
                 head = log.fold_until(self._store, seq, self._progress)
         self._fixed = seq
         return self._seen(head)
