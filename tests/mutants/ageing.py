@@ -20,6 +20,24 @@ _TOPICS = "tests/unit/test_broker_topics.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/provider/s3lock.py",
+        "    if held or until_ms > date_ms:\n",
+        "    if held:\n",
+        "tests/contract/test_provider_object_lock.py::test_what_is_locked_stays_until_its_date_and_then_goes_with_its_bytes",
+    ),
+    Mutant(
+        "tiered/provider/s3lock.py",
+        '    if found != "Enabled":\n',
+        "    if not found:\n",
+        "tests/contract/test_provider_object_lock.py::test_a_bucket_that_does_not_lock_is_refused_before_anything_is_put",
+    ),
+    Mutant(
+        _COLLECTION,
+        "        return path not in self._failed and self._locked_until_ms.get(path, 0) <= self._clock.now_ms()\n",
+        "        return path not in self._failed\n",
+        f"{_COLLECTING}::test_what_the_store_itself_keeps_is_told_once_and_asked_for_again_after_its_date",
+    ),
+    Mutant(
         "tiered/source/topics.py",
         "                _has_entries(os.path.join(self.store_dir, kind, topic)) for kind in _QUEUE_DIRECTORIES\n",
         "                False for kind in _QUEUE_DIRECTORIES\n",

@@ -211,6 +211,33 @@ def test_deletes_that_fail_are_told_and_done_again(small: Scene, monkeypatch: py
     assert stored(small) == needed(small)
 
 
+def test_what_the_store_itself_keeps_is_told_once_and_asked_for_again_after_its_date(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush(small, 3)
+    merge_all(small.daemon)
+    sweeping = Sweeping.of(small)
+    sweeping.count(sweeping.gc)
+    small.clock.advance(GRACE_MS / 1000)
+    until_ms, inner, asked = small.clock.now_ms() + HOUR_MS, small.provider.inner.delete, []
+
+    def locked(key: str) -> None:
+        asked.append(key)
+        if small.clock.now_ms() < until_ms:
+            raise Refused("the store keeps an object by Object Lock", key=key, until_ms=until_ms)
+        inner(key)
+
+    monkeypatch.setattr(small.provider, "delete", locked)
+    assert "3 of 3 keys could not be deleted" in str(sweeping.all(sweeping.gc)[0].trouble)
+    assert (len(asked), len(list(small.state.retired()))) == (3, 3)
+    small.clock.advance(HOUR_MS / 1000 - 1)
+    assert [done.trouble for done in sweeping.all(sweeping.gc)] == [None]
+    assert len(asked) == 3, "not a request more while it is known to be locked"
+    small.clock.advance(1)
+    assert sweeping.count(sweeping.gc) == {"deleted_keys": 3, "failed_deletes": 0}
+    assert stored(small) == needed(small)
+
+
 def test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted(
     small: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

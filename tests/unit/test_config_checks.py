@@ -47,6 +47,28 @@ def test_a_throttle_that_outlasts_the_watchdog_is_told() -> None:
     assert cautions(load(flags=GOOD).settings) == ()
 
 
+def test_object_lock_needs_a_mode_a_time_a_checksum_and_s3() -> None:
+    locked = {
+        "archive.url": "s3://bucket/x",
+        "store.object_lock": "COMPLIANCE",
+        "store.object_lock_ms": "30d",
+    }
+    check(load(flags=locked))
+    for change, named in (
+        ({"store.object_lock_ms": 0}, "store.object_lock_ms"),
+        ({"store.object_lock": ""}, "store.object_lock"),
+        ({"store.checksum": ""}, "store.checksum"),
+    ):
+        with pytest.raises(Invalid) as caught:
+            check(load(flags={**locked, **change}))
+        assert caught.value.fields["missing"] == named
+    with pytest.raises(Refused, match="for S3 only"):
+        check(load(flags={**locked, "archive.url": "file:///archive"}))
+    assert cautions(load(flags=locked).settings) == ()
+    (told,) = cautions(load(flags={**locked, "retain.keep_ms": "7d"}).settings)
+    assert "longer than retain.keep_ms" in told
+
+
 @pytest.mark.parametrize("url", ["memory://somewhere", "fsspec+memory://somewhere/root"])
 def test_an_archive_that_ends_with_the_process_is_refused(url: str) -> None:
     with pytest.raises(Refused, match="in memory"):

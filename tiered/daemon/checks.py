@@ -63,6 +63,11 @@ def cautions(settings: Settings) -> tuple[str, ...]:
             f" {needed_ms} ms (store.attempts tries of store.read_timeout_ms, paced by store.max_bytes_per_second): raise it,"
             " or the daemon ends in an outage that it could outlast"
         )
+    if settings.retain.keep_ms and settings.store.object_lock_ms > settings.retain.keep_ms:
+        said.append(
+            "store.object_lock_ms is longer than retain.keep_ms: what retention takes is no longer served, and is stored and"
+            " paid for until its lock ends"
+        )
     return tuple(said)
 
 
@@ -124,6 +129,27 @@ def _credentials(settings: Settings) -> None:
             "store.sse_kms_key_id is used with KMS only",
             found=f"store.sse={store.sse!r}",
             hint='set sse = "aws:kms"',
+        )
+    _object_lock(settings)
+
+
+def _object_lock(settings: Settings) -> None:
+    """What has to go with ``store.object_lock``; whether the bucket can do it is asked of the store at a start."""
+    store = settings.store
+    if bool(store.object_lock) != bool(store.object_lock_ms):
+        missing = "store.object_lock_ms" if store.object_lock else "store.object_lock"
+        raise Invalid("Object Lock needs a mode and a time", missing=missing, hint=where_to_set(missing))
+    if store.object_lock and settings.archive.url and urlsplit(settings.archive.url).scheme.lower() != "s3":
+        raise Refused(
+            "store.object_lock is for S3 only",
+            found=settings.archive.url,
+            hint="name an S3 bucket in archive.url, or set store.object_lock to nothing",
+        )
+    if store.object_lock and not store.checksum:
+        raise Invalid(
+            "S3 takes no object to be locked without a checksum",
+            missing="store.checksum",
+            hint=where_to_set("store.checksum"),
         )
 
 

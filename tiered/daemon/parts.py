@@ -95,6 +95,8 @@ def open_parts(
         settings.archive.url, settings.store, clock, observer=metrics, stop=give_up, each_try=watch
     )
     stack.callback(provider.close)
+    if provider.capabilities.locker is not None:
+        provider.capabilities.locker.check_lock()
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     name = known_name(provider, keys.root)
     known = has_known_archive(state, name)

@@ -89,6 +89,14 @@ class Cutter(Protocol):
         ...
 
 
+class Locker(Protocol):
+    """A store that can keep an object until a date, whoever asks to delete it."""
+
+    def check_lock(self) -> None:
+        """``Refused`` if the settings ask for that and this store, or this bucket, does not do it; ``Unavailable``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a driver promises, which the probe tries to refute; and what it can do beside the verbs of a provider."""
@@ -100,6 +108,7 @@ class Capabilities:
     root: Root | None = None
     mount: Mount | None = None
     cutter: Cutter | None = None
+    locker: Locker | None = None
 
 
 class Provider(Protocol):

@@ -26,6 +26,7 @@ from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session
 from tiered.provider.s3errors import Context, from_response, headers_of, status_of
+from tiered.provider.s3lock import deletable_version, lock_arguments, require_lock
 from tiered.settings import Store
 
 PAGE_KEYS = 1000
@@ -72,7 +73,12 @@ class S3Provider:
     def capabilities(self) -> Capabilities:
         """All of them; the probe finds the servers that only pretend."""
         return Capabilities(
-            create_only=True, suffix_range=True, ordered_listing=True, multipart=True, cutter=self
+            create_only=True,
+            suffix_range=True,
+            ordered_listing=True,
+            multipart=True,
+            cutter=self,
+            locker=self,
         )
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
@@ -84,7 +90,7 @@ class S3Provider:
             response = self._put_multipart(key, name, parts, length, condition)
         else:
             body = joined(parts) if length <= JOIN_BYTES or len(parts) == 1 else PartsStream(parts)
-            arguments = {**self._checksum(parts), **self._placement(), **condition}
+            arguments = {**self._checksum(parts), **self._placement(name), **condition}
             response = self._call(
                 "put", key, "put_object", Key=name, Body=body, ContentLength=length, **arguments
             )
@@ -96,7 +102,7 @@ class S3Provider:
         name = self._name(key)
         signed_first = 0 if self._payload_unsigned() else 1
         body = CutStream(parts, whole_passes=signed_first)
-        arguments = {**self._checksum(parts), **self._placement()}
+        arguments = {**self._checksum(parts), **self._placement(name)}
         length = body_length(parts)
         self._call(
             "put", key, "put_object", Key=name, Body=body, ContentLength=length, IfNoneMatch="*", **arguments
@@ -147,11 +153,26 @@ class S3Provider:
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str) -> None:
-        name = self._name(key)
+        """See ``Provider.delete``. With Object Lock it is ``Refused`` until the object's date (``s3lock``)."""
+        name, version = self._name(key), {}
         try:
-            self._call("delete", key, "delete_object", Key=name)
+            if self._store.object_lock:
+                head = self._call("head", key, "head_object", Key=name)
+                version = deletable_version(head, key, self._date_ms(head))
+            self._call("delete", key, "delete_object", Key=name, **version)
         except NotFound:
             return
+
+    def check_lock(self) -> None:
+        """See ``Locker``."""
+        if not self._store.object_lock:
+            return
+        try:
+            answer = self._call("get", "", "get_object_lock_configuration")
+        except (NotFound, Invalid) as error:
+            require_lock(error, self.url)
+        else:
+            require_lock(answer, self.url)
 
     def close(self) -> None:
         """Release pooled connections. Further verbs are errors."""
@@ -197,7 +218,8 @@ class S3Provider:
         self, key: str, name: str, parts: Sequence[Buffer], length: int, condition: Mapping[str, str]
     ) -> Any:
         algorithm = {"ChecksumAlgorithm": self._store.checksum} if self._store.checksum else {}
-        upload = self._call("put", key, "create_multipart_upload", Key=name, **algorithm, **self._placement())
+        asked = {**algorithm, **self._placement(name)}
+        upload = self._call("put", key, "create_multipart_upload", Key=name, **asked)
         at = {"Key": name, "UploadId": upload["UploadId"]}
         part_bytes = max(self._store.multipart_bytes, -(-length // MAX_PARTS))
         done = []
@@ -223,13 +245,14 @@ class S3Provider:
         algorithm = self._store.checksum
         return {f"Checksum{algorithm}": digest(algorithm, parts)} if algorithm else {}
 
-    def _placement(self) -> dict[str, str]:
-        wanted = {
+    def _placement(self, name: str) -> dict[str, Any]:
+        wanted: dict[str, Any] = {
             "ServerSideEncryption": self._store.sse,
             "SSEKMSKeyId": self._store.sse_kms_key_id,
             "StorageClass": self._store.storage_class,
         }
-        return {name: value for name, value in wanted.items() if value}
+        wanted |= lock_arguments(self._store, name, self._clock.now_ms())
+        return {argument: value for argument, value in wanted.items() if value}
 
     def _call(self, verb: str, key: str, operation: str, **arguments: Any) -> Any:
         return self._guard(

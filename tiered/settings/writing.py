@@ -226,6 +226,18 @@ class Store(SettingsSection):
     checksum: str = option(
         "CRC32C", "checksum sent with each upload", choices=("", "CRC32", "CRC32C", "SHA1", "SHA256")
     )
+    object_lock: str = option(
+        "",
+        "S3 Object Lock for all that a restore needs: GOVERNANCE can be lifted by who may, COMPLIANCE by nobody; the bucket"
+        " must be made for it",
+        choices=("", "GOVERNANCE", "COMPLIANCE"),
+    )
+    object_lock_ms: int = ms(
+        0,
+        "how long each new object is locked; longer outlives more, and costs what retention and collection would free",
+        0,
+        36_500 * ONE_DAY_MS,
+    )
     multipart_bytes: int = size(64 * MIB, "objects above this go up in parts of this size", 5 * MIB, 5 * GIB)
     connect_timeout_ms: int = ms(5_000, "time to connect", 1, 600_000)
     read_timeout_ms: int = ms(

@@ -26,7 +26,7 @@ _LIGHT_QUEUES = "%LMQ%"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicTable:
+class TopicList:
     """Every topic that the broker has, with its attributes; those of brokers before 5.0 have none."""
 
     store_dir: str
@@ -56,7 +56,7 @@ class TopicTable:
         }
 
 
-def read_topics(store_dir: str) -> TopicTable | None:
+def read_topics(store_dir: str) -> TopicList | None:
     """What the broker of this store directory says of its topics; ``None`` where no broker keeps a configuration: nothing is
     named, or it is a store without ``config``, which a real broker always has.
 
@@ -81,7 +81,7 @@ def read_topics(store_dir: str) -> TopicTable | None:
         raise _unknown(path, f"not a whole list: {error}") from error
     if not attributes:  # a broker has topics of its own from its first start on
         raise _unknown(path, "an empty list")
-    return TopicTable(store_dir, attributes)
+    return TopicList(store_dir, attributes)
 
 
 def _unknown(path: str, found: str) -> Unavailable:

@@ -110,6 +110,7 @@ class Collection:
         self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
         self._round: list[str] | None = None
         self._failed: set[str] = set()
+        self._locked_until_ms: dict[str, int] = {}  # what the store itself keeps: asked again after that
         self._next = clock.monotonic() + settings.interval_ms / 1000
 
     def due(self, now: float) -> bool:
@@ -132,7 +133,7 @@ class Collection:
         check_store(self._weak)
         state = self._log.proven()
         graces = Graces(self._log.reader, self._clock, self._settings.grace_ms)
-        due = list(islice((p for p in graces.due(state) if p not in self._failed), DELETED_KEYS))
+        due = list(islice((p for p in graces.due(state) if self._may_try(p)), DELETED_KEYS))
         if due:
             return self._delete(due, turn)
         trouble = None
@@ -150,9 +151,15 @@ class Collection:
             self._end_round()
         return Done(more, done, trouble)
 
+    def _may_try(self, path: str) -> bool:
+        """Whether its deletion has not failed in this round, and the store does not keep it, as far as is known."""
+        return path not in self._failed and self._locked_until_ms.get(path, 0) <= self._clock.now_ms()
+
     def _end_round(self) -> None:
         self._round = None
         self._failed.clear()
+        now_ms = self._clock.now_ms()
+        self._locked_until_ms = {path: ms for path, ms in self._locked_until_ms.items() if ms > now_ms}
         self._next = self._clock.monotonic() + self._settings.interval_ms / 1000
 
     def _nameable(self, state: ArchiveState) -> Iterator[str]:
@@ -188,6 +195,10 @@ class Collection:
         failed = {path: error for path, error in zip(paths, answers, strict=True) if error is not None}
         gone = [path for path in paths if path not in failed]
         self._failed.update(failed)
+        for path, error in failed.items():
+            until_ms = error.fields.get("until_ms")
+            if isinstance(until_ms, int):
+                self._locked_until_ms[path] = until_ms
         reach(AgeingPoint.AFTER_DELETE)
         if gone:
             turn.commit(SayDeleted(gone, self._clock.monotonic()))
