@@ -64,7 +64,17 @@ class AgeingPoint(IntEnum):
     AFTER_DELETED = 208
 
 
-Hook = Callable[[CrashPoint | ReplayPoint | AgeingPoint], None]
+class SealPoint(IntEnum):
+    """In the order in which a day is sealed; no number is also another point's."""
+
+    BEFORE_SEALED = 301  # a segment complete on the local disk, nothing put
+    AFTER_SEALED = 302  # the segment up, what it leaves to other days not yet
+    AFTER_REST = 303  # both up, not in line yet; from here to the commit as for a flush
+    AFTER_SEAL = 304  # the commit proven
+
+
+Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint
+Hook = Callable[[Point], None]
 _hooks: list[Hook] = []
 
 
@@ -75,7 +85,7 @@ def install(hook: Hook | None) -> None:
         _hooks.append(hook)
 
 
-def reach(point: CrashPoint | ReplayPoint | AgeingPoint) -> None:
+def reach(point: Point) -> None:
     """Tell the hook, if there is one, that the process is at ``point``."""
     for hook in _hooks:
         hook(point)

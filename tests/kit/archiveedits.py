@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import date
 from itertools import count, pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from tests.kit.assemble import KEYS, assemble, plan
 from tests.kit.fetchscene import ORDERS, Scene
-from tiered.archive.keys import Area, ObjectKey, build
+from tiered.archive.keys import Area, ObjectKey, build, segment_key
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditBatch, EditKind, Rows, batch
@@ -96,7 +97,8 @@ class Edits:
         head = self.scene.state.head()
         assert head is not None
         object_id = uuid.uuid4().bytes
-        path = build(ObjectKey(Area.SEGMENT if level == 2 else Area.DATA, head.epoch, object_id))
+        sealed = segment_key(queue.topic, date(2023, 11, 14), head.epoch, object_id)
+        path = build(sealed if level == 2 else ObjectKey(Area.DATA, head.epoch, object_id))
         target = _target(sources)
         encoded = self._object(queue, sources, target, object_id, level)
         self.scene.provider.put(KEYS.key(path), encoded.parts, create_only=True)

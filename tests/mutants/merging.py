@@ -12,8 +12,8 @@ _REWRITE = "tiered/archive/rewrite"
 MUTANTS = (
     Mutant(
         f"{_REWRITE}/swap.py",
-        "        if queues:\n",
-        "        if False:\n",
+        "            if target.queue not in changed\n",
+        "            if True\n",
         f"{_MERGE}::test_a_queue_that_was_trimmed_meanwhile_is_left_out",
     ),
     Mutant(

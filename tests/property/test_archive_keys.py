@@ -20,7 +20,9 @@ from tiered.archive.keys import (
     decode_name,
     encode_name,
     parse,
+    segment_key,
     split_key,
+    topic_folder,
 )
 from tiered.errors import Invalid
 
@@ -30,7 +32,16 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.just(IdentityKey()),
     st.builds(CommitKey, SEQ),
     st.builds(CheckpointKey, SEQ),
-    st.builds(ObjectKey, st.sampled_from(Area), st.integers(0, 10**10 - 1), ID),
+    st.builds(
+        ObjectKey, st.sampled_from([a for a in Area if a is not Area.SEGMENT]), st.integers(0, 10**10 - 1), ID
+    ),
+    st.builds(
+        segment_key,
+        st.text(st.characters(codec="utf-8"), max_size=90),
+        st.dates(),
+        st.integers(0, 10**10 - 1),
+        ID,
+    ),
     st.builds(ProbeKey, ID),
     st.builds(HoldKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
@@ -60,6 +71,11 @@ def test_round_trip_with_names(cluster: str, broker: str, identity: Identity) ->
     for segment in key.split("/"):
         assert not segment.startswith(".")
         assert 0 < len(segment) <= 100
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60), st.text(st.characters(codec="utf-8"), max_size=60))
+def test_topics_do_not_share_folders(a: str, b: str) -> None:
+    assert (topic_folder(a) == topic_folder(b)) == (a == b)
 
 
 @given(SEQ, SEQ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from uuid import UUID
 
 import pytest
@@ -15,16 +16,20 @@ from tiered.archive.keys import (
     ObjectKey,
     ProbeKey,
     RepairKey,
+    SegmentKey,
     build,
     decode_name,
     encode_name,
     parse,
+    segment_key,
     split_key,
+    topic_folder,
 )
 from tiered.errors import Invalid
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff").bytes
 UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
+DAY = date(2024, 2, 29)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,10 @@ UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
         (CommitKey(31_500_007), "commit/00000000000031/00000000000031500007"),
         (CheckpointKey(12), "checkpoint/00000000000000000012"),
         (ObjectKey(Area.DATA, 3, ID), f"data/0000000003-{UUID_TEXT}"),
-        (ObjectKey(Area.SEGMENT, 3, ID), f"segment/0000000003-{UUID_TEXT}"),
+        (
+            segment_key("Orders", DAY, 3, ID),
+            f"segment/topic=Orders/day=2024-02-29/0000000003-{UUID_TEXT}.parquet",
+        ),
         (ObjectKey(Area.SHARD, 3, ID), f"shard/0000000003-{UUID_TEXT}"),
         (ObjectKey(Area.CONFIG, 10**10 - 1, ID), f"config/9999999999-{UUID_TEXT}"),
         (ProbeKey(ID), f"probe/{UUID_TEXT}"),
@@ -58,7 +66,13 @@ def test_keys_of_a_broker() -> None:
     assert keys.path(keys.data(1, ID)) == f"data/0000000001-{UUID_TEXT}"
     assert keys.key(f"data/0000000001-{UUID_TEXT}") == keys.data(1, ID)
     assert keys.path("other/broker-a/archive.json") is None
-    made = [keys.segment(1, ID), keys.shard(1, ID), keys.config(1, ID), keys.probe(ID), keys.identity]
+    made = [
+        keys.segment("%RETRY%g/1", DAY, 1, ID),
+        keys.shard(1, ID),
+        keys.config(1, ID),
+        keys.probe(ID),
+        keys.identity,
+    ]
     for key in made:
         split = split_key(key)
         assert split is not None
@@ -82,6 +96,16 @@ def test_keys_of_a_broker() -> None:
         f"topic/0000000001-{UUID_TEXT}",
         f"probe/.{UUID_TEXT}",
         f"data//0000000001-{UUID_TEXT}",
+        f"segment/0000000001-{UUID_TEXT}",
+        f"segment/topic=a/day=2024-02-30/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=a/day=2024-2-28/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=a/day=2024-02-28/0000000001-{UUID_TEXT}",
+        f"segment/topic=a/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=/day=2024-02-28/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=a b/day=2024-02-28/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=../day=2024-02-28/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic=~abc/day=2024-02-28/0000000001-{UUID_TEXT}.parquet",
+        f"segment/topic={'a' * 81}/day=2024-02-28/0000000001-{UUID_TEXT}.parquet",
     ],
 )
 def test_foreign_paths_are_not_parsed(path: str) -> None:
@@ -123,11 +147,40 @@ def test_names_that_do_not_fit(name: str) -> None:
         CheckpointKey(-1),
         ObjectKey(Area.DATA, 10**10, ID),
         ObjectKey(Area.DATA, 1, b"x"),
+        ObjectKey(Area.SEGMENT, 1, ID),
+        segment_key("a", DAY, 10**10, ID),
+        segment_key("a", DAY, 1, b"x"),
+        SegmentKey(Area.DATA, 1, ID, "a", DAY),
+        SegmentKey(Area.SEGMENT, 1, ID, "a/b", DAY),
+        SegmentKey(Area.SEGMENT, 1, ID, "a" * 81, DAY),
     ],
 )
 def test_numbers_out_of_range(identity: object) -> None:
     with pytest.raises(Invalid):
         build(identity)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("topic", "folder"),
+    [
+        ("Orders", "Orders"),
+        ("%RETRY%group", "%25RETRY%25group"),
+        ("a/b=c", "a%2Fb%3Dc"),
+        (".hidden", "%2Ehidden"),
+        ("..", "%2E."),
+        ("~0123456789abcdef", "%7E0123456789abcdef"),
+        ("ü" * 13, "%C3%BC" * 13),
+        ("x" * 80, "x" * 80),
+        ("x" * 81, "~25c4d810c78836d1"),
+        ("ü" * 14, "~eacb490e236a6182"),
+        ("", "~2d06800538d394c2"),
+    ],
+)
+def test_folders_of_topics(topic: str, folder: str) -> None:
+    assert topic_folder(topic) == folder
+    path = build(segment_key(topic, DAY, 1, ID))
+    assert parse(path) == segment_key(topic, DAY, 1, ID)
+    assert all(0 < len(part) <= 100 for part in path.split("/"))
 
 
 @pytest.mark.parametrize(

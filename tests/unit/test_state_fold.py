@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import pytest
 from tests.kit.histories import ARCHIVE_ID, open_epoch, run_batch, store_changes
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.marks import KEPT_FILES, KEPT_MARKS
+from tiered.archive.keys import build, segment_key
 from tiered.archive.state.keys import FILE_MARK, lineage_key
 from tiered.archive.state.layout import MARK_STRUCT
 from tiered.archive.state.view import ArchiveState, dispatch_offsets, dispatch_pairs
@@ -717,7 +719,8 @@ def test_an_object_is_made_in_the_epoch_of_its_commit(log: Log) -> None:
     log.add(retire(before))
     log.add(deleted(before))
     log.refuses("made in its commit's epoch", objects(before))
-    log.refuses("made in its commit's epoch", objects(before.replace("data", "segment"), level=2))
+    sealed = build(segment_key("T", date(2024, 1, 1), 1, bytes(16)))
+    log.refuses("made in its commit's epoch", objects(sealed, level=2))
     log.add(objects(now))
 
 

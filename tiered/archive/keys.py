@@ -1,7 +1,8 @@
 """Object keys, both directions (DESIGN.md, "Object keys").
 
 Two forms: a *path* is what the fold holds, relative to the broker's root (``data/0000000001-…``); a *key* is
-what the provider sees, ``<cluster>/<broker>/<path>``. No topic name is in any of them.
+what the provider sees, ``<cluster>/<broker>/<path>``. No topic name is in any of them but those of segments, which stand in
+folders by topic and day for people and engines; to this program such a key says no more than any other.
 
 ``build`` makes a path from an identity, ``parse`` makes the identity from a path; each is the other's
 inverse, and ``parse`` accepts nothing that ``build`` does not make.
@@ -11,14 +12,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
+from tiered.codec.checksum import xxh3_64
 from tiered.errors import Invalid
 
 MAX_SEGMENT_BYTES = 100
 """Longest part of a key between two slashes: file systems stop at 255, some gateways much earlier."""
+
+MAX_TOPIC_BYTES = 80
+"""Longest topic, percent-encoded, that names the folder of its segments; of a longer one its hash does."""
 
 COMMITS_PER_DIRECTORY = 1_000_000
 
@@ -33,14 +39,18 @@ _MAX_EPOCH = 10**10 - 1
 _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_OBJECT = re.compile(rf"(data|segment|shard|config)/([0-9]{{10}})-({_UUID})")
+_OBJECT = re.compile(rf"(data|shard|config)/([0-9]{{10}})-({_UUID})")
+_SEGMENT = re.compile(
+    rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
+)
+_HASHED = re.compile(r"~[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _HOLD = re.compile(rf"hold/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 
 
 class Area(Enum):
-    """Where an object with epoch and id lies: the first segment of its path."""
+    """Where an object with epoch and id lies: the first part of its path."""
 
     DATA = "data"  # level 0 too big to travel inside a commit, and level 1
     SEGMENT = "segment"  # level 2
@@ -74,6 +84,14 @@ class ObjectKey:
     area: Area
     epoch: int
     object_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey(ObjectKey):
+    """A segment. ``folder`` is its topic's (``topic_folder``), ``day`` the UTC day of its messages' store times."""
+
+    folder: str
+    day: date
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +131,14 @@ def build(identity: Identity) -> str:
         case CheckpointKey(seq):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{CHECKPOINT_PREFIX}{seq:020d}"
-        case ObjectKey(area, epoch, object_id):
+        case SegmentKey(Area.SEGMENT, epoch, object_id, folder, day) if _is_topic_folder(folder):
+            _check_number("epoch", epoch, _MAX_EPOCH)
+            return f"segment/topic={folder}/day={day.isoformat()}/{epoch:010d}-{_uuid(object_id)}.parquet"
+        case ObjectKey(area, epoch, object_id) if type(identity) is ObjectKey and area is not Area.SEGMENT:
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"{area.value}/{epoch:010d}-{_uuid(object_id)}"
+        case ObjectKey():
+            raise Invalid("a segment, and nothing else, lies below topic and day", found=repr(identity)[:200])
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
@@ -136,6 +159,8 @@ def parse(path: str) -> Identity | None:
         return CheckpointKey(int(found[1])) if int(found[1]) <= _MAX_SEQ else None
     if found := _OBJECT.fullmatch(path):
         return ObjectKey(Area(found[1]), int(found[2]), UUID(found[3]).bytes)
+    if found := _SEGMENT.fullmatch(path):
+        return _segment(*found.groups())
     if found := _REPAIR.fullmatch(path):
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
@@ -146,18 +171,45 @@ def parse(path: str) -> Identity | None:
     return None
 
 
+def segment_key(topic: str, day: date, epoch: int, object_id: bytes) -> SegmentKey:
+    """The key of a segment of messages of ``topic`` that were stored on ``day``."""
+    return SegmentKey(Area.SEGMENT, epoch, object_id, topic_folder(topic), day)
+
+
+def topic_folder(topic: str) -> str:
+    """What stands behind ``topic=`` in the keys of a topic's segments: its name, percent-encoded; where that has more than 80
+    bytes, ``~`` and the XXH3-64 of its UTF-8 in hexadecimal digits, which no encoded name looks like."""
+    encoded = _percent_encoded(topic)
+    return encoded if 1 <= len(encoded) <= MAX_TOPIC_BYTES else f"~{xxh3_64(topic.encode()):016x}"
+
+
+def _is_topic_folder(folder: str) -> bool:
+    """Whether ``topic_folder`` can have made it."""
+    if _HASHED.fullmatch(folder):
+        return True
+    try:
+        return topic_folder(unquote_to_bytes(folder).decode("utf-8")) == folder
+    except (UnicodeError, Invalid):
+        return False
+
+
+def _segment(folder: str, day: str, epoch: str, object_id: str) -> SegmentKey | None:
+    try:
+        found = date.fromisoformat(day)
+    except ValueError:
+        return None
+    if not _is_topic_folder(folder):
+        return None
+    return SegmentKey(Area.SEGMENT, int(epoch), UUID(object_id).bytes, folder, found)
+
+
 def encode_name(name: str) -> str:
     """A cluster or broker name as one key segment: percent-encoded UTF-8.
 
     Letters, digits, ``-``, ``_`` and ``.`` stay, except a leading dot (dot segments and hidden files).
     ``Invalid`` for an empty name or one that takes more than 100 bytes.
     """
-    try:
-        encoded = quote(name, safe="").replace("~", "%7E")
-    except UnicodeEncodeError as error:
-        raise Invalid("a name is not valid Unicode", found=repr(name)) from error
-    if encoded.startswith("."):
-        encoded = "%2E" + encoded[1:]
+    encoded = _percent_encoded(name)
     if not 1 <= len(encoded) <= MAX_SEGMENT_BYTES:
         raise Invalid(
             "a cluster or broker name does not fit a key",
@@ -166,6 +218,14 @@ def encode_name(name: str) -> str:
             found=f"{name[:40]!r}, {len(encoded)} bytes",
         )
     return encoded
+
+
+def _percent_encoded(name: str) -> str:
+    try:
+        encoded = quote(name, safe="").replace("~", "%7E")
+    except UnicodeEncodeError as error:
+        raise Invalid("a name is not valid Unicode", found=repr(name)) from error
+    return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 
 
 def decode_name(segment: str) -> str | None:
@@ -247,9 +307,9 @@ class ArchiveKeys:
         """Key of a level 0 or 1 object."""
         return self.object(Area.DATA, epoch, object_id)
 
-    def segment(self, epoch: int, object_id: bytes) -> str:
+    def segment(self, topic: str, day: date, epoch: int, object_id: bytes) -> str:
         """Key of a level 2 object."""
-        return self.object(Area.SEGMENT, epoch, object_id)
+        return self.key(build(segment_key(topic, day, epoch, object_id)))
 
     def shard(self, epoch: int, object_id: bytes) -> str:
         """Key of a checkpoint shard."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Gc, Retain
+from tiered.settings.keeping import Gc, Retain, Seal
 from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
@@ -41,6 +41,7 @@ __all__ = [
     "Maintenance",
     "Replay",
     "Retain",
+    "Seal",
     "Settings",
     "SettingsSection",
     "Source",
@@ -70,6 +71,7 @@ class Settings:
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
     replay: Replay = field(default_factory=Replay)
+    seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)
     gc: Gc = field(default_factory=Gc)
 

@@ -1,10 +1,35 @@
-"""Sections of what leaves the archive as it ages: retention, collection."""
+"""Sections of how the archive ages: sealing, retention, collection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiered.settings.option import ONE_DAY_MS, SettingsSection, ms, option, size
+from tiered.settings.option import GIB, MIB, ONE_DAY_MS, SettingsSection, ms, option, size
+
+
+@dataclass(frozen=True, slots=True)
+class Seal(SettingsSection):
+    """Sealing: finished days become Parquet files, one topic and one UTC day each, that any engine reads."""
+
+    enabled: bool = option(
+        False,
+        "whether days are sealed; needs the extra parquet (pyarrow); with false, merged objects are the archive's last form",
+    )
+    min_age_ms: int = ms(
+        3_600_000,
+        "how long a day must be over before it is sealed; longer leaves fewer files where messages are archived late",
+        0,
+        3650 * ONE_DAY_MS,
+    )
+    interval_ms: int = ms(
+        3_600_000, "pause between two looks for days to seal; longer seals later", 1000, 30 * ONE_DAY_MS
+    )
+    segment_bytes: int = size(
+        512 * MIB,
+        "stored bytes at which a file ends; larger is fewer files, and takes as much room in state.directory while it is made",
+        MIB,
+        4 * GIB,
+    )
 
 LEAST_COMMIT_RETENTION_MS = 3 * 3_600_000
 """More than two windows in which a writer counts successes, and no less than two times that readers believe what they saw."""

@@ -46,7 +46,10 @@ class Held(Wrapped):
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         """From memory where it is held."""
         held = None if start is None or length is None else self._held(key, start, start + length)
-        return super().get(key, start, length) if held is None else Fetched(held, None, 0)
+        if held is None:
+            self._spend(length or 0)
+            return super().get(key, start, length)
+        return Fetched(held, None, 0)
 
     def _held(self, key: str, start: int, end: int) -> memoryview | None:
         ranges = self._ranges.get(key, ())

@@ -14,9 +14,8 @@ from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.plan import NOTHING, Bounds, Job, Window, job, windows
 from tiered.archive.rewrite.sources import Sources, UnevenCut
-from tiered.archive.rewrite.swap import Swap
+from tiered.archive.rewrite.swap import Replacement, Swap
 from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Rewritten, rewrite
-from tiered.archive.state.values import ObjectState
 from tiered.clock import Clock
 from tiered.codec.format.object import encode_object
 from tiered.crashpoint import CrashPoint, reach
@@ -110,7 +109,7 @@ class Merge:
             self._left_out = replace(self._left_out, runs=runs)
             return Done(more=True)
         except (Corrupt, NotFound) as error:
-            damaged = self._object_of(made, error)
+            damaged = made.object_of(error, self._log.reader.keys)
             if damaged is None:
                 raise
             self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})
@@ -136,8 +135,8 @@ class Merge:
             put_own(reader.provider, reader.keys.key(path), encoded.parts)
             reach(CrashPoint.AFTER_MERGED)
             data = DataObject(path, object_id, encoded, there=True)
-            swap = Swap(made, data, MERGED_LEVEL, tables.runs, rewritten.targets, self._clock.monotonic())
-            proven = turn.commit(swap)
+            merged = Replacement(data, MERGED_LEVEL, tables.runs, rewritten.targets)
+            proven = turn.commit(Swap(made, (merged,), self._clock.monotonic()))
             if proven is None:
                 return Done(more=True, figures={"dropped_jobs": 1})
             counted()
@@ -152,19 +151,6 @@ class Merge:
             "written_bytes": encoded.length,
         }
         return Done(more, figures)
-
-    def _object_of(self, made: Job, error: Corrupt | NotFound) -> ObjectState | None:
-        """The object of the job that an error names."""
-        keys = self._log.reader.keys
-        named = error.fields.get("key")
-        return next(
-            (
-                o
-                for o in made.objects
-                if (keys.key(o.path) if o.path else keys.commit(o.ref.commit_seq)) == named
-            ),
-            None,
-        )
 
 
 def _row(window: Window) -> Figures:

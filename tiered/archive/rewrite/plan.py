@@ -14,12 +14,14 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state.keys import CLOSED, RUN
 from tiered.archive.state.layout import RUN_RECORD_DTYPE, table
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Bools, Ints
+from tiered.errors import Corrupt, NotFound
 from tiered.model import ObjectRef
 
 ROW_BYTES = 256
@@ -85,10 +87,28 @@ class Job:
         """Bytes of the live records."""
         return int((self.runs["flat_end"] - self.runs["first_flat_offset"]).sum())
 
+    def part(self, first: int, end: int) -> Job:
+        """Some consecutive runs of it, each a stretch of its own."""
+        runs = self.runs[first:end]
+        stretch = np.arange(len(runs), dtype=np.int64)
+        return Job(self.keys[first:end], self.values[first:end], runs, stretch, self.objects_of(runs))
+
+    def objects_of(self, runs: npt.NDArray[np.void]) -> tuple[ObjectState, ...]:
+        """What some of its runs lie in."""
+        wanted = set(map(tuple, refs_of(runs).tolist()))
+        return tuple(item for item in self.objects if (item.ref.commit_seq, item.ref.index) in wanted)
+
+    def object_of(self, error: Corrupt | NotFound, keys: ArchiveKeys) -> ObjectState | None:
+        """The one that an error names."""
+        named = error.fields.get("key")
+        return next(
+            (o for o in self.objects if (keys.key(o.path) if o.path else keys.commit(o.ref.commit_seq)) == named), None
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
-class _Objects:
-    """All objects of a fold, side by side; ``code`` sorts as they were added."""
+class KnownObjects:
+    """All objects of a fold, side by side; ``code`` sorts as they were added; ``usable``: not left out."""
 
     states: list[ObjectState]
     code: Ints
@@ -97,11 +117,12 @@ class _Objects:
     usable: Bools
 
     @classmethod
-    def of(cls, state: ArchiveState, left_out: LeftOut) -> _Objects:
+    def of(cls, state: ArchiveState, left_out: LeftOut) -> KnownObjects:
+        """Those of this fold."""
         states = list(state.objects())
         return cls(
             states,
-            _codes(np.array([(o.ref.commit_seq, o.ref.index) for o in states], np.int64).reshape(-1, 2)),
+            codes(np.array([(o.ref.commit_seq, o.ref.index) for o in states], np.int64).reshape(-1, 2)),
             np.array([o.level for o in states], np.int64),
             np.array([not o.path for o in states], np.bool_),
             np.array([o.ref not in left_out.objects for o in states], np.bool_),
@@ -109,20 +130,24 @@ class _Objects:
 
     def rows(self, runs: npt.NDArray[np.void]) -> Ints:
         """Which of them each run lies in."""
-        wanted = _codes(np.stack([runs["commit_seq"], runs["object"].astype(np.int64)], axis=1))
-        found: Ints = np.searchsorted(self.code, wanted)
+        found: Ints = np.searchsorted(self.code, codes(refs_of(runs)))
         return found
 
 
-def _codes(refs: Ints) -> Ints:
+def codes(refs: Ints) -> Ints:
     """Commit and index as one number. An index is below 2^20: a commit holds no more edits."""
-    codes: Ints = (refs[:, 0] << 20) | refs[:, 1]
-    return codes
+    found: Ints = (refs[:, 0] << 20) | refs[:, 1]
+    return found
+
+
+def refs_of(runs: npt.NDArray[np.void]) -> Ints:
+    """Commit and index of the object of each run."""
+    return np.stack([runs["commit_seq"], runs["object"].astype(np.int64)], axis=1)
 
 
 def windows(state: ArchiveState, bounds: Bounds, left_out: LeftOut = NOTHING) -> list[Window]:
     """All that is to be merged now, oldest first."""
-    objects = _Objects.of(state, left_out)
+    objects = KnownObjects.of(state, left_out)
     count = len(objects.states)
     sums = np.zeros((3, count), np.int64)  # runs, messages, bytes
     for chunk in _walk(state, bounds, objects, left_out.runs):
@@ -174,7 +199,7 @@ class _Chunk:
 
 
 def _walk(
-    state: ArchiveState, bounds: Bounds, objects: _Objects, left_out: frozenset[bytes]
+    state: ArchiveState, bounds: Bounds, objects: KnownObjects, left_out: frozenset[bytes]
 ) -> Iterator[_Chunk]:
     """Runs that a merge may take, live ones first."""
     for prefix in (RUN, CLOSED):
@@ -200,9 +225,9 @@ def _live_bytes(runs: npt.NDArray[np.void]) -> Ints:
 
 def job(state: ArchiveState, bounds: Bounds, window: Window, left_out: LeftOut = NOTHING) -> Job | None:
     """The job of a window; ``None`` if there is nothing in it any more."""
-    objects = _Objects.of(state, left_out)
+    objects = KnownObjects.of(state, left_out)
     first, last = (
-        int(_codes(np.array([[ref.commit_seq, ref.index]], np.int64))[0])
+        int(codes(np.array([[ref.commit_seq, ref.index]], np.int64))[0])
         for ref in (window.first, window.last)
     )
     keys: list[bytes] = []

@@ -16,12 +16,14 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.held import Held
 from tiered.archive.read.objects import COALESCE_BYTES, ObjectReader
 from tiered.archive.read.runs import stretch_offsets
-from tiered.archive.rewrite.plan import Job
+from tiered.archive.rewrite.plan import Job, refs_of
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.object import ROW_DTYPE
+from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Bools, Buffer, Ints
 from tiered.errors import Corrupt
+from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 
 HOLE_BYTES = 64 * 1024
@@ -31,6 +33,7 @@ WHOLE_BYTES = 2 * 1024 * 1024
 """An object up to this length is fetched at once, and not its tables first: nearly all of it is wanted."""
 
 _NAMES = ROW_DTYPE.names or ()
+_NAMES_FOR_SEGMENTS = ("size", "queue_offsets", "store_timestamp", "physical_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +90,33 @@ class Sources:
     """Reads the objects of one job."""
 
     def __init__(
-        self, provider: Provider, keys: ArchiveKeys, archive_id: bytes, spend: Callable[[int], None]
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        archive_id: bytes,
+        spend: Callable[[int], None],
+        *,
+        table_bytes: int = COALESCE_BYTES,
     ) -> None:
-        """``spend`` hears of bytes before they are asked for."""
+        """``spend`` hears of bytes before they are asked for. ``table_bytes``: of tables that are kept from one call to the
+        next."""
         self._held = Held(provider, spend)
-        self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=COALESCE_BYTES)
+        self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=table_bytes)
+        self._proven: set[ObjectRef] = set()
 
     def gather(self, job: Job) -> Gathered:
         """Everything about a job's runs but the bytes of their records. ``Corrupt`` and ``NotFound`` name the object;
         ``UnevenCut`` names runs that no job can take."""
-        refs = np.stack([job.runs["commit_seq"], job.runs["object"].astype(np.int64)], axis=1)
+        return self._gather(job, {b"": 0})
+
+    def gather_for_segment(self, job: Job) -> Gathered:
+        """Part of a larger job: what a segment is made of, which has neither tags nor keys beside its records, so that
+        ``tags`` and keys are empty and most columns zero. Tables are read once and only as far as they are needed."""
+        return self._gather(job, None)
+
+    def _gather(self, job: Job, tags: dict[bytes, int] | None) -> Gathered:
+        refs = refs_of(job.runs)
         skipped = np.zeros(len(job.runs), np.int64)
-        tags: dict[bytes, int] = {b"": 0}
         parts: list[_Part] = []
         pieces: list[tuple[Ints, list[Piece]]] = []
         for item in job.objects:
@@ -115,7 +133,7 @@ class Sources:
             commit_seq=np.concatenate([p.commit_seq for p in parts])[order],
             queue_offset=np.concatenate([p.queue_offset for p in parts])[order],
             source=source[order],
-            tags=list(tags),
+            tags=list(tags or ()),
             pieces=[flat[i] for i in np.argsort(piece_source, kind="stable").tolist()],
             key_hash=np.concatenate([p.key_hash for p in parts]),
             key_source=np.concatenate([p.key_source for p in parts]),
@@ -128,18 +146,20 @@ class Sources:
         item: ObjectState,
         runs: npt.NDArray[np.void],
         mine: Ints,
-        tags: dict[bytes, int],
+        tags: dict[bytes, int] | None,
         skipped: Ints,
     ) -> tuple[_Part, Ints, list[Piece]]:
         """One object: its rows (``mine``: numbers of its runs in the job), and the live parts of its blocks."""
         key = self._objects.key_of(item)
-        tables = min(position for position, _, _ in item.sections.values())
-        self._held.fetch(key, 0 if item.length <= WHOLE_BYTES else tables, item.length)
-        self._objects.footer(item)  # that it is this object at all
+        self._fetch_tables(item, key, runs, whole=tags is not None)
+        if item.ref not in self._proven:
+            self._objects.footer(item)  # that it is this object at all
+            self._proven.add(item.ref)
         table = self._objects.block_table(item)
         part, blocks = _Rows(item, key, runs, mine, table).read(self._objects, tags)
         skipped[mine] = blocks.skipped
-        part = part.with_keys(self._objects, item, key, runs, mine)
+        if tags is not None:
+            part = part.with_keys(self._objects, item, key, runs, mine)
         stored = _stored(self._held, key, table, blocks.number)
         self._held.forget(key)
         some = table[blocks.number]
@@ -155,6 +175,17 @@ class Sources:
             )
         ]  # fmt: skip
         return part, blocks.source, pieces
+
+    def _fetch_tables(self, item: ObjectState, key: str, runs: npt.NDArray[np.void], *, whole: bool) -> None:
+        """In one request what is needed of an object beside its blocks, or all of a small one of which most is wanted."""
+        small = item.length <= WHOLE_BYTES
+        if whole:
+            tables = min(position for position, _, _ in item.sections.values())
+            self._held.fetch(key, 0 if small else tables, item.length)
+        elif small and 2 * int((runs["flat_end"] - runs["first_flat_offset"]).sum()) >= item.length:
+            self._held.fetch(key, 0, item.length)
+        elif item.ref not in self._proven:
+            self._held.fetch(key, item.sections[SectionKind.BLOCK_TABLE][0], item.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +247,16 @@ class _Rows:
     ) -> None:
         self._item, self._key, self._runs, self._mine, self._table = item, key, runs, mine, table
 
-    def read(self, objects: ObjectReader, tags: dict[bytes, int]) -> tuple[_Part, _Blocks]:
-        """Columns of the runs, and their blocks. ``Corrupt`` where columns, block table and fold do not agree."""
+    def read(self, objects: ObjectReader, tags: dict[bytes, int] | None) -> tuple[_Part, _Blocks]:
+        """Columns of the runs, and their blocks. ``Corrupt`` where columns, block table and fold do not agree. Without ``tags``
+        only the columns that a segment is made with."""
         runs, item = self._runs, self._item
         counts = runs["rows"].astype(np.int64)
         first = int(runs["first_row"].min())
         end = int((runs["first_row"].astype(np.int64) + counts).max())
-        names = _NAMES if item.level == 0 else (*_NAMES, "commit_seq")
-        columns = objects.columns(item, names, first, end - first)
+        names = _NAMES_FOR_SEGMENTS if tags is None else _NAMES
+        asked = names if item.level == 0 else (*names, "commit_seq")
+        columns = objects.columns(item, asked, first, end - first)
         at = _ranges(runs["first_row"].astype(np.int64) - first, counts)
         of = np.repeat(np.arange(len(runs)), counts)
         sizes = columns["size"][at].astype(np.int64)
@@ -235,9 +268,10 @@ class _Rows:
         blocks = self._blocks(sizes, offsets, live)
         kept = at[live]
         rows = np.zeros(len(kept), ROW_DTYPE)
-        for name in _NAMES:
+        for name in names:
             rows[name] = columns[name][kept]
-        rows["tag"] = self._tags(objects, tags)[rows["tag"]]
+        if tags is not None:
+            rows["tag"] = self._tags(objects, tags)[rows["tag"]]
         commits = (
             runs["commit_seq"][of[live]] if item.level == 0 else columns["commit_seq"][kept].astype(np.int64)
         )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.sources import Gathered, Piece
-from tiered.archive.state.keys import CLOSED, queue_of, split_closed_key, split_run_key
+from tiered.archive.state.keys import CLOSED, RUN, queue_of, split_closed_key, split_run_key
 from tiered.codec.format.block import BLOCK_DTYPE, StoredBlocks, block_starts, compress_pieces
 from tiered.codec.format.object import RUN_DTYPE, MessageKeys, ObjectTables
 from tiered.codec.record.layout import physical_offsets
@@ -29,8 +29,7 @@ MERGED_LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A run that takes the place of its sources. ``row``: of the object's table of runs; ``closed_by``: ``None`` if it is
-    live."""
+    """A run that takes the place of its sources. ``closed_by``: ``None`` if it is live."""
 
     queue: MessageQueue
     generation: int
@@ -63,7 +62,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
     edges = np.append(0, np.cumsum(rows["size"], dtype=np.int64))
     block_start = np.append(block_starts(edges, starts, layout.block_bytes), len(rows))
     stored = StoredBlocks.joined(
-        list(_compressed(_Records(gathered, edges), edges[block_start], layout, pause))
+        list(_compressed(Records(gathered, edges), edges[block_start], layout, pause))
     )
     targets = _targets(job)
     tables = ObjectTables(
@@ -79,7 +78,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
     return Rewritten(_with_used_tags(tables), targets)
 
 
-class _Records:
+class Records:
     """The records' bytes, opened piece by piece, and compared with the columns."""
 
     def __init__(self, gathered: Gathered, edges: Ints) -> None:
@@ -122,7 +121,7 @@ class _Records:
 
 
 def _compressed(
-    records: _Records, edges: Ints, layout: Layout, pause: Callable[[], None]
+    records: Records, edges: Ints, layout: Layout, pause: Callable[[], None]
 ) -> Iterator[StoredBlocks]:
     """All blocks, some at a time. ``edges``: where each begins, in the bytes of all records, and their end."""
     first = 0
@@ -137,13 +136,15 @@ def _compressed(
 
 def _targets(job: Job) -> tuple[Target, ...]:
     """One for each stretch, of the key of its first run."""
-    found = []
-    for i in np.flatnonzero(np.diff(job.stretch, prepend=-1)).tolist():
-        key = job.keys[i]
-        closed = key[:1] == CLOSED
-        queue, generation = split_closed_key(key) if closed else split_run_key(key)
-        found.append(Target(queue_of(queue), generation, int(job.runs["closed_by"][i]) if closed else None))
-    return tuple(found)
+    firsts = np.flatnonzero(np.diff(job.stretch, prepend=-1)).tolist()
+    closed = [None if job.keys[i][:1] == RUN else int(job.runs["closed_by"][i]) for i in firsts]
+    return tuple(Target(*place_of(job.keys[i]), by) for i, by in zip(firsts, closed, strict=True))
+
+
+def place_of(key: bytes) -> tuple[MessageQueue, int]:
+    """Queue and generation of a run's key in the fold."""
+    queue, generation = split_closed_key(key) if key[:1] == CLOSED else split_run_key(key)
+    return queue_of(queue), generation
 
 
 def _runs(

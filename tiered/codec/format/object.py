@@ -249,7 +249,8 @@ def decode_footer(tail: Buffer, *, object_length: int, key: str) -> Footer:
     fault = _sections_fault([r[0] for r in raw], sections, at)
     if fault is not None:
         raise Corrupt("an object's section table makes no sense", key=key, position=at, found=fault)
-    unknown = [n for n in sections if n < FIRST_OPTIONAL_SECTION and n not in set(SectionKind)]
+    known = range(SectionKind.DIRECTORY, SectionKind.KEY_FILTER + 1)
+    unknown = [n for n in sections if n < FIRST_OPTIONAL_SECTION and n not in known]
     if unknown:
         raise Refused(
             "an object holds sections that this program must know to read it",

@@ -54,6 +54,7 @@ class SectionKind(IntEnum):
     KEYS = 5
     KEY_INDEX = 6
     KEY_FILTER = 7
+    SEGMENT_FOOTER = 8  # of a segment, and its only one
     TAG_SETS = 32  # reserved: per block, up to 16 tag hash codes
     TAG_BLOOM = 33  # reserved: per block
     BLOCK_KEY_FILTER = 34  # reserved: per block

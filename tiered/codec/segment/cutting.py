@@ -64,6 +64,18 @@ class RunPart:
         )
 
 
+def joined_stretches(parts: Sequence[RunPart]) -> Iterator[Sequence[RunPart]]:
+    """Neighbours of one run together."""
+    stretch: list[RunPart] = []
+    for part in parts:
+        if part.begins and stretch:
+            yield stretch
+            stretch = []
+        stretch.append(part)
+    if stretch:
+        yield stretch
+
+
 class GroupCutter:
     """Cuts a sorted sequence of parts into row groups of at least ``target_bytes`` of records and less than one record more;
     a group ends with its queue where that leaves it at least half as large. Holds at most one group's parts."""

@@ -60,7 +60,7 @@ RUN_DTYPE = np.dtype(
         ("min_store_time", "<i8"),
         ("max_store_time", "<i8"),
         ("first_row", "<i8"),  # in the file
-        ("first_block", "<i8"),  # blocks are row groups, which small runs share
+        ("first_block", "<i8"),  # blocks are parts
         ("block_count", "<i8"),
         ("physical_start", "<i8"),
         ("physical_end", "<i8"),
@@ -97,8 +97,7 @@ class SegmentDirectory:
         runs["min_store_time"] = np.minimum.reduceat(parts["min_store_time"], first)
         runs["max_store_time"] = np.maximum.reduceat(parts["max_store_time"], first)
         runs["physical_end"], runs["crc32c"] = parts["physical_end"][last], parts["crc32c"][last]
-        runs["first_block"] = parts["row_group"][first]
-        runs["block_count"] = parts["row_group"][last] - runs["first_block"] + 1
+        runs["first_block"], runs["block_count"] = first, last - first + 1
         runs["first_row"] = self.groups["first_row"][parts["row_group"][first]] + parts["first_row"][first]
         return runs
 

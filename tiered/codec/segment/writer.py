@@ -16,7 +16,7 @@ from tiered.codec.arrow.proof import prove
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.sections import Section
 from tiered.codec.record.layout import physical_offsets, store_times
-from tiered.codec.segment.cutting import GroupCutter, RunPart
+from tiered.codec.segment.cutting import GroupCutter, RunPart, joined_stretches
 from tiered.codec.segment.directory import GROUP_DTYPE, PART_DTYPE, encode_directory, with_places
 from tiered.codec.segment.footer import (
     ARCHIVE_ID,
@@ -128,8 +128,8 @@ class SegmentWriter:
         starts, data = rows.edges[:-1], memoryview(rows.buffer)
         times, places = store_times(data, starts), physical_offsets(data, starts)
         first = 0
-        for part in group:
-            end = first + len(part)
+        for stretch in joined_stretches(group):
+            part, end = stretch[0], first + sum(map(len, stretch))
             run, crc = (self._parts[-1][0], self._parts[-1][13]) if self._parts else (-1, 0)
             begin, behind = int(rows.edges[first]), int(rows.edges[end])
             if part.begins:
@@ -137,9 +137,10 @@ class SegmentWriter:
             offset, last = int(part.queue_offset[0]), end - 1
             self._parts.append(
                 (
-                    run, len(self._groups), len(part), part.queue_id, part.generation, offset, part.end_offset - offset,
-                    part.flat_offset, part.size_bytes, times[first:end].min(), times[first:end].max(), places[first],
-                    places[last] + behind - int(rows.edges[last]), crc32c(data[begin:behind], crc), 0,
+                    run, len(self._groups), end - first, part.queue_id, part.generation, offset,
+                    stretch[-1].end_offset - offset, part.flat_offset, behind - begin, times[first:end].min(),
+                    times[first:end].max(), places[first], places[last] + behind - int(rows.edges[last]),
+                    crc32c(data[begin:behind], crc), 0,
                 )
             )  # fmt: skip
             first = end

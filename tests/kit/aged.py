@@ -1,0 +1,46 @@
+"""Archives at every stage of ageing, of the same messages: what reads an archive must not notice which of them it reads."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tests.kit.archiveedits import Edits
+from tests.kit.fetchscene import ORDERS, Scene
+from tests.kit.merging import merge_all, spread
+from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
+
+TRIMMED_OFFSET = 5
+"""Where ``ORDERS`` begins at the stage of that name."""
+
+
+class Stage(Enum):
+    """``FRESH``: level 0. ``MERGED``: level 1. ``SEALED``: level 2, two days. ``MIXED``: the first day sealed, of the second
+    some merged and some fresh. ``TRIMMED``: the same, and ``ORDERS`` begins inside a sealed run."""
+
+    FRESH = "fresh"
+    MERGED = "merged"
+    SEALED = "sealed"
+    MIXED = "mixed"
+    TRIMMED = "trimmed"
+
+
+def age(made: Scene, stage: Stage, *, seed: int = 1) -> None:
+    """Archive messages of two days in several queues (tags, keys, inner batches, half messages), and let them age. The messages
+    are the same for every stage; ``made.broker.sent`` has them all."""
+    for number in range(8):  # three flushes before midnight, the rest behind it
+        made.broker.time_ms = MIDNIGHT_MS + (number - 3) * HOUR_MS // 2
+        if number == 6 and stage is not Stage.FRESH:
+            merge_all(made.daemon)
+        spread(made, 1, seed=seed + number)
+    if stage is Stage.FRESH:
+        return
+    if stage in (Stage.MERGED, Stage.SEALED):
+        merge_all(made.daemon)
+    if stage is Stage.SEALED:
+        after_midnight(made, days=2)
+        seal_all(made.daemon)
+    if stage in (Stage.MIXED, Stage.TRIMMED):
+        after_midnight(made)
+        seal_all(made.daemon)
+    if stage is Stage.TRIMMED:
+        Edits(made).trim(ORDERS, TRIMMED_OFFSET)

@@ -1,0 +1,278 @@
+"""Sealing, as a task: finished days become Parquet files, one topic and one day each (level 0 and 1 to 2)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tiered.archive.keys import Area, ObjectKey, build, segment_key
+from tiered.archive.log.flush import DataObject
+from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.rewrite.plan import NOTHING, Job
+from tiered.archive.rewrite.sealplan import (
+    SEGMENT_LEVEL,
+    Sealable,
+    SealBounds,
+    TopicDay,
+    seal_job,
+    sealable,
+)
+from tiered.archive.rewrite.sources import Sources, UnevenCut
+from tiered.archive.rewrite.spool import Spool
+from tiered.archive.rewrite.swap import Replacement, Swap
+from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Target
+from tiered.archive.state.layout import OPEN
+from tiered.clock import Clock
+from tiered.codec.format.object import EncodedObject, encode_object
+from tiered.codec.format.sections import SectionKind
+from tiered.codec.types import Buffer
+from tiered.crashpoint import SealPoint, reach
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.model import MessageQueue
+from tiered.provider.resolve import put_own
+from tiered.settings import MIB, Settings
+
+if TYPE_CHECKING:
+    from tiered.archive.rewrite.sealing import MadeSegment, SegmentShape
+
+WINDOW_BYTES = 64 * MIB
+"""Records opened at once."""
+TABLE_BYTES = 64 * MIB
+"""Tables of sources that are kept while a file is made."""
+JOB_OBJECTS = 512
+"""Sources of one file: each window then asks each of them for some 100 KiB."""
+NO_PYARROW = "off: pyarrow is not installed (pip install 'rocketmq-tiered[parquet]')"
+
+
+@dataclass(frozen=True, slots=True)
+class SealOptions:
+    """When, what, how much at once. ``directory``: where a file is put together; ``None``: where temporary files are."""
+
+    enabled: bool
+    interval_seconds: float
+    bounds: SealBounds
+    segment_bytes: int
+    window_bytes: int
+    rest_bytes: int
+    rest: Layout
+    directory: str | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> SealOptions:
+        """As the settings say; what is left to other days is written like a merge."""
+        seal, care, dispatch = settings.seal, settings.maintenance, settings.dispatch
+        level = dispatch.compression_level if dispatch.compression == "zstd" else 0
+        return cls(
+            seal.enabled,
+            seal.interval_ms / 1000,
+            SealBounds(seal.min_age_ms, JOB_OBJECTS, care.merge_runs),
+            seal.segment_bytes,
+            WINDOW_BYTES,
+            care.merge_bytes,
+            Layout(dispatch.block_bytes, level, min(WINDOW_BYTES, care.merge_bytes)),
+            settings.state_directory or None,
+        )
+
+    @property
+    def off(self) -> str | None:
+        """Why nothing is sealed; ``None`` where it is."""
+        if not self.enabled:
+            return "off: seal.enabled is false"
+        return None if importlib.util.find_spec("pyarrow") else NO_PYARROW
+
+    def shape(self) -> SegmentShape:
+        """For whoever makes the files."""
+        from tiered.archive.rewrite.sealing import SegmentShape
+
+        return SegmentShape(self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest)
+
+
+class Seal:
+    """The task. A turn makes one file. Its memory is a window of records, as read and as opened, the tables of its sources, a
+    row group, and what it leaves to other days; the file itself lies on the local disk until it is up.
+
+    What cannot be read, or not be proven, is left out until the next round: its runs stay as they are, all others are sealed.
+    """
+
+    name = "seal"
+
+    def __init__(
+        self,
+        log: CommitLog,
+        clock: Clock,
+        options: SealOptions,
+        own_keys: OwnKeys,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._options = options
+        self._off = options.off
+        self._own_keys = own_keys
+        self._random_bytes = random_bytes
+        self._next = clock.monotonic() + options.interval_seconds
+        self._left_out = NOTHING
+        self._round: list[TopicDay] | None = None
+
+    def due(self, now: float) -> bool:
+        """An interval after the last round ended."""
+        return self._off is None and now >= self._next
+
+    def plan(self) -> Outlook:
+        """See ``Task``."""
+        if self._off is not None:
+            return Outlook(0, self._off)
+        found = self._sealable()
+        figures: Figures = {
+            "topic_days": len(found),
+            "runs": sum(each.runs for each in found),
+            "messages": sum(each.messages for each in found),
+            "record_bytes": sum(each.record_bytes for each in found),
+        }
+        said = f"{len(found)} days of topics, {figures['messages']} messages, {figures['record_bytes']} bytes"
+        return Outlook(
+            len(found), said if found else "no day that is over waits", figures, tuple(map(_row, found))
+        )
+
+    def run_once(self, turn: Turn) -> Done:
+        """Make one file of the oldest day that waits."""
+        if self._off is not None:
+            return Done(more=False)
+        if self._round is None:
+            self._round = [each.what for each in self._sealable()]
+        while self._round:
+            what = self._round[0]
+            made = seal_job(self._log.proven(), self._options.bounds, what, self._left_out)
+            if made is not None:
+                return self._seal(what, made, turn)
+            self._round.pop(0)
+            turn.spend(0)
+        self._round, self._left_out = None, NOTHING
+        self._next = self._clock.monotonic() + self._options.interval_seconds
+        return Done(more=False)
+
+    def _sealable(self) -> list[Sealable]:
+        return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._left_out)
+
+    def _seal(self, what: TopicDay, job: Job, turn: Turn) -> Done:
+        assert self._round is not None
+        try:
+            with Spool(self._options.directory) as spool:
+                return self._swap(what, job, spool, turn)
+        except UnevenCut as uneven:
+            runs = self._left_out.runs | {job.keys[i] for i in uneven.runs.tolist()}
+            self._left_out = replace(self._left_out, runs=runs)
+            return Done(more=True)
+        except (Corrupt, NotFound) as error:
+            damaged = job.object_of(error, self._log.reader.keys)
+            if damaged is None:
+                raise
+            self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})
+            return Done(more=True, trouble=f"an object cannot be sealed: {error}")
+        except Refused as error:
+            self._round.pop(0)
+            return Done(more=True, trouble=f"{what.topic} of {what.date} cannot be sealed: {error}")
+
+    def _swap(self, what: TopicDay, job: Job, spool: Spool, turn: Turn) -> Done:
+        """Make the file, put it, then have the commit that names it."""
+        from tiered.archive.rewrite.sealing import SegmentMaker
+
+        reader, head = self._log.reader, self._log.proven().head()
+        assert head is not None  # there are runs
+        archive_id, object_id = reader.identity.archive_id, self._random_bytes(16)
+        sources = Sources(reader.provider, reader.keys, archive_id, turn.spend, table_bytes=TABLE_BYTES)
+        maker = SegmentMaker(job, what, sources, self._options.shape(), lambda: turn.spend(0))
+
+        def write(piece: Buffer) -> None:
+            turn.spend(len(piece))
+            spool.write(piece)
+
+        made = maker.make(archive_id=archive_id, object_id=object_id, write=write)
+        used = job.part(0, made.used)
+        with ExitStack() as stack:
+            reach(SealPoint.BEFORE_SEALED)
+            replacements, counted = [], []
+            if made.sealed is not None:
+                key = segment_key(what.topic, what.date, head.epoch, object_id)
+                replacements.append(_segment(what, made, object_id, build(key), spool))
+                counted.append(stack.enter_context(self._own_keys.making(build(key))))
+                self._put(replacements[-1].data)
+                reach(SealPoint.AFTER_SEALED)
+            if made.rests:
+                rest = self._rest(used, made, head.epoch, sources, turn)
+                replacements.append(rest)
+                counted.append(stack.enter_context(self._own_keys.making(rest.data.path)))
+                self._put(rest.data)
+            reach(SealPoint.AFTER_REST)
+            proven = turn.commit(Swap(used, replacements, self._clock.monotonic()))
+            if proven is None:
+                assert self._round is not None
+                self._round.pop(0)  # in the next round, as it is then
+                return Done(more=True, figures={"dropped_jobs": 1})
+            for each in counted:
+                each()
+        reach(SealPoint.AFTER_SEAL)
+        return Done(True, _figures(used, made))
+
+    def _put(self, data: DataObject) -> None:
+        reader = self._log.reader
+        put_own(reader.provider, reader.keys.key(data.path), data.encoded.parts)
+
+    def _rest(self, used: Job, made: MadeSegment, epoch: int, sources: Sources, turn: Turn) -> Replacement:
+        """What belongs to other days, as an object of level 1."""
+        from tiered.archive.rewrite.sealing import rewrite_rests
+
+        rewritten = rewrite_rests(used, made.rests, sources, self._options.rest, lambda: turn.spend(0))
+        object_id, archive_id = self._random_bytes(16), self._log.reader.identity.archive_id
+        tables = rewritten.tables
+        encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
+        turn.spend(encoded.length)
+        data = DataObject(build(ObjectKey(Area.DATA, epoch, object_id)), object_id, encoded, there=True)
+        return Replacement(data, MERGED_LEVEL, tables.runs, rewritten.targets)
+
+
+def _segment(what: TopicDay, made: MadeSegment, object_id: bytes, path: str, spool: Spool) -> Replacement:
+    """The file as the commit names it."""
+    sealed = made.sealed
+    assert sealed is not None
+    encoded = EncodedObject(spool.parts(), sealed.length, {int(SectionKind.SEGMENT_FOOTER): sealed.footer})
+    closed_by = None if what.closed_by == OPEN else what.closed_by
+    targets = [
+        Target(MessageQueue(what.topic, queue_id), generation, closed_by)
+        for queue_id, generation in zip(
+            sealed.runs["queue_id"].tolist(), sealed.runs["generation"].tolist(), strict=True
+        )
+    ]
+    return Replacement(DataObject(path, object_id, encoded, there=True), SEGMENT_LEVEL, sealed.runs, targets)
+
+
+def _figures(used: Job, made: MadeSegment) -> Figures:
+    sealed = made.sealed
+    return {
+        "sealed_runs": len(used.runs),
+        "made_runs": 0 if sealed is None else len(sealed.runs),
+        "messages": 0 if sealed is None else sealed.rows,
+        "record_bytes": 0 if sealed is None else int(sealed.runs["bytes"].sum()),
+        "verbatim_messages": 0 if sealed is None else sealed.verbatim,
+        "read_objects": len(used.objects),
+        "written_files": 0 if sealed is None else 1,
+        "written_bytes": 0 if sealed is None else sealed.length,
+        "left_to_other_days_bytes": sum(rest.flat_end - rest.flat_start for rest in made.rests),
+    }
+
+
+def _row(each: Sealable) -> Figures:
+    """A day of a topic in a dry run."""
+    return {
+        "topic": each.what.topic,
+        "day": each.what.date.isoformat(),
+        "closed_by": None if each.what.closed_by == OPEN else each.what.closed_by,
+        "runs": each.runs,
+        "messages": each.messages,
+        "record_bytes": each.record_bytes,
+    }

@@ -1,0 +1,182 @@
+"""Which runs are sealed, and into which file: a pure function of a fold and a moment.
+
+A file holds one topic and one UTC day of store time, and of that only live runs, or only what one rewind closed. A day is
+sealed once it is over for long enough. A run whose store times reach over midnight is a source of each of its days: what does
+not belong to the day that is sealed is written anew beside the file ("sealing").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.rewrite.plan import NOTHING, Job, KnownObjects, LeftOut
+from tiered.archive.state.keys import CLOSED, RUN, queue_of, topic_key
+from tiered.archive.state.layout import OPEN, RUN_RECORD_DTYPE, table
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.types import Bools, Ints
+
+DAY_MS = 86_400_000
+SEGMENT_LEVEL = 2
+
+_EPOCH_DAY = date(1970, 1, 1)
+_FIRST_DAY = (date.min - _EPOCH_DAY).days
+_WALKED_AT_ONCE = 8192
+_BEHIND_TOPIC = {RUN: 16, CLOSED: 36}
+"""Bytes of a run's key behind its topic: queue id, generation, place in its queue."""
+_NO_QUEUE = bytes(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SealBounds:
+    """``min_age_ms``: how long a day must be over. One job reads at most ``job_objects`` objects and replaces at most
+    ``job_runs`` runs."""
+
+    min_age_ms: int
+    job_objects: int
+    job_runs: int
+
+    def cutoff_ms(self, now_ms: int) -> int:
+        """The end of the last day that is old enough."""
+        return (now_ms - self.min_age_ms) // DAY_MS * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicDay:
+    """What is sealed together, the oldest first. ``day``: days since 1970. ``closed_by``: the rewind that closed the runs;
+    ``OPEN`` for live ones."""
+
+    day: int
+    topic: str
+    closed_by: int
+
+    @property
+    def date(self) -> date:
+        """The day in the calendar."""
+        return _EPOCH_DAY + timedelta(days=self.day)
+
+    def holds(self, store_times_ms: Ints) -> Bools:
+        """Which messages are of this day. What claims a time before the calendar begins is of its first day."""
+        found: Bools = days_of(store_times_ms) == self.day
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sealable:
+    """A topic's day that waits, and the runs that begin in it: as many as are left, also of other days."""
+
+    what: TopicDay
+    runs: int
+    messages: int
+    record_bytes: int
+
+
+def days_of(store_times_ms: Ints) -> Ints:
+    """Days since 1970, none before the calendar's first."""
+    found: Ints = np.maximum(store_times_ms // DAY_MS, _FIRST_DAY)
+    return found
+
+
+def sealable(
+    state: ArchiveState, bounds: SealBounds, now_ms: int, left_out: LeftOut = NOTHING
+) -> list[Sealable]:
+    """All that is to be sealed at this moment, the oldest day first."""
+    objects, cutoff_ms = KnownObjects.of(state, left_out), bounds.cutoff_ms(now_ms)
+    sums: dict[tuple[int, bytes, int], list[int]] = {}
+    for prefix in (RUN, CLOSED):
+        for keys, _, runs in _walk(state, prefix, objects, left_out):
+            due = np.flatnonzero(runs["min_store_time"] < cutoff_ms)
+            rows = zip(
+                due.tolist(),
+                days_of(runs["min_store_time"][due]).tolist(),
+                runs["closed_by"][due].tolist(),
+                runs["rows"][due].tolist(),
+                (runs["flat_end"] - runs["first_flat_offset"])[due].tolist(),
+                strict=True,
+            )
+            for i, day, closed_by, messages, record_bytes in rows:
+                name = (day, keys[i][1 : -_BEHIND_TOPIC[prefix]], closed_by)
+                sum_ = sums.setdefault(name, [0, 0, 0])
+                sum_[0] += 1
+                sum_[1] += messages
+                sum_[2] += record_bytes
+    found = [
+        Sealable(TopicDay(day, queue_of(topic + _NO_QUEUE).topic, closed_by), *figures)
+        for (day, topic, closed_by), figures in sums.items()
+    ]
+    return sorted(found, key=lambda each: each.what)
+
+
+def seal_job(
+    state: ArchiveState, bounds: SealBounds, what: TopicDay, left_out: LeftOut = NOTHING
+) -> Job | None:
+    """The runs of a topic's day, by queue, generation and offset, out of the oldest objects that they lie in; ``None`` if
+    there is nothing left."""
+    objects = KnownObjects.of(state, left_out)
+    prefix = (RUN if what.closed_by == OPEN else CLOSED) + topic_key(what.topic)
+    last = _last_object(state, prefix, objects, what, bounds, left_out)
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    at: list[Ints] = []
+    for some_keys, some_values, runs in _walk(state, prefix, objects, left_out):
+        rows = objects.rows(runs)
+        taken = np.flatnonzero(_reaches(runs, what) & (rows <= last))[: bounds.job_runs - len(keys)]
+        keys += [some_keys[i] for i in taken.tolist()]
+        values += [some_values[i] for i in taken.tolist()]
+        at.append(rows[taken])
+        if len(keys) == bounds.job_runs:
+            break
+    if not keys:
+        return None
+    return Job(
+        tuple(keys),
+        tuple(values),
+        table(values, RUN_RECORD_DTYPE),
+        np.arange(len(keys), dtype=np.int64),
+        tuple(objects.states[i] for i in np.unique(np.concatenate(at)).tolist()),
+    )
+
+
+def _last_object(
+    state: ArchiveState,
+    prefix: bytes,
+    objects: KnownObjects,
+    what: TopicDay,
+    bounds: SealBounds,
+    left_out: LeftOut,
+) -> int:
+    """The last of the objects that one job may read."""
+    there = np.zeros(len(objects.states), np.bool_)
+    for _, _, runs in _walk(state, prefix, objects, left_out):
+        there[objects.rows(runs)[_reaches(runs, what)]] = True
+    found = np.flatnonzero(there)[: bounds.job_objects]
+    return int(found[-1]) if len(found) else -1
+
+
+def _reaches(runs: npt.NDArray[np.void], what: TopicDay) -> Bools:
+    """Which runs may hold messages of this day."""
+    found: Bools = (
+        (runs["closed_by"] == what.closed_by)
+        & (days_of(runs["min_store_time"]) <= what.day)
+        & (days_of(runs["max_store_time"]) >= what.day)
+    )
+    return found
+
+
+def _walk(
+    state: ArchiveState, prefix: bytes, objects: KnownObjects, left_out: LeftOut
+) -> Iterator[tuple[list[bytes], list[bytes], npt.NDArray[np.void]]]:
+    """Runs below a prefix that are not sealed yet, some at a time: keys, values, and these side by side."""
+    pairs = state.view.iterate(prefix)
+    while some := list(islice(pairs, _WALKED_AT_ONCE)):
+        runs = table([value for _, value in some], RUN_RECORD_DTYPE)
+        at = objects.rows(runs)
+        taken = (objects.level[at] < SEGMENT_LEVEL) & objects.usable[at]
+        kept = [i for i in np.flatnonzero(taken).tolist() if some[i][0] not in left_out.runs]
+        if kept:
+            yield [some[i][0] for i in kept], [some[i][1] for i in kept], runs[kept]
