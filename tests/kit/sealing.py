@@ -16,7 +16,7 @@ from tests.kit.readstore import Cold
 from tests.kit.segments import opened
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
-from tiered.archive.rewrite.seal import Seal, SealOptions
+from tiered.archive.rewrite.seal import Sealing, SealOptions
 from tiered.archive.rewrite.sealplan import DAY_MS, SEGMENT_LEVEL, SealBounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.values import RunState
@@ -32,7 +32,7 @@ Rows = dict[tuple[MessageQueue, int, int | None], list[tuple[int, bytes, int]]]
 """Queue offset, record and commit of each row, by queue, generation and closing commit."""
 
 
-def sealing(daemon: Assembly, **options: Any) -> Seal:
+def sealing(daemon: Assembly, **options: Any) -> Sealing:
     """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SealOptions``; ``own_keys``."""
     own_keys = options.pop("own_keys", OwnKeys())
     bounds = SealBounds(
@@ -40,7 +40,7 @@ def sealing(daemon: Assembly, **options: Any) -> Seal:
     )
     layout = Layout(4096, 1, 1 << 16)
     made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None)
-    return Seal(daemon.log, daemon.clock, replace(made, **options), own_keys)
+    return Sealing(daemon.log, daemon.clock, replace(made, **options), own_keys)
 
 
 def seal_all(daemon: Assembly, turn: AtOnceTurn | None = None, **options: Any) -> list[Done]:

@@ -19,7 +19,7 @@ from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.merge import Merge, MergeOptions
 from tiered.archive.rewrite.retention import Retention
-from tiered.archive.rewrite.seal import Seal, SealOptions
+from tiered.archive.rewrite.seal import Sealing, SealOptions
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.brokertopics import BrokersTopics
@@ -57,7 +57,7 @@ def tasks_of(
     broker = BrokersTopics(settings, commit_log.reader.identity.archive_id, notes=archives)
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys),
-        Seal(commit_log, clock, SealOptions.of(settings), own_keys),
+        Sealing(commit_log, clock, SealOptions.of(settings), own_keys),
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak),
     )

@@ -31,6 +31,7 @@ class Seal(SettingsSection):
         4 * GIB,
     )
 
+
 LEAST_COMMIT_RETENTION_MS = 3 * 3_600_000
 """More than two windows in which a writer counts successes, and no less than two times that readers believe what they saw."""
 

@@ -92,7 +92,7 @@ class SealOptions:
         return SegmentShape(self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest)
 
 
-class Seal:
+class Sealing:
     """The task. A turn makes one file. Its memory is a window of records, as read and as opened, the tables of its sources, a
     row group, and what it leaves to other days; the file itself lies on the local disk until it is up.
 

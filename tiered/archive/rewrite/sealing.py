@@ -13,7 +13,7 @@ import numpy as np
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.sealplan import TopicDay
 from tiered.archive.rewrite.sources import Gathered, Sources
-from tiered.archive.rewrite.writing import Layout, Records, Rewritten, place_of, rewrite
+from tiered.archive.rewrite.writing import Layout, Rewritten, SourceRecords, place_of, rewrite
 from tiered.codec.segment.cutting import RunPart
 from tiered.codec.segment.writer import ROW_GROUP_BYTES, SealedSegment, SegmentWriter
 from tiered.codec.types import Buffer, Ints
@@ -112,7 +112,7 @@ class SegmentMaker:
         """The parts that are of the day, of the window's runs up to where the file is full."""
         rows, source = gathered.rows, gathered.source
         edges = np.append(0, np.cumsum(rows["size"], dtype=np.int64))
-        data = Records(gathered, edges).until(int(edges[-1]))
+        data = SourceRecords(gathered, edges).until(int(edges[-1]))
         ours = self._what.holds(rows["store_timestamp"])
         cuts = np.flatnonzero((np.diff(source, prepend=-1) != 0) | np.diff(ours, prepend=ours[:1]))
         begins = np.searchsorted(source, np.arange(end - first))  # every run has live rows

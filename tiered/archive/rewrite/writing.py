@@ -62,7 +62,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
     edges = np.append(0, np.cumsum(rows["size"], dtype=np.int64))
     block_start = np.append(block_starts(edges, starts, layout.block_bytes), len(rows))
     stored = StoredBlocks.joined(
-        list(_compressed(Records(gathered, edges), edges[block_start], layout, pause))
+        list(_compressed(SourceRecords(gathered, edges), edges[block_start], layout, pause))
     )
     targets = _targets(job)
     tables = ObjectTables(
@@ -78,7 +78,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
     return Rewritten(_with_used_tags(tables), targets)
 
 
-class Records:
+class SourceRecords:
     """The records' bytes, opened piece by piece, and compared with the columns."""
 
     def __init__(self, gathered: Gathered, edges: Ints) -> None:
@@ -121,7 +121,7 @@ class Records:
 
 
 def _compressed(
-    records: Records, edges: Ints, layout: Layout, pause: Callable[[], None]
+    records: SourceRecords, edges: Ints, layout: Layout, pause: Callable[[], None]
 ) -> Iterator[StoredBlocks]:
     """All blocks, some at a time. ``edges``: where each begins, in the bytes of all records, and their end."""
     first = 0
