@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from tests.bench.run import Row, expect
 from tests.kit.segments import ARCHIVE, OBJECT, MadeSegment, opened
+from tiered.archive.rewrite.seal import ROW_GROUP_BYTES
 from tiered.codec.arrow.assemble import ASSEMBLED_FROM
 from tiered.codec.record.message import Message, encode_message
 from tiered.codec.segment.cutting import RunPart
@@ -113,7 +114,7 @@ def _message(queue: int, offset: int, at: int, body: bytes) -> Message:
 
 
 def _write(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
-    writer = SegmentWriter("T", archive_id=ARCHIVE, object_id=OBJECT)
+    writer = SegmentWriter("T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=ROW_GROUP_BYTES)
     pieces = [piece for part in parts for piece in writer.add(part)] + writer.close()
     assert writer.sealed is not None
     return b"".join(pieces), writer.sealed

@@ -69,6 +69,19 @@ def test_object_lock_needs_a_mode_a_time_a_checksum_and_s3() -> None:
     assert "longer than retain.keep_ms" in told
 
 
+def test_a_retention_that_leaves_nothing_to_seal_is_told() -> None:
+    flags = {**GOOD, "seal.enabled": True, "seal.min_age_ms": "1h", "retain.keep_ms": "25h"}
+    check(load(flags=flags))
+    assert cautions(load(flags=flags).settings) == ()
+    for change, count in (
+        ({"retain.keep_ms": "24h"}, 1),
+        ({"retain.keep_ms": "24h", "seal.enabled": False}, 0),
+    ):
+        assert len(cautions(load(flags={**flags, **change}).settings)) == count
+    (told,) = cautions(load(flags={**flags, "retain.keep_ms": "24h"}).settings)
+    assert "before their day is sealed" in told
+
+
 @pytest.mark.parametrize("url", ["memory://somewhere", "fsspec+memory://somewhere/root"])
 def test_an_archive_that_ends_with_the_process_is_refused(url: str) -> None:
     with pytest.raises(Refused, match="in memory"):

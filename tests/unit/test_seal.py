@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -9,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.kit.aged import Stage, age
-from tests.kit.fetchscene import Scene, scene
-from tests.kit.sealing import after_midnight, all_rows, seal_all
+from tests.kit.archiveedits import Edits, rewind, start_again
+from tests.kit.assemble import KEYS
+from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
+from tests.kit.merging import QUEUES, AtOnceTurn, merge_all, spread
+from tests.kit.pipeline import INNER_BATCH
+from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all, sealing
 from tiered.archive.keys import SegmentKey, parse
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.state.values import ObjectState
+from tiered.errors import Unavailable
 
 
 @pytest.fixture
@@ -52,3 +60,283 @@ def test_rows_are_the_same_and_lie_in_files_by_topic_and_day(small: Scene, stage
     assert places(small) == [(topic, day) for topic in topics for day in (first, second)]
     assert not referenced(small, 0) + referenced(small, 1)
     assert sum(int(each.figures.get("messages") or 0) for each in done) == sum(map(len, before.values()))
+
+
+def test_a_day_that_is_not_over_for_long_enough_waits(small: Scene) -> None:
+    spread(small, 2)
+    for wall_ms, waits in ((MIDNIGHT_MS - 1, 0), (MIDNIGHT_MS + HOUR_MS - 1, 0), (MIDNIGHT_MS + HOUR_MS, 1)):
+        small.clock.set_wall(wall_ms)
+        assert bool(sealing(small.daemon).plan().jobs) == bool(waits)
+
+
+def test_what_a_run_leaves_to_other_days_is_written_anew_and_sealed_with_its_own(small: Scene) -> None:
+    for number in range(6):
+        small.broker.time_ms = MIDNIGHT_MS + (number - 3) * 1000
+        small.send(2)
+    merge_all(small.daemon)
+    assert len(list(small.state.runs_all())) == 1, "it reaches over midnight"
+    before = all_rows(small)
+    after_midnight(small)
+    done = seal_all(small.daemon)
+    assert [run.queue_offsets for run in small.state.runs_all()] == [6, 6]
+    assert [item.level for item in small.state.objects() if item.references] == [2, 1]
+    assert done[0].figures["left_to_other_days_bytes"]
+    assert all_rows(small) == before
+    first, second = small.state.runs_all()
+    assert first.max_store_time == MIDNIGHT_MS - 1000
+    assert second.min_store_time == MIDNIGHT_MS
+    after_midnight(small, days=2)
+    seal_all(small.daemon)
+    assert {item.level for item in small.state.objects() if item.references} == {2}
+    assert all_rows(small) == before
+
+
+def test_a_broker_whose_clock_went_back_at_midnight_has_each_message_in_its_own_day(small: Scene) -> None:
+    for seconds in (-2, 1, -1, 2, -3, 3):
+        small.broker.time_ms = MIDNIGHT_MS + seconds * 1000
+        small.send(2)
+    before = all_rows(small)
+    merge_all(small.daemon)
+    after_midnight(small)
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+    (segment,) = referenced(small, 2)
+    runs = [run for run in small.state.runs_all() if run.object == segment.ref]
+    assert [(run.first_queue_offset, run.rows) for run in runs] == [(0, 2), (4, 2), (8, 2)]
+    after_midnight(small, days=2)
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+    assert not referenced(small, 1)
+
+
+def test_trimmed_and_rewound_runs_keep_their_live_part_and_closed_history_its_own_files(small: Scene) -> None:
+    spread(small, 5)
+    Edits(small).trim(ORDERS, 7)
+    messages = [m for m, _ in small.broker.sent if (m.topic, m.queue_id, m.sys_flag) == ("Orders", 0, 0)]
+    rewind(small, messages[len(messages) * 2 // 3])
+    rewind(small, messages[len(messages) // 2])
+    before = all_rows(small)
+    closings = {(closed_by, name[0].topic) for *name, closed_by in before}
+    assert len({closed_by for closed_by, _ in closings}) == 3
+    after_midnight(small)
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+    assert not referenced(small, 0) + referenced(small, 1)
+    assert len(referenced(small, 2)) == len(closings)
+
+
+def test_a_trim_into_an_inner_batch_leaves_its_run_as_it_is(small: Scene) -> None:
+    for number in range(6):
+        fields = {"sys_flag": INNER_BATCH, "properties": {"INNER_NUM": "3"}} if number % 2 else {}
+        small.broker.send(body=b"%d" % number, **fields)
+    small.daemon.settle(SETTLED_SECONDS)
+    small.send(3)
+    Edits(small).trim(ORDERS, 2)  # in the middle of offsets 1 to 4
+    before = all_rows(small)
+    after_midnight(small)
+    done = seal_all(small.daemon)
+    assert all_rows(small) == before
+    assert [len(referenced(small, level)) for level in (0, 2)] == [1, 1]
+    assert not any(each.trouble for each in done), "that is no damage"
+
+
+@pytest.mark.parametrize("window_bytes", [1, 3000])
+def test_files_end_where_they_are_long_enough(small: Scene, window_bytes: int) -> None:
+    for _ in range(12):
+        small.send(10, noise=True, size=900)
+    before = all_rows(small)
+    after_midnight(small)
+    done = seal_all(small.daemon, segment_bytes=20_000, row_group_bytes=4000, window_bytes=window_bytes)
+    assert all_rows(small) == before
+    files = [int(each.figures["written_bytes"] or 0) for each in done if each.figures]
+    assert len(files) > 3
+    assert max(files) < 60_000, "with the run that was full, filters and footer"
+    assert not referenced(small, 0)
+
+
+def test_a_job_reads_no_more_objects_and_replaces_no_more_runs_than_it_may(small: Scene) -> None:
+    spread(small, 9)
+    before = all_rows(small)
+    after_midnight(small)
+    for options in ({"job_objects": 2}, {"job_runs": 3}):
+        done = sealing(small.daemon, **options).run_once(AtOnceTurn(small.daemon))
+        assert int(done.figures["read_objects"] or 0) <= options.get("job_objects", 99)
+        assert int(done.figures["sealed_runs"] or 0) <= options.get("job_runs", 99)
+    done_all = seal_all(small.daemon, job_objects=2)
+    assert len(done_all) > 4
+    assert all_rows(small) == before
+    assert not referenced(small, 0)
+
+
+def test_what_is_left_to_other_days_is_bounded(small: Scene) -> None:
+    for queue in range(8):
+        for seconds in (-1, 1):
+            small.broker.time_ms = MIDNIGHT_MS + seconds * 1000
+            small.send(3, queue_id=queue, flush=False)
+    small.daemon.settle(SETTLED_SECONDS)
+    before = all_rows(small)
+    after_midnight(small)
+    done = seal_all(small.daemon, rest_bytes=2000)
+    left = [int(each.figures["left_to_other_days_bytes"] or 0) for each in done if each.figures]
+    assert len(left) > 2
+    assert max(left) < 5000
+    assert all_rows(small) == before
+
+
+def test_a_dry_run_says_what_a_run_then_does(small: Scene) -> None:
+    age(small, Stage.MERGED)
+    after_midnight(small)
+    plan = sealing(small.daemon).plan()
+    assert [(row["topic"], row["day"]) for row in plan.rows] == [
+        (topic, "2023-11-14") for topic in ("!off-queue", "Orders", "Payments")
+    ]
+    done = seal_all(small.daemon)
+    assert sum(int(each.figures.get("sealed_runs") or 0) for each in done) == plan.figures["runs"]
+    assert sum(int(each.figures.get("written_files") or 0) for each in done) == plan.jobs
+    after = sealing(small.daemon).plan()
+    assert (after.jobs, after.said) == (0, "no day that is over waits")
+
+
+def test_nothing_to_do_is_nothing_done(small: Scene) -> None:
+    spread(small, 2)
+    head = small.state.head()
+    assert [each.more for each in seal_all(small.daemon)] == [False]
+    assert small.state.head() == head
+
+
+def test_it_is_due_an_interval_after_the_last_round(small: Scene) -> None:
+    task = sealing(small.daemon)
+    assert not task.due(small.clock.monotonic())
+    small.clock.advance(3601)
+    assert task.due(small.clock.monotonic())
+    while task.run_once(AtOnceTurn(small.daemon)).more:
+        pass
+    assert not task.due(small.clock.monotonic())
+
+
+def test_without_pyarrow_it_is_off_and_says_why(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    spread(small, 1)
+    after_midnight(small)
+    task = sealing(small.daemon)
+    assert task.plan().said == "off: pyarrow is not installed (pip install 'rocketmq-tiered[parquet]')"
+    small.clock.advance(3601)
+    assert not task.due(small.clock.monotonic())
+    assert not task.run_once(AtOnceTurn(small.daemon)).more
+    assert not referenced(small, 2)
+
+
+# ---- what changes between plan and commit, and what cannot be read
+
+
+def test_a_queue_that_was_trimmed_meanwhile_is_left_out(small: Scene) -> None:
+    spread(small, 4)
+    after_midnight(small)
+    turn = AtOnceTurn(small.daemon, before=lambda: Edits(small).trim(ORDERS, 3) and None)
+    task = sealing(small.daemon)
+    task.run_once(AtOnceTurn(small.daemon))  # half messages
+    task.run_once(turn)
+    runs = {run.queue: run.object for run in small.state.runs_all()}
+    sealed = {item.ref for item in referenced(small, 2)}
+    assert runs[ORDERS] not in sealed
+    assert runs[QUEUES[1]] in sealed, "other queues are sealed"
+    before = all_rows(small)
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+    assert not referenced(small, 0)
+
+
+def test_a_job_all_of_whose_sources_changed_takes_no_place(small: Scene) -> None:
+    small.send(5)
+    small.send(5)
+    after_midnight(small)
+    own = OwnKeys()
+    turn = AtOnceTurn(small.daemon, before=lambda: Edits(small).trim(ORDERS, 3) and None)
+    done = sealing(small.daemon, own_keys=own).run_once(turn)
+    assert done.figures == {"dropped_jobs": 1}
+    (path,) = own.given_up()
+    assert path.startswith("segment/topic=Orders/day=2023-11-14/")
+    assert not referenced(small, 2)
+
+
+def test_a_job_of_an_epoch_that_is_over_is_dropped(small: Scene) -> None:
+    small.send(5)
+    after_midnight(small)
+    task, old = sealing(small.daemon), small.daemon
+
+    def another() -> None:
+        start_again(small)
+        old.log.follow()
+
+    done = task.run_once(AtOnceTurn(old, before=another))
+    assert done.figures == {"dropped_jobs": 1}
+    assert not referenced(small, 2)
+
+
+def test_a_source_that_is_damaged_is_left_out_and_told(small: Scene) -> None:
+    small.send(5)
+    damaged = referenced(small, 0)[0]
+    small.send(5)
+    key = KEYS.key(damaged.path)
+    small.provider.spoil = lambda asked, start, data: (
+        bytes(byte ^ 1 for byte in data) if asked == key else data
+    )
+    after_midnight(small)
+    done = seal_all(small.daemon)
+    assert [each.trouble for each in done if each.trouble]
+    assert damaged.path in next(str(each.trouble) for each in done if each.trouble)
+    assert [run.start for run in small.state.runs_all() if run.object == damaged.ref] == [0]
+    assert [run.start for run in small.state.runs_all() if run.object != damaged.ref] == [5]
+    assert len(referenced(small, 2)) == 1
+    small.provider.spoil = lambda asked, start, data: data
+    before = all_rows(small)
+    seal_all(small.daemon)
+    assert len(referenced(small, 2)) == 2, "tried again in the next round"
+    assert all_rows(small) == before
+
+
+def test_a_full_disk_while_sealing_changes_nothing(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.send(5)
+    before, head = all_rows(small), small.state.head()
+    after_midnight(small)
+
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **options: Full())
+    with pytest.raises(Unavailable, match=r"local disk.*No space left"):
+        seal_all(small.daemon)
+    assert (all_rows(small), small.state.head()) == (before, head)
+    monkeypatch.undo()
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+    assert not referenced(small, 0)
+
+
+def test_a_store_that_fails_while_sealing_changes_nothing(small: Scene) -> None:
+    small.send(5)
+    before = all_rows(small)
+    after_midnight(small)
+
+    def away(key: str, start: int, length: int) -> None:
+        raise Unavailable("away")
+
+    small.provider.gate = away
+    with pytest.raises(Unavailable):
+        seal_all(small.daemon)
+    small.provider.gate = lambda key, start, length: None
+    assert all_rows(small) == before
+    seal_all(small.daemon)
+    assert all_rows(small) == before
+
+
+def test_everything_that_is_read_and_written_is_told(small: Scene) -> None:
+    for _ in range(5):
+        small.send(5, noise=True)
+    after_midnight(small)
+    small.provider.gets.clear()
+    turn = AtOnceTurn(small.daemon)
+    done = seal_all(small.daemon, turn)
+    written = sum(int(each.figures.get("written_bytes") or 0) for each in done)
+    assert sum(turn.spent) >= small.provider.bytes + written

@@ -8,6 +8,10 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.rewrite.merge import MergeOptions
+from tiered.archive.rewrite.plan import windows
+from tiered.archive.rewrite.seal import SealOptions
+from tiered.archive.rewrite.sealplan import sealable
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
@@ -50,6 +54,7 @@ def command(
             "proven_offset": proven_offset(view),
             **counts(view),
             **stored(view),
+            **waiting(view, settings, SystemClock().now_ms()),
         }
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
@@ -111,6 +116,22 @@ def stored(view: ArchiveState) -> dict[str, object]:
         "unreferenced_bytes": unneeded_bytes,
         "named_for_deletion": sum(1 for _ in view.retirements()),
     }
+
+
+def waiting(view: ArchiveState, settings: Settings, now_ms: int) -> dict[str, object]:
+    """What maintenance would merge and seal at this moment; why nothing is sealed, if nothing is."""
+    merging, sealing = MergeOptions.of(settings), SealOptions.of(settings)
+    found: dict[str, object] = {"sealing": sealing.off or "on"}
+    for name, rows in (
+        ("merging", windows(view, merging.bounds)),
+        ("sealing", sealable(view, sealing.bounds, now_ms)),
+    ):
+        found[f"wait_for_{name}"] = {
+            "runs": sum(row.runs for row in rows),
+            "messages": sum(row.messages for row in rows),
+            "bytes": sum(row.record_bytes for row in rows),
+        }
+    return found
 
 
 def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:

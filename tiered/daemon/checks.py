@@ -11,7 +11,7 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
-from tiered.settings import Settings
+from tiered.settings import ONE_DAY_MS, Settings
 from tiered.text.addresses import split_address
 from tiered.text.values import time_ms
 
@@ -67,6 +67,12 @@ def cautions(settings: Settings) -> tuple[str, ...]:
         said.append(
             "store.object_lock_ms is longer than retain.keep_ms: what retention takes is no longer served, and is stored and"
             " paid for until its lock ends"
+        )
+    sealed_ms = ONE_DAY_MS + settings.seal.min_age_ms
+    if settings.seal.enabled and 0 < settings.retain.keep_ms < sealed_ms:
+        said.append(
+            f"retain.keep_ms is {settings.retain.keep_ms}, less than a day and seal.min_age_ms ({sealed_ms}): messages are"
+            " trimmed before their day is sealed; raise it, or set seal.enabled to false"
         )
     return tuple(said)
 

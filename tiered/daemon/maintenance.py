@@ -55,9 +55,12 @@ def tasks_of(
     """All tasks, in the order in which their turns come. ``weak``: promises that the store was seen to break; ``retain``: that
     section, where it may change; ``archives``: this process archives beside the broker."""
     broker = BrokersTopics(settings, commit_log.reader.identity.archive_id, notes=archives)
+    seal = SealOptions.of(settings)
+    if archives and settings.seal.enabled and seal.off:
+        log.warning("days are not sealed", extra={"why": seal.off})
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys),
-        Sealing(commit_log, clock, SealOptions.of(settings), own_keys),
+        Sealing(commit_log, clock, seal, own_keys),
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tiered.settings.keeping import Gc, Retain, Seal
-from tiered.settings.option import GIB, KIB, MIB, STARS, SettingsSection, check_value, shown
+from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
     Archive,
@@ -30,6 +30,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "ONE_DAY_MS",
     "STARS",
     "Archive",
     "Dispatch",

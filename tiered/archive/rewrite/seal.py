@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 64 * MIB
 """Records opened at once."""
+ROW_GROUP_BYTES = 8 * MIB
+"""Of records, before compression: what a reader of Parquet takes at once."""
 TABLE_BYTES = 64 * MIB
 """Tables of sources that are kept while a file is made."""
 JOB_OBJECTS = 512
@@ -61,6 +63,7 @@ class SealOptions:
     rest_bytes: int
     rest: Layout
     directory: str | None
+    row_group_bytes: int = ROW_GROUP_BYTES
 
     @classmethod
     def of(cls, settings: Settings) -> SealOptions:
@@ -89,7 +92,9 @@ class SealOptions:
         """For whoever makes the files."""
         from tiered.archive.rewrite.sealing import SegmentShape
 
-        return SegmentShape(self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest)
+        return SegmentShape(
+            self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest, self.row_group_bytes
+        )
 
 
 class Sealing:

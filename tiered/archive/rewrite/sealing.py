@@ -15,20 +15,21 @@ from tiered.archive.rewrite.sealplan import TopicDay
 from tiered.archive.rewrite.sources import Gathered, Sources
 from tiered.archive.rewrite.writing import Layout, Rewritten, SourceRecords, place_of, rewrite
 from tiered.codec.segment.cutting import RunPart
-from tiered.codec.segment.writer import ROW_GROUP_BYTES, SealedSegment, SegmentWriter
+from tiered.codec.segment.writer import SealedSegment, SegmentWriter
 from tiered.codec.types import Buffer, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentShape:
     """``segment_bytes``: a file ends with the run that reaches this length. ``window_bytes``: of records read at once.
-    ``rest_bytes``: a file also ends where it leaves so many bytes of records to other days. ``rest``: how these are written."""
+    ``rest_bytes``: a file also ends where it leaves so many bytes of records to other days. ``rest``: how these are written.
+    ``row_group_bytes``: of records, before compression."""
 
     segment_bytes: int
     window_bytes: int
     rest_bytes: int
     rest: Layout
-    row_group_bytes: int = ROW_GROUP_BYTES
+    row_group_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,6 @@ from tiered.errors import Invalid
 SEGMENT_FORMAT = 1
 """What ``tiered.format`` says; a reader refuses a higher one."""
 
-ROW_GROUP_BYTES = 8 << 20
-"""Of records, before compression."""
-
 _ZSTD_LEVEL = 1
 _FALSE_POSITIVES = 0.01
 _FILTERED = ("unique_key", "keys.list.element")
@@ -66,14 +63,13 @@ class SealedSegment:
 
 class SegmentWriter:
     """Writes one segment of one topic. ``add`` takes parts sorted by queue, generation and queue offset, and gives bytes of the
-    file, in order; ``close`` gives the last ones and then ``sealed`` says what was written. Holds about a row group.
+    file, in order; ``close`` gives the last ones and then ``sealed`` says what was written. Holds about a row group
+    (``row_group_bytes`` of records).
 
     Every row is proven before it is written (``codec.arrow.proof``). A writer that raised must not be used again.
     """
 
-    def __init__(
-        self, topic: str, *, archive_id: bytes, object_id: bytes, row_group_bytes: int = ROW_GROUP_BYTES
-    ) -> None:
+    def __init__(self, topic: str, *, archive_id: bytes, object_id: bytes, row_group_bytes: int) -> None:
         self._topic = topic
         self._ids = {ARCHIVE_ID: archive_id.hex(), OBJECT_ID: object_id.hex()}
         self._cutter = GroupCutter(row_group_bytes)
