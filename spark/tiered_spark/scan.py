@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from tiered.allocator import keep_freed_memory
 from tiered.archive.read.runs import SeveralRuns, rows_before, stretch_offsets
 from tiered.archive.state.values import ObjectState
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 from tiered.settings import MIB
 from tiered_spark.columns import KNOWN, arrow_schema, needs_records
@@ -144,7 +145,7 @@ class PartitionScan:
 
     def _blocks(self, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
         groups = self._groups(pool)
-        waiting: deque[tuple[BlockGroup, Future[list[bytes]]]] = deque()
+        waiting: deque[tuple[BlockGroup, Future[list[Buffer]]]] = deque()
         in_flight = 0
         try:
             coming = next(groups, None)
@@ -168,7 +169,7 @@ class PartitionScan:
         """Whether one more group may be asked for; one always may."""
         return not waiting or (waiting < self._options.requests and size <= self._options.in_flight_bytes)
 
-    def _decoded(self, group: BlockGroup, future: Future[list[bytes]]) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, group: BlockGroup, future: Future[list[Buffer]]) -> Iterator[pa.RecordBatch]:
         if self._options.on_damage != "skip":
             yield from self._records(group, future.result())
             return
@@ -199,7 +200,7 @@ class PartitionScan:
         for portion, kept in self._results((partial(pruned, p) for p in self._portions), pool):
             yield from groups_of(portion, kept)
 
-    def _records(self, group: BlockGroup, blocks: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    def _records(self, group: BlockGroup, blocks: Sequence[Buffer]) -> Iterator[pa.RecordBatch]:
         data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         records = RecordBlock.parse(data, int(group.rows.sum()), self._objects.key_of(group.item))
         piece_of = np.repeat(group.piece_of, group.rows)

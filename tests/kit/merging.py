@@ -111,7 +111,7 @@ def commits_of_rows(made: Scene) -> dict[tuple[MessageQueue, int], list[int]]:
         own = [run.id.commit_seq] * run.rows
         if item.level:
             own = objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"].tolist()
-        offsets, _ = RunReader(made.state, objects).times(run)
+        offsets = np.concatenate([rows for rows, _ in RunReader(made.state, objects).times(run)])
         live = (offsets >= run.start) & (offsets < run.end)
         found.setdefault((run.queue, run.generation), []).extend(np.array(own)[live].tolist())
     return found

@@ -4,9 +4,11 @@ where it is sealed."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from tests.kit.assemble import KEYS, Assembly
 from tests.kit.fetchscene import Scene
@@ -17,6 +19,7 @@ from tests.kit.segments import opened
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.seal import Sealing, SealOptions
+from tiered.archive.rewrite.sealing import SegmentShape
 from tiered.archive.rewrite.sealplan import DAY_MS, SEGMENT_LEVEL, SealBounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.values import RunState
@@ -32,14 +35,25 @@ Rows = dict[tuple[MessageQueue, int, int | None], list[tuple[int, bytes, int]]]
 """Queue offset, record and commit of each row, by queue, generation and closing commit."""
 
 
+@dataclass(frozen=True, slots=True)
+class SmallGroups(SealOptions):
+    """Row groups that fit a small archive: a file has several, and some are shared by queues."""
+
+    row_group_bytes: int = 4096
+
+    def shape(self) -> SegmentShape:
+        """With such row groups."""
+        return replace(SealOptions.shape(self), row_group_bytes=self.row_group_bytes)
+
+
 def sealing(daemon: Assembly, **options: Any) -> Sealing:
-    """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SealOptions``; ``own_keys``."""
+    """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SmallGroups``; ``own_keys``."""
     own_keys = options.pop("own_keys", OwnKeys())
     bounds = SealBounds(
         options.pop("min_age_ms", HOUR_MS), options.pop("job_objects", 512), options.pop("job_runs", 100_000)
     )
     layout = Layout(4096, 1, 1 << 16)
-    made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None)
+    made = SmallGroups(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None)
     return Sealing(daemon.log, daemon.clock, replace(made, **options), own_keys)
 
 
@@ -87,7 +101,7 @@ def _rows(
     commits = [run.id.commit_seq] * run.rows
     if item.level:
         commits = objects.columns(item, ("commit_seq",), run.first_row, run.rows)["commit_seq"].tolist()
-    offsets, _ = RunReader(made.state, objects).times(run)
+    offsets = np.concatenate([rows for rows, _ in RunReader(made.state, objects).times(run)])
     came = dict(zip(offsets.tolist(), commits, strict=True))
     for stretch in RunReader(made.state, objects).stretches(run, run.start, run.end):
         for i, offset in enumerate(stretch.queue_offsets.tolist()):

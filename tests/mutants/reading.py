@@ -115,7 +115,7 @@ MUTANTS = (
         f"{_FETCH_TABLES}::test_a_block_that_is_not_what_its_table_says",
     ),
     Mutant(
-        "tiered/fetch/block.py",
+        "tiered/archive/read/runs.py",
         "    if not right or (np.diff(offsets) <= 0).any():\n",
         "    if False:\n",
         f"{_FETCH_TABLES}::test_records_that_own_other_offsets_than_their_table_says",

@@ -22,7 +22,7 @@ MUTANTS = (
     ),
     Mutant(
         _CONTENT,
-        "        self._objects.footer(item)\n",
+        "        self._objects.check_footer(item)\n",
         "",
         f"{_CONTENTS}::test_a_missing_and_a_swapped_object",
     ),

@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _MESSAGES = "tests/unit/test_arrow_messages.py"
 _FILE = "tests/unit/test_segment_file.py"
+_SEALED = "tests/unit/test_sealed_objects.py"
 
 MUTANTS = (
     Mutant(
@@ -67,6 +68,36 @@ MUTANTS = (
         "        if found != wanted.hex():\n",
         "        if not found:\n",
         f"{_FILE}::test_swapped_row_groups_and_files_are_found",
+    ),
+    Mutant(
+        "tiered/codec/segment/keyrows.py",
+        "    block = blocks[(hashed >> 32) * len(blocks) >> 32]\n",
+        "    block = blocks[hashed % len(blocks)]\n",
+        f"{_SEALED}::test_keys_and_ids",
+    ),
+    Mutant(
+        "tiered/archive/read/segments.py",
+        "    return following - offsets\n",
+        "    return np.ones_like(offsets)\n",
+        f"{_SEALED}::test_columns_are_the_same",
+    ),
+    Mutant(
+        "tiered/archive/read/segments.py",
+        '        tail = checked(self._fetch(key, section.range), section, what="a segment\'s footer", key=key)\n',
+        "        tail = self._fetch(key, section.range)\n",
+        f"{_SEALED}::test_a_segment_of_the_same_object_that_was_written_again",
+    ),
+    Mutant(
+        "tiered/archive/read/segments.py",
+        "        if head != MAGIC:\n",
+        "        if False:\n",
+        "tests/unit/test_content.py::test_damage_behind_damage_is_named_too",
+    ),
+    Mutant(
+        "tiered/archive/read/objects.py",
+        "    if is_segment(item):\n        raise Invalid(",
+        "    if False:\n        raise Invalid(",
+        f"{_SEALED}::test_key_indexes_of_our_own_format_are_refused_not_empty",
     ),
     Mutant(
         "tiered/codec/segment/directory.py",

@@ -300,7 +300,7 @@ def test_blocks_are_asked_for_within_their_run(daemon: Assembly) -> None:
 def test_neighbouring_blocks_come_in_one_request(
     daemon: Assembly, store: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tiered.archive.read import objects as objects_module
+    from tiered.archive.read import runs as runs_module
 
     run = max(daemon.state.runs_all(), key=lambda r: r.block_count)
     item = daemon.state.object(run.object)
@@ -310,7 +310,7 @@ def test_neighbouring_blocks_come_in_one_request(
     store.calls.clear()
     together = daemon.objects.blocks(item, run, run.first_block, run.block_count)
     assert len(store.calls) == 1
-    monkeypatch.setattr(objects_module, "COALESCE_BYTES", 1)
+    monkeypatch.setattr(runs_module, "COALESCE_BYTES", 1)
     store.calls.clear()
     alone = daemon.objects.blocks(item, run, run.first_block, run.block_count)
     assert len(store.calls) == run.block_count

@@ -13,20 +13,24 @@ import pytest
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import merge_all, spread
+from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.read import content as content_module
-from tiered.archive.read import objects as objects_module
+from tiered.archive.read import runs as runs_module
 from tiered.archive.read.content import ContentCheck, Looked
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.errors import Unavailable
 
 
-@pytest.fixture(params=["level 0", "level 1", "inside commits"])
+@pytest.fixture(params=["level 0", "level 1", "level 2", "inside commits"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     inline = {"inline_bytes": 1 << 20} if request.param == "inside commits" else {}
     with scene(tmp_path, **inline) as found:
         spread(found, 5)
         if request.param == "level 1":
             merge_all(found.daemon)
+        if request.param == "level 2":
+            after_midnight(found)
+            seal_all(found.daemon)
         yield found
 
 
@@ -78,7 +82,7 @@ def test_each_byte_is_read_once_whatever_the_windows(made: Scene, monkeypatch: p
     item, told = largest(made), []
     for window_bytes in (8 << 20, 6000, 1):
         monkeypatch.setattr(content_module, "WINDOW_BYTES", window_bytes)
-        monkeypatch.setattr(objects_module, "COALESCE_BYTES", max(window_bytes, 4096))
+        monkeypatch.setattr(runs_module, "COALESCE_BYTES", max(window_bytes, 4096))
         made.provider.gets.clear()
         steps = look(made, item)
         covered = sorted((start, start + length) for _, start, length in made.provider.gets)
@@ -95,7 +99,7 @@ def test_each_byte_is_read_once_whatever_the_windows(made: Scene, monkeypatch: p
 def test_a_window_is_as_much_as_is_in_memory(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     item = largest(made)
     monkeypatch.setattr(content_module, "WINDOW_BYTES", 6000)
-    monkeypatch.setattr(objects_module, "COALESCE_BYTES", 6000)
+    monkeypatch.setattr(runs_module, "COALESCE_BYTES", 6000)
     made.provider.gets.clear()
     look(made, item)
     blocks_end = min(position for position, _, _ in item.sections.values())

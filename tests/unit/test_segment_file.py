@@ -267,7 +267,7 @@ def test_swapped_row_groups_and_files_are_found(small: tuple[MadeSegment, list[b
     with pytest.raises(Corrupt, match="row group of a segment is damaged"):
         sound.records(1, segment.data[place.start : place.end])
     for other in ({"archive_id": bytes(16)}, {"object_id": bytes(16)}):
-        with pytest.raises(Corrupt, match="not the object that it should be"):
+        with pytest.raises(Corrupt, match="another object is stored under this key"):
             segment.open(**other)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.read.runs import BlockKey, BlockRef, record_edges, rows_between
+from tiered.archive.read.runs import BlockKey, BlockRef, own_offsets, record_edges, rows_between
 from tiered.codec.format.block import opened
-from tiered.codec.record.layout import queue_offsets
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt
 from tiered.model import MessageQueue
 
 OVERHEAD_BYTES = 1024
@@ -60,7 +57,7 @@ def opened_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
     if data is stored:
         data = _apart(stored)
     edges = record_edges(data, ref.rows, key=key, position=ref.position)
-    offsets = None if ref.dense else _own_offsets(ref, data, edges[:-1], key)
+    offsets = None if ref.dense else own_offsets(ref, data, edges[:-1], key=key)
     return LoadedBlock(
         ref.key,
         ref.run.queue,
@@ -78,16 +75,3 @@ def _apart(stored: memoryview) -> memoryview:
     lock is kept: getting it back from a busy reader takes longer than the copy."""
     whole = memoryview(stored.obj).nbytes == stored.nbytes
     return stored if whole else memoryview(bytes(stored))
-
-
-def _own_offsets(ref: BlockRef, data: Buffer, starts: npt.NDArray[np.int64], key: str) -> npt.NDArray[Any]:
-    """Queue offsets as the records themselves say, compared with what the table says: no column has to be fetched for them."""
-    offsets = queue_offsets(data, starts)
-    right = offsets[0] == ref.first_offset and offsets[-1] < ref.end_offset
-    if not right or (np.diff(offsets) <= 0).any():
-        raise Corrupt(
-            "a block's records name other queue offsets than its table",
-            key=key, position=ref.position, expected=(ref.first_offset, ref.end_offset),
-            found=(int(offsets[0]), int(offsets[-1])),
-        )  # fmt: skip
-    return offsets

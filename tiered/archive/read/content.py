@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,8 @@ import numpy.typing as npt
 from tiered.archive.ahead import read_each
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.held import Held
-from tiered.archive.read.objects import COALESCE_BYTES, BlockSlice, ObjectReader, coalesced
-from tiered.archive.read.runs import row_offsets
+from tiered.archive.read.objects import BlockSlice, ObjectReader
+from tiered.archive.read.runs import COALESCE_BYTES, coalesced, is_segment, row_offsets
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.directory import Directory
@@ -30,6 +31,9 @@ from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, NotFound, damage_hint
 from tiered.model import OFF_QUEUE_TOPIC, MessageQueue
 from tiered.provider.base import Provider
+
+if TYPE_CHECKING:
+    from tiered.codec.segment.reader import Segment
 
 COMPARED = {
     "size": "size",
@@ -91,7 +95,7 @@ class ContentCheck:
         """Look at all of an object, damage after damage. ``runs``: those of the fold that lie in it, compared with its own."""
         key = self._objects.key_of(item)
         try:
-            yield from self._steps(item, key, runs)
+            yield from (self._segment if is_segment(item) else self._steps)(item, key, runs)
         except NotFound:
             gone = NotFound("an object of the archive is not there", hint=damage_hint({"key": key}), key=key)
             yield Looked(damage=gone)
@@ -102,7 +106,7 @@ class ContentCheck:
 
     def _steps(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[Looked]:
         yield Looked(bytes=self._hold_tables(item, key))
-        self._objects.footer(item)
+        self._objects.check_footer(item)
         bad = set()
         for number, damage in self._objects.damaged_sections(item):
             bad.add(number)
@@ -117,6 +121,40 @@ class ContentCheck:
                 self._objects.check_keys(item)
             yield from (Looked(damage=e) for e in _misplaced(directory, runs, key))
         yield from self._blocks(item, key, table, directory)
+
+    def _segment(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[Looked]:
+        """A Parquet segment: its row groups are checked as a whole, its records by the sums of their runs."""
+        at_once = item.length <= WINDOW_BYTES
+        if at_once:
+            yield Looked(bytes=len(self._held.fetch(key, 0, item.length)))
+        tables = self._objects.sealed(item)
+        segment, groups = tables.segment, tables.segment.directory.groups
+        try:
+            self._objects.segments().check(tables)
+        except Corrupt as error:
+            yield Looked(damage=error)
+        if not at_once:
+            yield Looked(bytes=item.length - int(groups["stored_length"].sum()))
+        yield from (Looked(damage=e) for e in _misplaced(tables.directory, runs, key))
+        windows = coalesced(groups, 0, len(groups))
+        blocks = np.bincount(tables.group_of, minlength=len(groups))
+        for (first, end), data in self._windows(key, groups, windows):
+            begin = int(groups["position"][first])
+            for number in range(first, end):
+                row, place = groups[number], segment.range_of(number)
+                try:
+                    self._look_at_group(segment, number, data[place.start - begin : place.end - begin])
+                except Corrupt as error:
+                    yield Looked(damage=error)
+                record_bytes = int(row["bytes"]) if self._records else 0
+                stored = 0 if at_once else place.length
+                yield Looked(stored, int(blocks[number]), int(row["rows"]), record_bytes)
+
+    def _look_at_group(self, segment: Segment, number: int, stored: memoryview) -> None:
+        if self._records:
+            segment.records(number, stored)
+        else:
+            segment.check_group(number, stored)
 
     def _hold_tables(self, item: ObjectState, key: str) -> int:
         """Have everything in memory but the blocks of a large object; how many bytes that were."""
@@ -133,16 +171,8 @@ class ContentCheck:
     def _blocks(
         self, item: ObjectState, key: str, table: BlockTable, directory: Directory | None
     ) -> Iterator[Looked]:
-        windows = coalesced(table, 0, len(table))
-
-        def read(window: tuple[int, int]) -> memoryview:
-            first, last = table[window[0]], table[window[1] - 1]
-            end = int(last["position"]) + int(last["stored_length"])
-            return self._held.read(key, int(first["position"]), end)
-
-        found = map(read, windows) if self._ahead < 2 else read_each(read, windows, self._ahead)
         rows = np.append(0, np.cumsum(table["rows"], dtype=np.int64))
-        for (first, end), data in zip(windows, found, strict=True):
+        for (first, end), data in self._windows(key, table, coalesced(table, 0, len(table))):
             opened_blocks, damaged = _opened(data, table[first:end], key, records=directory is not None)
             yield from (Looked(damage=e) for e in damaged)
             record_bytes = sum(len(raw) for raw in opened_blocks.values())
@@ -153,6 +183,19 @@ class ContentCheck:
                 0 if item.length <= WINDOW_BYTES else len(data),
                 end - first, int(rows[end] - rows[first]), record_bytes,
             )  # fmt: skip
+
+    def _windows(
+        self, key: str, table: npt.NDArray[Any], windows: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[tuple[int, int], memoryview]]:
+        """Each window and its bytes, which lie between its first and its last row of the table."""
+
+        def read(window: tuple[int, int]) -> memoryview:
+            first, last = table[window[0]], table[window[1] - 1]
+            end = int(last["position"]) + int(last["stored_length"])
+            return self._held.read(key, int(first["position"]), end)
+
+        found = map(read, windows) if self._ahead < 2 else read_each(read, windows, self._ahead)
+        return zip(windows, found, strict=True)
 
 
 def _opened(

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.runs import BlockRef, blocks_of, record_edges, row_offsets, rows_between
+from tiered.archive.read.runs import (
+    BlockRef,
+    blocks_of,
+    is_segment,
+    own_offsets,
+    record_edges,
+    row_offsets,
+    rows_between,
+)
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.types import Ints
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, NotFound
 from tiered.model import BoundaryType, MessageQueue, QueueOffset
 
-READ_BLOCKS = 64
-"""Blocks asked of a run at once while a queue is read through: bounds memory to that many blocks."""
+READ_BLOCKS, READ_BYTES = 64, 16 * 1024 * 1024
+"""Blocks, and about as many bytes of records, asked of a run at once while a queue is read through: bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,15 @@ class Stretch:
         )
 
 
+class _Span(NamedTuple):
+    """Consecutive rows of an object, and the queue offsets [first, end) that they own."""
+
+    first_row: int
+    rows: int
+    first_offset: int
+    end_offset: int
+
+
 class RunReader:
     """Records of single runs, live or closed, of any generation."""
 
@@ -70,48 +86,79 @@ class RunReader:
         """Records of one run that own queue offsets in [first, end)."""
         item = self._objects_of(run)
         key, table = self._objects.key_of(item), self._objects.block_table(item)
-        owned = self._owned(run)
-        refs = blocks_of(run, item, table, first, end, key=key)
-        while some := list(islice(refs, READ_BLOCKS)):
+        for some in _batches(blocks_of(run, item, table, first, end, key=key)):
             blocks = self._objects.block_bytes(item, some[0].key.block, some[-1].key.block + 1)
             for ref, data in zip(some, blocks, strict=True):
-                stretch = _stretch(ref, data, owned, key)
+                stretch = _stretch(ref, data, key)
                 a, b = rows_between(stretch.queue_offsets, ref.first_offset, ref.rows, first, end)
                 if b > a:
                     yield stretch.cut(a, b)
-
-    def _owned(self, run: RunState) -> Ints | None:
-        """Queue offsets owned by each record of a run; ``None`` when each owns one."""
-        if run.dense:
-            return None
-        return self.columns(run, ("queue_offsets",))["queue_offsets"].astype(np.int64)
 
     def columns(self, run: RunState, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
         """Columns of all rows of the run (``ROW_DTYPE`` names), also those that a trim or a rewind cut off."""
         return self._objects.columns(self._objects_of(run), names, run.first_row, run.rows)
 
-    def times(self, run: RunState) -> tuple[Ints, Ints]:
-        """First queue offset and store time of every row of the run, also of those that a trim or a rewind cut off."""
-        columns = self.columns(run, ("store_timestamp", "queue_offsets"))
-        offsets = row_offsets(run.first_queue_offset, run.rows, columns["queue_offsets"])
-        return offsets, columns["store_timestamp"].astype(np.int64)
+    def times(
+        self, run: RunState, first: int | None = None, end: int | None = None, *, late_ms: int | None = None
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """First queue offsets and store times of rows of the run, in order, also of those that a trim or a rewind cut off.
+
+        All rows that own queue offsets in [first, end), perhaps more. Of a segment a row group at a time, and from the first on
+        that has a record stored at ``late_ms`` or after.
+        """
+        for span in self._spans(run, first, end, late_ms):
+            yield self._span_times(run, span)
 
     def time_of(self, run: RunState, offset: int) -> int:
         """Store time of the record that owns a queue offset of the run: one row, where each record owns one offset."""
         if run.dense:
-            row = run.first_row + offset - run.first_queue_offset
-            return int(
-                self._objects.columns(self._objects_of(run), ("store_timestamp",), row, 1)["store_timestamp"][
-                    0
-                ]
-            )
-        offsets, times = self.times(run)
-        return int(times[np.searchsorted(offsets, offset, side="right") - 1])
+            row, item = run.first_row + offset - run.first_queue_offset, self._objects_of(run)
+            return int(self._objects.columns(item, ("store_timestamp",), row, 1)["store_timestamp"][0])
+        return int(self.times_of(run, np.array([offset], np.int64))[0])
+
+    def times_of(self, run: RunState, offsets: Ints) -> Ints:
+        """Store times of the records that own these queue offsets (ascending, inside the run)."""
+        found = np.zeros(len(offsets), np.int64)
+        for span in self._spans(run, int(offsets[0]), int(offsets[-1]) + 1):
+            low, high = np.searchsorted(offsets, (span.first_offset, span.end_offset)).tolist()
+            if low < high:
+                rows, times = self._span_times(run, span)
+                found[low:high] = times[np.searchsorted(rows, offsets[low:high], side="right") - 1]
+        return found
 
     def offset_of(self, run: RunState, row: int) -> int:
         """First queue offset of a row of the run, counted from its first."""
-        owned = self._owned(run)
-        return run.first_queue_offset + (row if owned is None else int(owned[:row].sum()))
+        if run.dense:
+            return run.first_queue_offset + row
+        at = run.first_row + row
+        span = next(s for s in self._spans(run) if s.first_row <= at < s.first_row + s.rows)
+        owned = self._objects.columns(
+            self._objects_of(run), ("queue_offsets",), span.first_row, at - span.first_row
+        )
+        return span.first_offset + int(owned["queue_offsets"].sum())
+
+    def _spans(
+        self, run: RunState, first: int | None = None, end: int | None = None, late_ms: int | None = None
+    ) -> Iterator[_Span]:
+        """Stretches of rows whose columns are read together: of a segment, whose columns lie in row groups with everything
+        else, its blocks; of any other object the run."""
+        item = self._objects_of(run)
+        if not is_segment(item):
+            yield _Span(run.first_row, run.rows, run.first_queue_offset, run.end_offset)
+            return
+        table, late = self._objects.block_table(item), late_ms is None
+        low = run.first_queue_offset if first is None else first
+        high = run.end_offset if end is None else end
+        for ref in blocks_of(run, item, table, low, high, key=self._objects.key_of(item)):
+            late = late or int(table["max_store_time"][ref.key.block]) >= (late_ms or 0)
+            if late:
+                yield _Span(ref.first_row, ref.rows, ref.first_offset, ref.end_offset)
+
+    def _span_times(self, run: RunState, span: _Span) -> tuple[Ints, Ints]:
+        names = ("store_timestamp", "queue_offsets")
+        columns = self._objects.columns(self._objects_of(run), names, span.first_row, span.rows)
+        offsets = row_offsets(span.first_offset, span.rows, columns["queue_offsets"])
+        return offsets, columns["store_timestamp"].astype(np.int64)
 
     def records(self, run: RunState, offsets: Ints, *, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """The records that own these queue offsets (ascending, inside the run), each with its first one; from the end with
@@ -187,12 +234,7 @@ class FlatMessageFile:
         Store times inside a queue are not monotone: bounds of runs narrow, then the columns decide.
         """
         last: int | None = None
-        for run in self._state.runs(self.queue, self.generation):
-            if last is None and run.max_store_time < store_time_ms:
-                continue
-            offsets, times = self._runs.times(run)
-            live = (offsets >= run.start) & (offsets < run.end)
-            offsets, times = offsets[live], times[live]
+        for offsets, times in self._times_from(store_time_ms):
             if last is None:
                 late = np.flatnonzero(times >= store_time_ms)
                 if not len(late):
@@ -209,12 +251,39 @@ class FlatMessageFile:
                 break
         return self.max_offset if last is None else QueueOffset(last)
 
+    def _times_from(self, store_time_ms: int) -> Iterator[tuple[Ints, Ints]]:
+        """Queue offsets and store times of live messages, in order, from a place on before which none was stored at that time
+        or after."""
+        late = False
+        for run in self._state.runs(self.queue, self.generation):
+            if not late and run.max_store_time < store_time_ms:
+                continue
+            late_ms = None if late else store_time_ms
+            for offsets, times in self._runs.times(run, run.start, run.end, late_ms=late_ms):
+                live = (offsets >= run.start) & (offsets < run.end)
+                late = late or bool((times[live] >= store_time_ms).any())
+                yield offsets[live], times[live]
 
-def _stretch(ref: BlockRef, data: bytes, owned: Ints | None, key: str) -> Stretch:
-    """The records of a block, checked against what the tables say. ``owned``: of the whole run."""
+
+def _batches(refs: Iterator[BlockRef]) -> Iterator[list[BlockRef]]:
+    """Consecutive blocks, as many as are asked for at once; at least one."""
+    some: list[BlockRef] = []
+    size = 0
+    for ref in refs:
+        if some and (len(some) == READ_BLOCKS or size + ref.raw_length > READ_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(ref)
+        size += ref.raw_length
+    if some:
+        yield some
+
+
+def _stretch(ref: BlockRef, data: Buffer, key: str) -> Stretch:
+    """The records of a block, checked against what the tables say."""
     edges = record_edges(data, ref.rows, key=key)
-    at = ref.first_row - ref.run.first_row
-    mine = None if owned is None else owned[at : at + ref.rows]
-    offsets = row_offsets(ref.first_offset, ref.rows, mine)
-    following = ref.first_offset + (ref.rows if mine is None else int(mine.sum()))
-    return Stretch(memoryview(data), edges[:-1], np.diff(edges), offsets, QueueOffset(following))
+    starts = edges[:-1]
+    offsets = (
+        row_offsets(ref.first_offset, ref.rows) if ref.dense else own_offsets(ref, data, starts, key=key)
+    )
+    return Stretch(memoryview(data), starts, np.diff(edges), offsets, QueueOffset(ref.end_offset))

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import KEY_ROW_DTYPE
 from tiered.archive.state.keys import QUEUE, queue_of
 from tiered.archive.state.layout import QUEUE_DTYPE, table
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.message import Message, decode_message
-from tiered.codec.record.properties import key_hash
 from tiered.model import MessageQueue, ObjectRef, PhysicalOffset, QueueOffset
 
 
@@ -130,8 +130,7 @@ class _Search:
         self._state, self._objects, self._reader = state, objects, RunReader(state, objects)
         self._topic, self._key, self._unique = lookup.topic, lookup.key, lookup.unique
         self._begin, self._end = lookup.begin_ms, lookup.end_ms
-        self._hash = key_hash(lookup.topic, lookup.key)
-        self._entries: dict[ObjectRef, tuple[npt.NDArray[Any], npt.NDArray[Any]] | None] = {}
+        self._rows: dict[ObjectRef, npt.NDArray[Any]] = {}
 
     def runs(self) -> Iterator[RunState]:
         """Runs of the topic's queues whose store times meet the range."""
@@ -163,39 +162,25 @@ class _Search:
 
     def _in_time(self, run: RunState, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Those of ``offsets`` whose rows are in the range."""
-        rows, times = self._reader.times(run)
-        at = np.searchsorted(rows, offsets, side="right") - 1
+        times = self._reader.times_of(run, offsets)
         good = np.ones(len(offsets), np.bool_)
         if self._begin is not None:
-            good &= times[at] >= self._begin
+            good &= times >= self._begin
         if self._end is not None:
-            good &= times[at] <= self._end
+            good &= times <= self._end
         return offsets[good]
 
     def _offsets(self, run: RunState) -> npt.NDArray[np.int64]:
-        """Queue offsets that the index of the run's object gives for the hash, inside the run; ascending."""
-        if run.object not in self._entries:
-            self._entries[run.object] = self._look(run.object)
-        found = self._entries[run.object]
-        if found is None:
-            return np.zeros(0, np.int64)
-        entries, runs = found
-        mine = (runs["queue_id"] == run.queue.queue_id) & (runs["generation"] == run.generation)
-        offsets = np.unique(entries["queue_offset"][mine].astype(np.int64))
+        """Queue offsets at which the run's object may have the key, inside the run; ascending."""
+        rows = self._rows.get(run.object)
+        if rows is None:
+            item = self._state.object(run.object)
+            none = np.zeros(0, KEY_ROW_DTYPE)
+            rows = none if item is None else self._objects.key_rows(item, self._topic, self._key)
+            self._rows[run.object] = rows
+        mine = (rows["queue_id"] == run.queue.queue_id) & (rows["generation"] == run.generation)
+        offsets = np.unique(rows["queue_offset"][mine].astype(np.int64))
         return offsets[(offsets >= run.start) & (offsets < run.end)]
-
-    def _look(self, ref: ObjectRef) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """An object's entries for the hash in the topic, and the run of each."""
-        item = self._state.object(ref)
-        entries = None if item is None else self._objects.key_entries(item, self._hash)
-        if item is None or entries is None or not len(entries):
-            return None
-        directory = self._objects.directory(item)
-        if self._topic not in directory.topics:
-            return None
-        runs = directory.runs[entries["run"]]
-        mine = runs["topic"] == directory.topics.index(self._topic)
-        return entries[mine], runs[mine]
 
     def _has_key(self, message: Message) -> bool:
         return message.unique_key == self._key if self._unique else self._key in message.keys
@@ -206,7 +191,8 @@ def locate_physical(
 ) -> Located | None:
     """The live record of ``lineage``, in whatever generation, that begins at a physical offset; ``None`` if there is none.
 
-    One request for the physical offsets of an object that has runs around it, and one for the block.
+    One request for the physical offsets of an object that has runs around it, and one for the block; of a segment one for
+    each row group that has.
     """
     runs = sorted(state.runs_around(lineage, offset), key=lambda r: (r.object.commit_seq, r.object.index))
     for ref, group in groupby(runs, key=lambda r: r.object):
@@ -247,20 +233,18 @@ def newest_physical(state: ArchiveState, objects: ObjectReader, lineage: int) ->
 def _in_object(
     state: ArchiveState, objects: ObjectReader, item: ObjectState, runs: list[RunState], offset: int
 ) -> Located | None:
-    first = min(run.first_row for run in runs)
-    end = max(run.first_row + run.rows for run in runs)
-    rows = objects.columns(item, ("physical_offset",), first, end - first)["physical_offset"]
     reader = RunReader(state, objects)
-    for row in np.flatnonzero(rows == offset).tolist():
-        at = row + first
-        run = next((r for r in runs if r.first_row <= at < r.first_row + r.rows), None)
-        if run is None:
-            continue
-        queue_offset = reader.offset_of(run, at - run.first_row)
-        if not run.start <= queue_offset < run.end:
-            continue
-        for _, record in reader.records(run, np.array([queue_offset])):
-            message = decode_message(record)
-            if message.physical_offset == offset:
-                return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, message)
+    for first, count in objects.rows_around(item, runs, offset):
+        rows = objects.columns(item, ("physical_offset",), first, count)["physical_offset"]
+        for at in (np.flatnonzero(rows == offset) + first).tolist():
+            run = next((r for r in runs if r.first_row <= at < r.first_row + r.rows), None)
+            if run is None:
+                continue
+            queue_offset = reader.offset_of(run, at - run.first_row)
+            if not run.start <= queue_offset < run.end:
+                continue
+            for _, record in reader.records(run, np.array([queue_offset])):
+                message = decode_message(record)
+                if message.physical_offset == offset:
+                    return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, message)
     return None

@@ -1,38 +1,38 @@
 """Reading objects: their tables through a bounded cache, their blocks in few requests, every byte checked before use.
 
-Data that travels inside a commit is read the same way: its object begins at byte 0 of the commit's key.
+Data that travels inside a commit is read the same way: its object begins at byte 0 of the commit's key. A Parquet segment is
+read through ``segments``, and looks the same from outside.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from cachetools import LRUCache
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.runs import rows_before
+from tiered.archive.read.runs import COALESCE_BYTES, KEY_ROW_DTYPE, coalesced, is_segment, rows_before
+from tiered.archive.read.tables import TableCache
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.block import BlockTable, decode_block_table, decompress
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory, decode_directory
 from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys
-from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, Footer, as_sections, decode_footer
+from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, as_sections, decode_footer
 from tiered.codec.format.sections import Section, SectionKind
+from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt, NotFound, damage_hint
+from tiered.errors import Corrupt, Invalid, NotFound, damage_hint
 from tiered.model import ByteRange
 from tiered.provider.base import Provider
 
-COALESCE_BYTES = 8 * 1024 * 1024
-"""Largest request made of neighbouring blocks."""
-
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from tiered.archive.read.segments import SealedTables, SegmentReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,8 @@ class ObjectReader:
         self._provider = provider
         self._keys = keys
         self._archive_id = archive_id
-        self._tables: LRUCache[tuple[str, str], tuple[int, Any]] = LRUCache(
-            cache_bytes, getsizeof=lambda v: v[0]
-        )
-        self._lock = threading.Lock()
+        self._tables = TableCache(cache_bytes)
+        self._segments: SegmentReader | None = None
 
     def key_of(self, item: ObjectState) -> str:
         """The provider's key that holds an object."""
@@ -75,41 +73,65 @@ class ObjectReader:
 
     def block_table(self, item: ObjectState) -> BlockTable:
         """All blocks of an object."""
+        if is_segment(item):
+            return self.sealed(item).blocks
         key, section = self.key_of(item), self._section(item, SectionKind.BLOCK_TABLE)
-        cached = self._cached(key, "blocks")
-        if cached is None:
+
+        def make() -> BlockTable:
             if not item.path and item.length <= self._whole_bytes:
                 data = self._fetch(key, ByteRange(0, item.length))[section.range.start : section.range.end]
             else:
                 data = self._fetch(key, section.range)
-            table = decode_block_table(data, section, key=key)
-            cached = self._keep(key, "blocks", table, table.nbytes)
-        found: BlockTable = cached
-        return found
+            return decode_block_table(data, section, key=key)
+
+        return self._tables.once(key, "blocks", make, lambda table: table.nbytes)
 
     def cached_block_table(self, item: ObjectState) -> BlockTable | None:
         """``block_table`` if it needs no request."""
-        found: BlockTable | None = self._cached(self.key_of(item), "blocks")
+        if is_segment(item):
+            tables: SealedTables | None = self._tables.find(self.key_of(item), "segment")
+            return None if tables is None else tables.blocks
+        found: BlockTable | None = self._tables.find(self.key_of(item), "blocks")
         return found
 
     def cached_directory(self, item: ObjectState) -> Directory | None:
         """``directory`` if it needs no request."""
-        found: Directory | None = self._cached(self.key_of(item), "directory")
+        found: Directory | None = self._tables.find(self.key_of(item), "directory")
         return found
 
     def directory(self, item: ObjectState) -> Directory:
-        """Runs, topics and tags of an object."""
+        """Runs, topics and tags of an object; of a segment no tags, which no column of numbers refers to."""
+        if is_segment(item):
+            return self.sealed(item).directory
         key, section = self.key_of(item), self._section(item, SectionKind.DIRECTORY)
-        cached = self._cached(key, "directory")
-        if cached is None:
-            made = decode_directory(self._fetch(key, section.range), section, key=key)
-            cached = self._keep(key, "directory", made, made.runs.nbytes + 64 * len(made.tags))
-        directory: Directory = cached
-        return directory
+        return self._tables.once(
+            key,
+            "directory",
+            lambda: decode_directory(self._fetch(key, section.range), section, key=key),
+            lambda made: made.runs.nbytes + 64 * len(made.tags),
+        )
 
-    def footer(self, item: ObjectState) -> Footer:
-        """The object's own footer, compared with the fold: ``Corrupt`` if another object lies under its key."""
+    def sealed(self, item: ObjectState) -> SealedTables:
+        """The tables of a segment. ``Invalid`` where pyarrow is not installed."""
         key = self.key_of(item)
+        return self._tables.once(
+            key, "segment", lambda: self.segments().open(item, key), lambda made: made.nbytes
+        )
+
+    def segments(self) -> SegmentReader:
+        """What reads segments. ``Invalid`` where pyarrow is not installed."""
+        if self._segments is None:
+            from tiered.archive.read.segments import SegmentReader  # pyarrow is an extra
+
+            self._segments = SegmentReader(self._fetch, self._archive_id)
+        return self._segments
+
+    def check_footer(self, item: ObjectState) -> None:
+        """Compare the object's own footer with the fold: ``Corrupt`` if another object lies under its key."""
+        key = self.key_of(item)
+        if is_segment(item):
+            self.segments().open(item, key)
+            return
         tail = self._fetch(key, ByteRange(item.length - FOOTER_BYTES, item.length))
         footer = decode_footer(tail, object_length=item.length, key=key)
         if (footer.object_id, footer.archive_id) != (item.object_id, self._archive_id):
@@ -119,7 +141,6 @@ class ObjectReader:
             )  # fmt: skip
         if dict(footer.sections) != as_sections(item.sections):
             raise Corrupt("object and fold disagree on its sections", key=key, found=footer.sections)
-        return footer
 
     def check_sections(self, item: ObjectState) -> None:
         """Check every section against the fold, also what no reader asks for. ``Corrupt`` at the first that differs."""
@@ -143,50 +164,82 @@ class ObjectReader:
     def columns(
         self, item: ObjectState, names: Sequence[str], first_row: int, rows: int
     ) -> dict[str, npt.NDArray[Any]]:
-        """Columns of some rows of an object (``ROW_DTYPE`` names)."""
+        """Columns of some rows of an object (``ROW_DTYPE`` names; of a segment without ``tag``)."""
+        if is_segment(item):
+            return self._sealed_columns(item, names, first_row, rows)
         reader = self._columns_reader(item)
         key = self.key_of(item)
         pieces = [self._fetch(key, r) for r in reader.ranges(names, first_row, rows)]
         return reader.decode(names, first_row, rows, pieces)
 
+    def rows_around(
+        self, item: ObjectState, runs: Sequence[RunState], physical_offset: int
+    ) -> Iterator[tuple[int, int]]:
+        """Stretches of rows (first, count) that hold the record at a physical offset, if one of these runs does."""
+        if is_segment(item):
+            yield from self.sealed(item).rows_around(runs, physical_offset)
+            return
+        first = min(run.first_row for run in runs)
+        yield first, max(run.first_row + run.rows for run in runs) - first
+
     def row_group(self, item: ObjectState, names: Sequence[str], group: int) -> dict[str, npt.NDArray[Any]]:
         """Columns of rows [group, group + 1) × ``ROWS_PER_CHUNK`` of an object, kept with the tables."""
-        key, what = self.key_of(item), f"rows {group} {','.join(names)}"
-        cached = self._cached(key, what)
-        if cached is None:
+
+        def make() -> dict[str, npt.NDArray[Any]]:
             first = group * ROWS_PER_CHUNK
             rows = min(ROWS_PER_CHUNK, self._columns_reader(item).rows - first)
-            made = self.columns(item, names, first, rows)
-            cached = self._keep(key, what, made, sum(column.nbytes for column in made.values()) + 256)
-        found: dict[str, npt.NDArray[Any]] = cached
-        return found
+            return self.columns(item, names, first, rows)
+
+        return self._tables.once(self.key_of(item), f"rows {group} {','.join(names)}", make, _size_of)
 
     def cached_row_group(
         self, item: ObjectState, names: Sequence[str], group: int
     ) -> dict[str, npt.NDArray[Any]] | None:
         """``row_group`` if it needs no request."""
-        found: dict[str, npt.NDArray[Any]] | None = self._cached(
+        found: dict[str, npt.NDArray[Any]] | None = self._tables.find(
             self.key_of(item), f"rows {group} {','.join(names)}"
         )
         return found
 
-    def key_entries(self, item: ObjectState, key_hash: int) -> npt.NDArray[Any]:
-        """Entries (hash, run, queue offset) of a key's hash in an object; empty when it has none."""
+    def key_rows(self, item: ObjectState, topic: str, key: str) -> npt.NDArray[Any]:
+        """Rows (``KEY_ROW_DTYPE``) of a topic whose messages may have ``key`` as their unique key or among their keys."""
+        if is_segment(item):
+            tables = self.sealed(item)
+            if tables.segment.directory.topic != topic:
+                return np.zeros(0, KEY_ROW_DTYPE)
+            return self.segments().key_rows(tables, self._filters(item, tables), key)
+        entries = self.key_entries(item, key_hash(topic, key))
+        directory = self.directory(item) if len(entries) else None
+        if directory is None or topic not in directory.topics:
+            return np.zeros(0, KEY_ROW_DTYPE)
+        runs = directory.runs[entries["run"]]
+        mine = runs["topic"] == directory.topics.index(topic)
+        found = np.zeros(int(mine.sum()), KEY_ROW_DTYPE)
+        for name, column in (("queue_id", runs), ("generation", runs), ("queue_offset", entries)):
+            found[name] = column[name][mine]
+        return found
+
+    def key_entries(self, item: ObjectState, hashed: int) -> npt.NDArray[Any]:
+        """Entries (hash, run, queue offset) of a key's hash in an object, not a segment; empty when it has none."""
+        _check_indexed(item)
         key = self.key_of(item)
         sections = as_sections(item.sections)
         if SectionKind.KEYS not in sections:
             return np.zeros(0, KEY_DTYPE)
-        reader = self._cached(key, "keys")
-        if reader is None:
-            index = sections[SectionKind.KEY_INDEX]
-            made = KeysReader(self._fetch(key, index.range), sections, key=key)
-            reader = self._keep(key, "keys", made, index.length * 4 + 256)
-        pieces = [self._fetch(key, r) for r in reader.ranges(key_hash)]
-        found: npt.NDArray[Any] = reader.decode(pieces, key_hash)
+        index = sections[SectionKind.KEY_INDEX]
+        reader = self._tables.once(
+            key,
+            "keys",
+            lambda: KeysReader(self._fetch(key, index.range), sections, key=key),
+            lambda made: index.length * 4 + 256,
+        )
+        pieces = [self._fetch(key, r) for r in reader.ranges(hashed)]
+        found: npt.NDArray[Any] = reader.decode(pieces, hashed)
         return found
 
     def all_keys(self, item: ObjectState) -> npt.NDArray[Any]:
-        """Every entry (``KEY_DTYPE``) of an object's keys, by hash; not kept."""
+        """Every entry (``KEY_DTYPE``) of the keys of an object, not a segment, by hash; not kept."""
+        _check_indexed(item)
         key = self.key_of(item)
         sections = as_sections(item.sections)
         if SectionKind.KEYS not in sections:
@@ -195,27 +248,33 @@ class ObjectReader:
         return decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
 
     def check_keys(self, item: ObjectState) -> int:
-        """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one."""
+        """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one.
+
+        0 for a segment: its keys are columns like any other, and ``check_sections`` looks at its filters.
+        """
+        if is_segment(item):
+            return 0
         key, entries = self.key_of(item), self.all_keys(item)
         filter_ = self.key_filter(item)
         sample = entries[:: max(1, len(entries) // 1000)]
-        for run, key_hash in zip(sample["run"].tolist(), sample["hash"].tolist(), strict=True):
-            if filter_ is None or not filter_.may_hold(run, key_hash):
+        for run, hashed in zip(sample["run"].tolist(), sample["hash"].tolist(), strict=True):
+            if filter_ is None or not filter_.may_hold(run, hashed):
                 raise Corrupt("the key filter denies a key that is there", key=key, run=run)
         return len(entries)
 
     def key_filter(self, item: ObjectState) -> KeyFilter | None:
-        """The per-run filter of an object; ``None`` when no message in it has a key."""
+        """The per-run filter of an object, not a segment; ``None`` when no message in it has a key."""
+        _check_indexed(item)
         key = self.key_of(item)
         section = as_sections(item.sections).get(SectionKind.KEY_FILTER)
         if section is None:
             return None
-        cached = self._cached(key, "filter")
-        if cached is None:
-            made = KeyFilter(self._fetch(key, section.range), section, key=key)
-            cached = self._keep(key, "filter", made, section.length * 2 + 256)
-        found: KeyFilter = cached
-        return found
+        return self._tables.once(
+            key,
+            "filter",
+            lambda: KeyFilter(self._fetch(key, section.range), section, key=key),
+            lambda made: section.length * 2 + 256,
+        )
 
     def blocks(self, item: ObjectState, run: RunState, first_block: int, count: int) -> list[BlockSlice]:
         """Blocks [first_block, first_block + count) of the object, all of ``run``; neighbours come in one request.
@@ -235,12 +294,15 @@ class ObjectReader:
             first_row += rows
         return result
 
-    def block_bytes(self, item: ObjectState, first_block: int, end_block: int) -> list[bytes]:
+    def block_bytes(self, item: ObjectState, first_block: int, end_block: int) -> list[Buffer]:
         """Consecutive blocks of an object, of whatever runs, decompressed; neighbours come in one request."""
         key, table = self.key_of(item), self.block_table(item)
         if not 0 <= first_block <= end_block <= len(table):
             raise Corrupt("the block table is too short", key=key, expected=end_block, found=len(table))
-        result: list[bytes] = []
+        if is_segment(item):
+            tables = self.sealed(item)
+            return list(self.segments().block_bytes(tables, first_block, end_block, COALESCE_BYTES))
+        result: list[Buffer] = []
         for start, end in coalesced(table, first_block, end_block):
             begin = int(table["position"][start])
             stop = int(table["position"][end - 1]) + int(table["stored_length"][end - 1])
@@ -250,14 +312,39 @@ class ObjectReader:
 
     def _columns_reader(self, item: ObjectState) -> ColumnsReader:
         key = self.key_of(item)
-        cached = self._cached(key, "columns")
-        if cached is None:
-            sections = as_sections(item.sections)
-            index = sections[SectionKind.COLUMN_INDEX]
-            made = ColumnsReader(self._fetch(key, index.range), sections, key=key)
-            cached = self._keep(key, "columns", made, index.length * 8 + 256)
-        reader: ColumnsReader = cached
-        return reader
+        sections = as_sections(item.sections)
+        index = sections[SectionKind.COLUMN_INDEX]
+        return self._tables.once(
+            key,
+            "columns",
+            lambda: ColumnsReader(self._fetch(key, index.range), sections, key=key),
+            lambda made: index.length * 8 + 256,
+        )
+
+    def _sealed_columns(
+        self, item: ObjectState, names: Sequence[str], first_row: int, rows: int
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Columns of a segment; those of each row group are kept with the tables."""
+        key, tables = self.key_of(item), self.sealed(item)
+        firsts = tables.segment.directory.groups["first_row"]
+        at, end = first_row, first_row + rows
+        parts: list[dict[str, npt.NDArray[Any]]] = []
+        while at < end or not parts:
+            group = int(np.searchsorted(firsts, at, side="right")) - 1
+            first, count = tables.rows_of(group)
+            make = partial(self.segments().columns, tables, names, group)
+            made = self._tables.once(key, f"group {group} {','.join(names)}", make, _size_of)
+            stop = min(end, first + count)
+            if stop <= at and rows:
+                raise Corrupt(
+                    "a segment lacks the rows asked for", key=key, expected=end, found=first + count
+                )
+            parts.append({name: column[at - first : stop - first] for name, column in made.items()})
+            at = max(stop, at)
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+    def _filters(self, item: ObjectState, tables: SealedTables) -> Buffer:
+        return self._tables.once(self.key_of(item), "filters", lambda: self.segments().filters(tables), len)
 
     def _section(self, item: ObjectState, kind: SectionKind) -> Section:
         return as_sections(item.sections)[kind]
@@ -276,29 +363,15 @@ class ObjectReader:
             )  # fmt: skip
         return bytes(data)
 
-    def _cached(self, key: str, what: str) -> Any:
-        with self._lock:
-            found = self._tables.get((key, what))
-        return None if found is None else found[1]
 
-    def _keep(self, key: str, what: str, value: T, size: int) -> T:
-        with self._lock:
-            if size <= self._tables.maxsize:
-                self._tables[(key, what)] = (max(1, size), value)
-        return value
+def _check_indexed(item: ObjectState) -> None:
+    """A segment without a key index must not pass for an object without keys."""
+    if is_segment(item):
+        raise Invalid("a segment has filters and columns instead of a key index", path=item.path)
 
 
-def coalesced(table: BlockTable, first: int, end: int) -> list[tuple[int, int]]:
-    """Numbers [first, end) of neighbouring blocks of at most ``COALESCE_BYTES`` stored, at least one block each."""
-    ranges: list[tuple[int, int]] = []
-    start = first
-    while start < end:
-        limit = int(table["position"][start]) + COALESCE_BYTES
-        ends = table["position"][start:end] + table["stored_length"][start:end]
-        stop = start + max(1, int(np.searchsorted(ends, limit, side="right")))
-        ranges.append((start, stop))
-        start = stop
-    return ranges
+def _size_of(columns: dict[str, npt.NDArray[Any]]) -> int:
+    return sum(column.nbytes for column in columns.values()) + 256
 
 
 def _decode_block(data: memoryview, row: npt.NDArray[Any], begin: int, key: str) -> bytes:

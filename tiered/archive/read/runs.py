@@ -8,7 +8,7 @@ batch, several: the run is then not dense. A trim or a rewind leaves a part of a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,17 @@ import numpy.typing as npt
 
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.block import BlockTable
+from tiered.codec.format.sections import SectionKind
 from tiered.codec.record.frame import edges_of, scan
+from tiered.codec.record.layout import queue_offsets
 from tiered.codec.types import Bools, Buffer, Ints
 from tiered.errors import Corrupt
+
+KEY_ROW_DTYPE = np.dtype([("queue_id", "<i4"), ("generation", "<i4"), ("queue_offset", "<i8")])
+"""A record that may carry a key: its queue, of the topic asked for, and its queue offset."""
+
+COALESCE_BYTES = 8 * 1024 * 1024
+"""Largest request made of neighbouring blocks."""
 
 _FIRST_BATCH, _BATCH = 4, 64  # rows of a table taken at a time; most reads want few
 
@@ -34,9 +42,19 @@ class BlockKey(NamedTuple):
     block: int
 
 
+class GroupOfBlocks(NamedTuple):
+    """The row group of a segment that a block lies in: numbers [first, end) of all blocks in it, their rows and raw bytes."""
+
+    first: int
+    end: int
+    rows: int
+    raw_length: int
+
+
 class BlockRef(NamedTuple):
     """A block of a run and where it lies. Offsets are queue offsets [first, end) of the whole block, live or not; ``first_row``
-    counts in the object's columns."""
+    counts in the object's columns. In a segment position, stored length and checksum are those of ``group``, which is fetched
+    and decoded as a whole; elsewhere that is ``None``."""
 
     key: BlockKey
     run: RunState
@@ -50,6 +68,21 @@ class BlockRef(NamedTuple):
     raw_length: int
     codec: int
     crc32c: int
+    group: GroupOfBlocks | None = None
+
+    @property
+    def fetched_as(self) -> Hashable:
+        """Names what is fetched for it: blocks of the same name come together."""
+        group = self.group
+        return self.key if group is None else (self.key.commit_seq, self.key.object_index, group.first)
+
+    @property
+    def stored_share(self) -> int:
+        """Its part of the stored bytes."""
+        group = self.group
+        return (
+            self.stored_length if group is None else self.stored_length * self.raw_length // group.raw_length
+        )
 
     @property
     def end_position(self) -> int:
@@ -60,6 +93,11 @@ class BlockRef(NamedTuple):
     def dense(self) -> bool:
         """Whether every record owns one queue offset."""
         return self.run.dense
+
+
+def is_segment(item: ObjectState) -> bool:
+    """Whether an object is a Parquet segment, which has no tables of our own format."""
+    return SectionKind.SEGMENT_FOOTER in item.sections
 
 
 def blocks_of(
@@ -83,7 +121,7 @@ def blocks_of(
     low = max(0, bisect_right(starts, offset) - 1)
     high = bisect_left(starts, run.end if end is None else end)
     first_row = run.first_row + rows_before(table, first, first + low)
-    queue, ref = run.queue, run.object
+    queue, ref, positions = run.queue, run.object, table["position"] if is_segment(item) else None
     begin, batch = first + low, _FIRST_BATCH
     while begin < first + high:
         stop = min(begin + batch, first + high)
@@ -96,16 +134,38 @@ def blocks_of(
             name = BlockKey(
                 queue.topic, queue.queue_id, run.generation, ref.commit_seq, ref.index, begin + number
             )
+            group = None if positions is None else _group_at(table, positions, position)
             yield BlockRef(
-                name, run, item, first_offset, bounds[number + 1], first_row, rows, position, stored, raw, codec, crc
+                name, run, item, first_offset, bounds[number + 1], first_row, rows, position, stored, raw, codec, crc, group
             )  # fmt: skip
             first_row += rows
         begin, batch = stop, _BATCH
 
 
+def _group_at(table: BlockTable, positions: npt.NDArray[Any], position: int) -> GroupOfBlocks:
+    """The row group that begins at a position of a segment."""
+    first, end = bisect_left(positions, position), bisect_right(positions, position)
+    return GroupOfBlocks(
+        first, end, rows_before(table, first, end), int(table["raw_length"][first:end].sum())
+    )
+
+
 def rows_before(table: BlockTable, first_block: int, block: int) -> int:
     """Rows in blocks [``first_block``, ``block``)."""
     return int(table["rows"][first_block:block].sum())
+
+
+def coalesced(table: BlockTable, first: int, end: int) -> list[tuple[int, int]]:
+    """Numbers [first, end) of neighbouring blocks of at most ``COALESCE_BYTES`` stored, at least one block each."""
+    ranges: list[tuple[int, int]] = []
+    start = first
+    while start < end:
+        limit = int(table["position"][start]) + COALESCE_BYTES
+        ends = table["position"][start:end] + table["stored_length"][start:end]
+        stop = start + max(1, int(np.searchsorted(ends, limit, side="right")))
+        ranges.append((start, stop))
+        start = stop
+    return ranges
 
 
 # ---- records of a block
@@ -122,6 +182,20 @@ def record_edges(data: Buffer, rows: int, *, key: str, position: int | None = No
             hint=None, key=key, **where, expected=rows, found=len(frames), detail=frames.detail,
         )  # fmt: skip
     return edges
+
+
+def own_offsets(ref: BlockRef, data: Buffer, starts: Ints, *, key: str) -> Ints:
+    """First queue offsets of a block's records as they say themselves, compared with what the table says: no column has to be
+    fetched for them."""
+    offsets = queue_offsets(data, starts)
+    right = offsets[0] == ref.first_offset and offsets[-1] < ref.end_offset
+    if not right or (np.diff(offsets) <= 0).any():
+        raise Corrupt(
+            "a block's records name other queue offsets than its table",
+            key=key, position=ref.position, expected=(ref.first_offset, ref.end_offset),
+            found=(int(offsets[0]), int(offsets[-1])),
+        )  # fmt: skip
+    return offsets
 
 
 def row_offsets(first_offset: int, rows: int, owned: npt.NDArray[Any] | None = None) -> Ints:

@@ -209,7 +209,7 @@ class Verifier:
         key = self._objects.key_of(item)
         if not deep:
             with _caught(report, key, limit):
-                self._objects.footer(item)
+                self._objects.check_footer(item)
             return
         for looked in self._contents.steps(item, runs):
             if looked.damage is not None:

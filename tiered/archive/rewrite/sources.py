@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.held import Held
-from tiered.archive.read.objects import COALESCE_BYTES, ObjectReader
-from tiered.archive.read.runs import stretch_offsets
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import COALESCE_BYTES, stretch_offsets
 from tiered.archive.rewrite.plan import Job, refs_of
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable, opened
@@ -153,7 +153,7 @@ class Sources:
         key = self._objects.key_of(item)
         self._fetch_tables(item, key, runs, whole=tags is not None)
         if item.ref not in self._proven:
-            self._objects.footer(item)  # that it is this object at all
+            self._objects.check_footer(item)  # that it is this object at all
             self._proven.add(item.ref)
         table = self._objects.block_table(item)
         part, blocks = _Rows(item, key, runs, mine, table).read(self._objects, tags)

@@ -70,7 +70,7 @@ def open_segment(
         found = values.get(name.encode(), b"").decode("latin-1")
         if found != wanted.hex():
             raise Corrupt(
-                "a segment is not the object that it should be",
+                "another object is stored under this key",
                 key=key,
                 position=position,
                 expected=f"{name} {wanted.hex()}",
@@ -141,13 +141,9 @@ class Segment:
                 found=found,
             )
 
-    def columns(self, row_group: int, data: Buffer, names: Sequence[str]) -> pa.RecordBatch:
-        """Columns of one row group, decoded from exactly the bytes of ``range_of``; text that repeats as dictionaries.
-
-        ``Corrupt`` if the bytes are not those that were written.
-        """
-        place = self.range_of(row_group)
-        stated = int(self.directory.groups["crc32c"][row_group])
+    def check_group(self, row_group: int, data: Buffer) -> None:
+        """``Corrupt`` unless these are the bytes of a row group that were written."""
+        place, stated = self.range_of(row_group), int(self.directory.groups["crc32c"][row_group])
         if len(data) != place.length or crc32c(data) != stated:
             raise Corrupt(
                 "a row group of a segment is damaged",
@@ -156,6 +152,14 @@ class Segment:
                 expected=f"{place.length} bytes, CRC32C {stated:#010x}",
                 found=f"{len(data)} bytes, CRC32C {crc32c(data):#010x}",
             )
+
+    def columns(self, row_group: int, data: Buffer, names: Sequence[str]) -> pa.RecordBatch:
+        """Columns of one row group, decoded from exactly the bytes of ``range_of``; text that repeats as dictionaries.
+
+        ``Corrupt`` if the bytes are not those that were written.
+        """
+        self.check_group(row_group, data)
+        place = self.range_of(row_group)
         try:
             file = pq.ParquetFile(
                 pa.PythonFile(_Window(data, place.start, self.length), mode="r"),

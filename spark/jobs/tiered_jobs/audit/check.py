@@ -76,7 +76,7 @@ class _Checker:
         """Footer and, deep, every section and the index of keys."""
         key = self._objects.key_of(item)
         try:
-            self._objects.footer(item)
+            self._objects.check_footer(item)
             if not self._quick:
                 self._objects.check_sections(item)
                 self._objects.directory(item)
