@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
+from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
 from tests.bench.live import idle, latency, objects, restart
 from tests.bench.opening import one_queue, opening
@@ -42,6 +43,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "opening": lambda work: opening(300 if quick else 1000),
         "start-up": lambda work: start_up(work, 1 if quick else 7),
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
+        "rare-edits": lambda work: folding(*((100, 100, 10) if quick else (10_000, 1000, 100))),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         **read_cases(quick),
     }

@@ -12,6 +12,18 @@ _ARCHIVE_IDENTITY = "tests/unit/test_archive_identity.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/state/view.py",
+        '                for i in np.flatnonzero(mine & (found["last_physical_end"] > physical_offset)).tolist():\n',
+        '                for i in np.flatnonzero(mine & (found["birth_physical"] > physical_offset)).tolist():\n',
+        "tests/property/test_retention_histories.py::test_a_rewind_into_what_was_trimmed_in_part_brings_nothing_back",
+    ),
+    Mutant(
+        "tiered/archive/fold/cut.py",
+        '        record.max_store_time = int(runs["max_store_time"].max())\n',
+        '        record.max_store_time = int(runs["max_store_time"][0])\n',
+        "tests/property/test_state_histories.py::test_counters_bounds_and_references",
+    ),
+    Mutant(
         "tiered/archive/fold/runs.py",
         '("a run starts at its queue\'s maximum", by.after(end, record, "max_offset"), start),',
         '("a run starts at its queue\'s maximum", start, start),',

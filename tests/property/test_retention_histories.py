@@ -192,3 +192,45 @@ def test_a_rule_that_nothing_breaks_trims_nothing(rule: RetentionRule) -> None:
     for _, history in histories(20):
         plan = plan_retention(history.state, RetentionPolicy(rule), Moment(20_000, len(history.commits)))
         assert plan.trims == ()
+
+
+def test_a_rewind_into_what_was_trimmed_in_part_brings_nothing_back() -> None:
+    """Trims that end inside runs, of live and of earlier generations; rewinds into the commits of those, and further."""
+    done: Counter[str] = Counter()
+    for chance, history in histories(300):
+        before = kept(history).all.keys()
+        for make in (
+            history.trim,
+            history.trim,
+            history.rewind,
+            history.flush,
+            history.rewind,
+            history.replace,
+        ):
+            edits = make()
+            if not edits:
+                continue
+            cut = sum(run.start > run.first_queue_offset for run in history.state.runs_all())
+            gone = before - kept(history).all.keys()
+            history.add(edits)
+            done["inside"] += cut
+            assert not gone & kept(history).all.keys()
+            assert history.folded(history.state) == history.readable()
+            assert history.folded_closed(history.state) == history.closed()
+            done["into"] += make == history.rewind and bool(gone)
+            runs = list(history.state.runs_all())
+            for lineage in range(1, history.lineages + 1):
+                position = chance.choice([0, *sorted(history.edges.get(lineage, ()))])
+                above = [run for run in runs if run.lineage == lineage and run.physical_end > position]
+                assert sorted(map(repr, history.state.runs_above(lineage, position))) == sorted(
+                    map(repr, above)
+                )
+            for run in runs:
+                lower = [
+                    r
+                    for r in runs
+                    if (r.queue, r.generation) == (run.queue, run.generation) and r.start < run.start
+                ]
+                found = history.state.run_before(run.queue, run.generation, run.first_queue_offset)
+                assert found == max(lower, key=lambda r: r.start, default=None)
+    assert min(done["inside"], done["into"]) >= 100, done

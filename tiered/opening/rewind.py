@@ -26,11 +26,6 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Of the commitlog, compared at once: more than one flush takes."""
 
 
-def runs_behind(state: ArchiveState, lineage: int, offset: int) -> list[RunState]:
-    """Live runs of a lineage with a record that ends above ``offset``."""
-    return [r for r in state.runs_all() if r.lineage == lineage and r.physical_end > offset]
-
-
 def archived_from(
     state: ArchiveState, objects: ObjectReader, lineage: int, offset: PhysicalOffset
 ) -> Iterator[ArchivedRecord]:
@@ -39,7 +34,7 @@ def archived_from(
     Ascending over all runs: those of one commit lie side by side, and a merged one may reach over many commits.
     """
     reader, places = RunReader(state, objects), _Places()
-    runs = sorted(runs_behind(state, lineage, offset), key=lambda r: r.physical_start)
+    runs = sorted(state.runs_above(lineage, offset), key=lambda r: r.physical_start)
     for low, high, some in _windows(runs, offset):
         records = [
             ArchivedRecord(int(position), stretch.record(i))
@@ -124,7 +119,7 @@ def rewind_edit(
     """The ``Rewind`` of a lineage to ``offset``: for each queue generation with records behind it, its new end."""
     reader = RunReader(state, objects)
     cuts: dict[tuple[str, int, int], _Cut] = {}
-    for run in runs_behind(state, lineage, offset):
+    for run in state.runs_above(lineage, offset):
         key = (run.queue.topic, run.queue.queue_id, run.generation)
         found = _cut_of(state, reader, run, offset)
         if key not in cuts or found.max_offset < cuts[key].max_offset:
@@ -149,13 +144,15 @@ def rewind_edit(
 def _cut_of(state: ArchiveState, reader: RunReader, run: RunState, offset: int) -> _Cut:
     """End of a run's records below ``offset``; when there is none, the end of the run before it: a gap between them was part of
     the lost tail too, and if it is real the broker's next record shows it again."""
-    columns = reader.columns(run, ("physical_offset", "size", "queue_offsets"))
-    kept = int(np.searchsorted(columns["physical_offset"], offset))
+    kept = 0
+    if run.physical_start < offset:
+        columns = reader.columns(run, ("physical_offset", "size", "queue_offsets"))
+        kept = int(np.searchsorted(columns["physical_offset"], offset))
+    if not kept:
+        before = state.run_before(run.queue, run.generation, run.first_queue_offset)
+        return _Cut(run.first_queue_offset if before is None else before.end, run.first_flat_offset)
     owned = int(columns["queue_offsets"][:kept].astype(np.int64).sum())
     size = int(columns["size"][:kept].astype(np.int64).sum())
-    if not kept:
-        before = [r.end for r in state.runs(run.queue, run.generation) if r.start < run.start]
-        return _Cut(max(before, default=run.first_queue_offset), run.first_flat_offset)
     return _Cut(max(run.start, run.first_queue_offset + owned), run.first_flat_offset + size)
 
 

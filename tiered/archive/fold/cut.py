@@ -30,6 +30,7 @@ from tiered.archive.state.layout import (
     NO_TIME_HIGH,
     NO_TIME_LOW,
     QUEUE_DTYPE,
+    RUN_RECORD_DTYPE,
     QueueRecord,
     RunRecord,
     pack_queue,
@@ -277,10 +278,12 @@ def _cut_phys_gaps(fold: Fold, lineage: int, position: int) -> None:
 
 def bound_times(fold: Fold, queue: bytes, generation: int, record: QueueRecord) -> None:
     """Store times of the live runs that are left."""
-    low, high = NO_TIME_LOW, NO_TIME_HIGH
-    for _, run in fold.live_runs(queue, generation):
-        low, high = min(low, run.min_store_time), max(high, run.max_store_time)
-    record.min_store_time, record.max_store_time = low, high
+    values = [value for _, value in fold.draft.scan(generation_prefix(RUN, queue, generation))]
+    record.min_store_time, record.max_store_time = NO_TIME_LOW, NO_TIME_HIGH
+    if values:
+        runs = table(values, RUN_RECORD_DTYPE)
+        record.min_store_time = int(runs["min_store_time"].min())
+        record.max_store_time = int(runs["max_store_time"].max())
 
 
 def trim_queues(fold: Fold, batch: EditBatch) -> None:

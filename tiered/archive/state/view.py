@@ -46,6 +46,7 @@ from tiered.archive.state.keys import (
 )
 from tiered.archive.state.layout import (
     MARK_STRUCT,
+    QUEUE_DTYPE,
     RUN_RECORD_DTYPE,
     MarkIndex,
     packed_table,
@@ -158,6 +159,34 @@ class ArchiveState:
         for key, value in self.view.iterate(RUN):
             queue, generation = split_run_key(key)
             yield run_state(queue_of(queue), generation, value)
+
+    def run_before(self, mq: MessageQueue, generation: int, offset: int) -> RunState | None:
+        """The last live run of a generation that begins below ``offset``, an offset where a run begins."""
+        queue = queue_key(mq)
+        prefix, at = generation_prefix(RUN, queue, generation), offset_key(RUN, queue, generation, offset)
+        below = (pair for pair in self.view.iterate(prefix, start=at, reverse=True) if pair[0] != at)
+        found = next(below, None)
+        return None if found is None else run_state(mq, generation, found[1])
+
+    def runs_above(self, lineage: int, physical_offset: int) -> Iterator[RunState]:
+        """Live runs of a lineage that end above a physical offset, of each generation from its last run back: as many as there
+        are, and the records of all queues, are looked at."""
+        for prefix in (QUEUE, GENERATION):
+            pairs = self.view.iterate(prefix)
+            while chunk := list(islice(pairs, 8192)):
+                found = table([value for _, value in chunk], QUEUE_DTYPE)
+                mine = (found["generation"] > 0) & (found["lineage"] == lineage)
+                for i in np.flatnonzero(mine & (found["last_physical_end"] > physical_offset)).tolist():
+                    queue = chunk[i][0][1:] if prefix == QUEUE else chunk[i][0][1:-4]
+                    yield from self._from_the_end(queue, int(found["generation"][i]), physical_offset)
+
+    def _from_the_end(self, queue: bytes, generation: int, physical_offset: int) -> Iterator[RunState]:
+        mq = queue_of(queue)
+        for _, value in self.view.iterate(generation_prefix(RUN, queue, generation), reverse=True):
+            run = run_state(mq, generation, value)
+            if run.physical_end <= physical_offset:
+                return
+            yield run
 
     def runs_around(self, lineage: int, physical_offset: int) -> Iterator[RunState]:
         """Live runs of a lineage whose live part may hold a physical offset, in any order. Walks over all runs, as arrays."""
