@@ -89,6 +89,23 @@ def test_a_lost_multipart_race_leaves_no_upload_behind(server: S3Server) -> None
     s3.close()
 
 
+def test_an_upload_that_nobody_completes_is_found_and_given_up(server: S3Server) -> None:
+    bucket, client = server.bucket(), server.client()
+    for key in ("root/c/b/segment/x", "root/c/b/shard/x", "other/c/b/segment/x"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    s3 = provider(server, bucket)
+    uploads = s3.capabilities.uploads
+    assert uploads is not None
+    (found,) = uploads.unfinished("c/b/segment/")
+    assert found.key == "c/b/segment/x"
+    uploads.give_up(found)
+    uploads.give_up(found)
+    left = [each["Key"] for each in client.list_multipart_uploads(Bucket=bucket)["Uploads"]]
+    assert sorted(left) == ["other/c/b/segment/x", "root/c/b/shard/x"]
+    client.close()
+    s3.close()
+
+
 def test_a_server_killed_and_restarted_is_unavailable_then_there(server: S3Server) -> None:
     bucket = server.bucket()
     stop = threading.Event()

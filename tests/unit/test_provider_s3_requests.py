@@ -8,6 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tiered.clock import ManualClock
+from tiered.errors import Unavailable
+from tiered.provider.base import UnfinishedUpload
 from tiered.provider.s3 import S3Provider
 from tiered.settings import MIB, Store
 
@@ -20,12 +22,15 @@ class Recorded:
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.refusal: ClientError | None = None
+        self.answers: list[dict[str, Any]] = []
 
     def __getattr__(self, operation: str) -> Any:
         def call(**arguments: Any) -> dict[str, Any]:
             self.calls.append((operation, arguments))
             if self.refusal is not None:
                 raise self.refusal
+            if self.answers:
+                return {**self.answers.pop(0), "ResponseMetadata": META}
             return {"UploadId": "u", "ETag": f"e{len(self.calls)}", "ResponseMetadata": META}
 
         return call
@@ -54,6 +59,24 @@ def test_an_upload_in_parts_is_create_only_at_its_completion(client: Recorded) -
     completion = client.calls[-1][1]
     assert completion["IfNoneMatch"] == "*"
     assert [part["PartNumber"] for part in completion["MultipartUpload"]["Parts"]] == [1, 2]
+
+
+def test_unfinished_uploads_are_listed_page_by_page_and_given_up(client: Recorded) -> None:
+    more = {"IsTruncated": True, "NextKeyMarker": "root/a", "NextUploadIdMarker": "1"}
+    client.answers = [
+        {"Uploads": [{"Key": "root/a", "UploadId": "1"}], **more},
+        {"Uploads": [{"Key": "root/a", "UploadId": "2"}, {"Key": "root/b", "UploadId": "3"}]},
+    ]
+    found = list(provider().unfinished("a"))
+    assert found == [UnfinishedUpload(*each) for each in (("a", "1"), ("a", "2"), ("b", "3"))]
+    assert [arguments.get("UploadIdMarker") for _, arguments in client.calls] == [None, "1"]
+    client.refusal = ClientError({"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {**META, "HTTPStatusCode": 404}}, "x")
+    provider().give_up(found[0])
+    name, arguments = client.calls[-1]
+    assert (name, arguments["Key"], arguments["UploadId"]) == ("abort_multipart_upload", "root/a", "1")
+    client.refusal = ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {**META, "HTTPStatusCode": 503}}, "x")
+    with pytest.raises(Unavailable):
+        provider().give_up(found[0])
 
 
 def test_a_range_behind_the_end_is_an_answer(client: Recorded) -> None:

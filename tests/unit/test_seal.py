@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -13,14 +14,15 @@ import pytest
 from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits, rewind, start_again
 from tests.kit.assemble import KEYS
-from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
+from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Ranges, Scene, scene
 from tests.kit.merging import QUEUES, AtOnceTurn, merge_all, spread
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all, sealing
-from tiered.archive.keys import SegmentKey, parse
+from tiered.archive.keys import Area, ObjectKey, SegmentKey, build, parse, segment_key
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.state.values import ObjectState
-from tiered.errors import Unavailable
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.provider.base import UnfinishedUpload
 
 
 @pytest.fixture
@@ -340,3 +342,62 @@ def test_everything_that_is_read_and_written_is_told(small: Scene) -> None:
     done = seal_all(small.daemon, turn)
     written = sum(int(each.figures.get("written_bytes") or 0) for each in done)
     assert sum(turn.spent) >= small.provider.bytes + written
+
+
+# ---- uploads that a writer did not live to complete
+
+
+class Uploads:
+    """Uploads of a store, by key; ``refusal`` is what it answers instead of listing them."""
+
+    def __init__(self, *keys: str) -> None:
+        self.left = [UnfinishedUpload(key, str(number)) for number, key in enumerate(keys)]
+        self.refusal: TieredError | None = None
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        if self.refusal is not None:
+            raise self.refusal
+        yield from [upload for upload in self.left if upload.key.startswith(prefix)]
+
+    def give_up(self, upload: UnfinishedUpload) -> None:
+        self.left.remove(upload)
+
+
+def test_uploads_of_writers_before_and_those_given_up_are_given_up(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.send(1)
+    start_again(small)  # epoch 2
+    day, own = date(2023, 11, 14), OwnKeys()
+    before, ours, given_up, in_hand = (
+        segment_key("Orders", day, epoch, bytes([number]) * 16)
+        for number, epoch in enumerate((1, 2, 2, 2))
+    )
+    with own.making(build(given_up)):
+        pass
+    foreign = "segment/somebody's"
+    uploads = Uploads(
+        *(KEYS.key(build(key)) for key in (before, ours, given_up, in_hand)), KEYS.key(foreign),
+        KEYS.key(build(ObjectKey(Area.DATA, 1, bytes(16)))), "other/archive/segment/x",
+    )  # fmt: skip
+    monkeypatch.setattr(
+        Ranges, "capabilities", replace(small.provider.capabilities, uploads=uploads), raising=False
+    )
+    with own.making(build(in_hand)):
+        seal_all(small.daemon, own_keys=own)
+        assert [upload.upload_id for upload in uploads.left] == ["1", "3", "4", "6"]
+
+
+def test_a_store_that_does_not_list_uploads_is_told_and_days_are_sealed(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.send(5)
+    after_midnight(small)
+    uploads = Uploads()
+    uploads.refusal = Invalid("no rights to list uploads")
+    monkeypatch.setattr(
+        Ranges, "capabilities", replace(small.provider.capabilities, uploads=uploads), raising=False
+    )
+    done = seal_all(small.daemon)
+    assert "no rights" in str(done[-1].trouble)
+    assert len(referenced(small, 2)) == 1

@@ -98,6 +98,26 @@ class Locker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """An upload in parts that was begun under ``key`` and is neither completed nor given up."""
+
+    key: str
+    upload_id: str
+
+
+class Uploads(Protocol):
+    """A store whose uploads in parts outlive their writers: what was sent is kept, and paid for, until somebody gives it up."""
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Those whose key starts with ``prefix``."""
+        ...
+
+    def give_up(self, upload: UnfinishedUpload) -> None:
+        """Have the store drop what was sent. One that is completed or gone by now is success."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a driver promises, which the probe tries to refute; and what it can do beside the verbs of a provider."""
 
@@ -109,6 +129,7 @@ class Capabilities:
     mount: Mount | None = None
     cutter: Cutter | None = None
     locker: Locker | None = None
+    uploads: Uploads | None = None
 
 
 class Provider(Protocol):

@@ -25,6 +25,7 @@ from tiered.archive.rewrite.sealplan import (
 from tiered.archive.rewrite.sources import Sources, UnevenCut
 from tiered.archive.rewrite.spool import Spool
 from tiered.archive.rewrite.swap import Replacement, Swap
+from tiered.archive.rewrite.uploads import give_up_abandoned
 from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Target
 from tiered.archive.state.layout import OPEN
 from tiered.clock import Clock
@@ -32,7 +33,7 @@ from tiered.codec.format.object import EncodedObject, encode_object
 from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Buffer
 from tiered.crashpoint import SealPoint, reach
-from tiered.errors import Corrupt, NotFound, Refused
+from tiered.errors import Corrupt, NotFound, Refused, TieredError
 from tiered.model import MessageQueue
 from tiered.provider.resolve import put_own
 from tiered.settings import MIB, Settings
@@ -123,6 +124,7 @@ class Sealing:
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
         self._round: list[TopicDay] | None = None
+        self._trouble: str | None = None
 
     def due(self, now: float) -> bool:
         """An interval after the last round ended."""
@@ -149,6 +151,7 @@ class Sealing:
         if self._off is not None:
             return Done(more=False)
         if self._round is None:
+            self._give_up_uploads(turn)
             self._round = [each.what for each in self._sealable()]
         while self._round:
             what = self._round[0]
@@ -157,9 +160,20 @@ class Sealing:
                 return self._seal(what, made, turn)
             self._round.pop(0)
             turn.spend(0)
+        trouble, self._trouble = self._trouble, None
         self._round, self._left_out = None, NOTHING
         self._next = self._clock.monotonic() + self._options.interval_seconds
-        return Done(more=False)
+        return Done(more=False, trouble=trouble)
+
+    def _give_up_uploads(self, turn: Turn) -> None:
+        """Of writers before this one: files are what goes up in parts."""
+        head, reader = self._log.proven().head(), self._log.reader
+        turn.spend(0)
+        try:
+            if head is not None:
+                give_up_abandoned(reader.provider, reader.keys, head.epoch, self._own_keys)
+        except TieredError as error:  # files are made all the same
+            self._trouble = f"uploads that were not completed cannot be given up: {error}"
 
     def _sealable(self) -> list[Sealable]:
         return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._left_out)
