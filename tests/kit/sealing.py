@@ -4,7 +4,7 @@ where it is sealed."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,6 @@ from tests.kit.segments import opened
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.seal import Sealing, SealOptions
-from tiered.archive.rewrite.sealing import SegmentShape
 from tiered.archive.rewrite.sealplan import DAY_MS, SEGMENT_LEVEL, SealBounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.values import RunState
@@ -35,25 +34,14 @@ Rows = dict[tuple[MessageQueue, int, int | None], list[tuple[int, bytes, int]]]
 """Queue offset, record and commit of each row, by queue, generation and closing commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class SmallGroups(SealOptions):
-    """Row groups that fit a small archive: a file has several, and some are shared by queues."""
-
-    row_group_bytes: int = 4096
-
-    def shape(self) -> SegmentShape:
-        """With such row groups."""
-        return replace(SealOptions.shape(self), row_group_bytes=self.row_group_bytes)
-
-
 def sealing(daemon: Assembly, **options: Any) -> Sealing:
-    """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SmallGroups``; ``own_keys``."""
+    """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SealOptions``; ``own_keys``."""
     own_keys = options.pop("own_keys", OwnKeys())
     bounds = SealBounds(
         options.pop("min_age_ms", HOUR_MS), options.pop("job_objects", 512), options.pop("job_runs", 100_000)
     )
     layout = Layout(4096, 1, 1 << 16)
-    made = SmallGroups(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None)
+    made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None, row_group_bytes=4096)
     return Sealing(daemon.log, daemon.clock, replace(made, **options), own_keys)
 
 

@@ -70,11 +70,15 @@ def test_unfinished_uploads_are_listed_page_by_page_and_given_up(client: Recorde
     found = list(provider().unfinished("a"))
     assert found == [UnfinishedUpload(*each) for each in (("a", "1"), ("a", "2"), ("b", "3"))]
     assert [arguments.get("UploadIdMarker") for _, arguments in client.calls] == [None, "1"]
-    client.refusal = ClientError({"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {**META, "HTTPStatusCode": 404}}, "x")
+    client.refusal = ClientError(
+        {"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {**META, "HTTPStatusCode": 404}}, "x"
+    )
     provider().give_up(found[0])
     name, arguments = client.calls[-1]
     assert (name, arguments["Key"], arguments["UploadId"]) == ("abort_multipart_upload", "root/a", "1")
-    client.refusal = ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {**META, "HTTPStatusCode": 503}}, "x")
+    client.refusal = ClientError(
+        {"Error": {"Code": "SlowDown"}, "ResponseMetadata": {**META, "HTTPStatusCode": 503}}, "x"
+    )
     with pytest.raises(Unavailable):
         provider().give_up(found[0])
 

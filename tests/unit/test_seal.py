@@ -370,8 +370,7 @@ def test_uploads_of_writers_before_and_those_given_up_are_given_up(
     start_again(small)  # epoch 2
     day, own = date(2023, 11, 14), OwnKeys()
     before, ours, given_up, in_hand = (
-        segment_key("Orders", day, epoch, bytes([number]) * 16)
-        for number, epoch in enumerate((1, 2, 2, 2))
+        segment_key("Orders", day, epoch, bytes([number]) * 16) for number, epoch in enumerate((1, 2, 2, 2))
     )
     with own.making(build(given_up)):
         pass

@@ -178,9 +178,7 @@ class S3Provider:
         """See ``Uploads.unfinished``. One request per 1,000."""
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
         while True:
-            page = self._call(
-                "list", prefix, "list_multipart_uploads", MaxUploads=PAGE_KEYS, **arguments
-            )
+            page = self._call("list", prefix, "list_multipart_uploads", MaxUploads=PAGE_KEYS, **arguments)
             for entry in page.get("Uploads", ()):
                 yield UnfinishedUpload(entry["Key"][len(self._root) :], entry["UploadId"])
             if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
