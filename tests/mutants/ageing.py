@@ -20,6 +20,12 @@ _TOPICS = "tests/unit/test_broker_topics.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/daemon/maintain.py",
+        "        except TieredError as error:\n            return cls(",
+        "        except ZeroDivisionError as error:\n            return cls(",
+        "tests/unit/test_maintain.py::test_a_task_that_cannot_be_done_keeps_no_other_from_its_work",
+    ),
+    Mutant(
         "tiered/provider/s3lock.py",
         "    if held or until_ms > date_ms:\n",
         "    if held:\n",

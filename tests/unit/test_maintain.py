@@ -113,3 +113,28 @@ def test_people_get_tables(fresh: Place) -> None:
     shown = fresh.run("--dry-run")
     assert "no small runs" in shown.text
     assert "merge" in fresh.run("--once").text
+
+
+def test_a_task_that_cannot_be_done_keeps_no_other_from_its_work(fresh: Place) -> None:
+    topics = fresh.store / "config" / "topics.json"
+    topics.parent.mkdir()
+    topics.write_text('{"topicConfigTable":{"Orders"')
+    try:
+        assert tiered("gen", "--store", fresh.store, "--messages", 50, "--topics", 2).code == 0
+        assert archive_once(fresh.store, fresh.archive, "hold.max_disk_percent=99").code == 0
+        retain = ("--set", "retain.keep_ms=9d", "--json")
+        foretold = fresh.run("--dry-run", *retain)
+        assert foretold.code == 4, foretold.err
+        assert "list of topics" in foretold.json["retain"]["error"]
+        assert foretold.json["merge"]["jobs"] > 0
+        done = fresh.run("--once", *retain)
+        assert done.code == 4, done.err
+        assert (done.json["merge"]["complete"], done.json["retain"]["complete"]) == (True, False)
+        assert "list of topics" in done.json["retain"]["error"]
+        assert fresh.run("--dry-run", "--json").json["merge"]["jobs"] == 0
+        again = fresh.run("--once", *retain)
+        assert again.code == 4, "nothing else to do, and the error is told all the same"
+    finally:
+        topics.unlink()
+        topics.parent.rmdir()
+    assert fresh.run("--once", *retain).code == 0

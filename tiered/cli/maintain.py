@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, exit_code_of, tell, told
 from tiered.clock import SystemClock
 from tiered.daemon.maintain import TaskReport, outlooks
 from tiered.errors import Invalid
@@ -31,7 +31,7 @@ def command(
     refers to. A daemon does this by itself; this is for cron while no daemon runs.
 
     It opens an epoch as a daemon does, so it waits for a foreign writer to fall silent. Exit code 1 if something could not be
-    read; everything else was done.
+    read, that of its error if a task could not be done; everything else was done.
     """
     if not once and not dry_run:
         raise Invalid(
@@ -41,8 +41,9 @@ def command(
     out = output(json)
     given = WriterFlags(config, archive, store, state, sets, take_over)
     if dry_run:
-        _foretell(out, outlooks(given.load().settings, SystemClock()), json=json)
-        return 0
+        reports = outlooks(given.load().settings, SystemClock())
+        _foretell(out, reports, json=json)
+        return exit_code_of(reports)
     return tell(out, do_all(out, given), json=json)
 
 
@@ -55,6 +56,7 @@ def _foretell(out: Output, reports: list[TaskReport], *, json: bool) -> None:
                     "jobs": r.outlook.jobs,
                     **r.outlook.figures,
                     "rows": [dict(row) for row in r.outlook.rows],
+                    **told(r),
                 }
                 for r in reports
             }

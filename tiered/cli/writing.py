@@ -67,15 +67,25 @@ def do_all(out: Output, given: WriterFlags, make_tasks: TaskMaker = tasks_of) ->
 
 
 def tell(out: Output, reports: list[TaskReport], *, json: bool) -> int:
-    """What was done, and the exit code."""
+    """What was done, and the exit code; where there is one task alone, its error is raised."""
+    if len(reports) == 1 and reports[0].error is not None:
+        raise reports[0].error
     if json:
         out.record(
             {
-                r.name: {"turns": r.turns, "complete": r.complete, **r.figures, "troubles": r.troubles}
+                r.name: {
+                    "turns": r.turns,
+                    "complete": r.complete,
+                    **r.figures,
+                    "troubles": r.troubles,
+                    **told(r),
+                }
                 for r in reports
             }
         )
     for report in [] if json else reports:
+        if report.error is not None:
+            out.note(f"{report.name}: {report.error}")
         if not report.turns:
             out.record({"task": report.name, "done": report.outlook.said})
             continue
@@ -84,4 +94,17 @@ def tell(out: Output, reports: list[TaskReport], *, json: bool) -> int:
         )
         for trouble in report.troubles:
             out.note(f"left as it is: {trouble}")
+    return exit_code_of(reports)
+
+
+def told(report: TaskReport) -> dict[str, str]:
+    """The error that a task ended in, for programs."""
+    return {} if report.error is None else {"error": str(report.error)}
+
+
+def exit_code_of(reports: list[TaskReport]) -> int:
+    """Of the first task that ended in an error; 1 if something was left as it is; else 0."""
+    errors = [report.error for report in reports if report.error is not None]
+    if errors:
+        return errors[0].exit_code
     return TieredError.exit_code if any(report.troubles for report in reports) else 0

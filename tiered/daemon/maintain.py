@@ -28,7 +28,7 @@ from tiered.daemon.observer import Observer
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Parts, open_parts
 from tiered.daemon.status import ProcessTotals
-from tiered.errors import Fenced, Refused
+from tiered.errors import Fenced, Refused, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.opening.claim import Claimant
@@ -40,7 +40,8 @@ log = logging.getLogger("tiered.daemon")
 
 @dataclass(slots=True)
 class TaskReport:
-    """What was to be done for a task, and what was. ``complete``: it came to its end."""
+    """What was to be done for a task, and what was. ``complete``: it came to its end; ``error``: it ended in one, which keeps
+    no other task from its work."""
 
     name: str
     outlook: Outlook
@@ -48,6 +49,15 @@ class TaskReport:
     complete: bool = False
     figures: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
+    error: TieredError | None = None
+
+    @classmethod
+    def of(cls, task: Task) -> TaskReport:
+        """What a task would do, or why it cannot say so."""
+        try:
+            return cls(task.name, task.plan())
+        except TieredError as error:
+            return cls(task.name, Outlook(0, f"cannot be done: {error}"), error=error)
 
 
 def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
@@ -64,7 +74,7 @@ def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
         )  # fmt: skip
         reader.fold(seen.store)
         tasks = tasks_of(seen, clock, settings, OwnKeys())
-        return [TaskReport(task.name, task.plan()) for task in tasks]
+        return list(map(TaskReport.of, tasks))
     finally:
         provider.close()
 
@@ -79,7 +89,8 @@ def maintain(
     make_tasks: TaskMaker = tasks_of,
 ) -> list[TaskReport]:
     """Do all that there is to do, or as much as there is time for until ``stop``. An archive with nothing to do is not written
-    to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken."""
+    to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken. What one task
+    cannot do stands in its report."""
     state = Path(settings.state_directory)
     ensure_directory(state, "state.directory")
     with ExitStack() as stack:
@@ -90,10 +101,10 @@ def maintain(
         observer = Observer(metrics, log, clock, ProcessTotals(), outages=outages)
         parts = open_parts(stack, settings, clock, observer, metrics, state, give_up, outages, create=False)
         tasks = make_tasks(parts.log, clock, settings, OwnKeys(), parts.weak)
-        reports = [TaskReport(task.name, task.plan()) for task in tasks]
+        reports = list(map(TaskReport.of, tasks))
         if not any(report.outlook.jobs for report in reports):
             for report in reports:
-                report.complete = True
+                report.complete = report.error is None
             return reports
         try:
             _claim(parts, observer, stop, take_over=take_over)
@@ -143,12 +154,16 @@ def _run(
     turn = LineTurn(line, parts.clock, parts.settings, stop.is_set, step=line.step)
     turns = 0
     for task, report in tasks:
-        while not report.complete:
+        while not report.complete and report.error is None:
             try:
                 done = task.run_once(turn)
             except Stopped:
                 log.info("stopped; what is left is done by the next run")
                 return
+            except TieredError as error:
+                _ = line.room  # its end is everybody's
+                report.error = error
+                break
             turns += 1
             report.turns += 1
             report.figures.update({what: n for what, n in done.figures.items() if isinstance(n, int)})
