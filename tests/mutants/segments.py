@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _MESSAGES = "tests/unit/test_arrow_messages.py"
 _FILE = "tests/unit/test_segment_file.py"
+_FETCH = "tests/unit/test_fetch_sealed.py"
 _SEALED = "tests/unit/test_sealed_objects.py"
 
 MUTANTS = (
@@ -98,6 +99,24 @@ MUTANTS = (
         "    if is_segment(item):\n        raise Invalid(",
         "    if False:\n        raise Invalid(",
         f"{_SEALED}::test_key_indexes_of_our_own_format_are_refused_not_empty",
+    ),
+    Mutant(
+        "tiered/fetch/loader.py",
+        "        found.update({block.key: block for block in opened})\n",
+        "        found.update({block.key: block for block in opened if block.key == ref.key})\n",
+        f"{_FETCH}::test_queues_that_share_a_row_group_fetch_and_decode_it_once",
+    ),
+    Mutant(
+        "tiered/fetch/block.py",
+        "    return DECODING * group.raw_length + ",
+        "    return cost_bytes(ref) + ",
+        f"{_FETCH}::test_a_row_group_on_its_way_is_charged_whole_and_settled",
+    ),
+    Mutant(
+        "tiered/fetch/loader.py",
+        "owner=None, stamp=0, stored_length=0, read=True)",
+        "owner=None, stamp=0, stored_length=0, read=False)",
+        f"{_FETCH}::test_what_nobody_asked_for_gives_way_to_read_ahead",
     ),
     Mutant(
         "tiered/codec/segment/directory.py",

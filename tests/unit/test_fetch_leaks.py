@@ -111,8 +111,8 @@ def test_read_ahead_that_somebody_else_was_quicker_with_is_given_back(
     flights = fetcher._loader._flights
     enter = flights.enter
 
-    def late(names: Any, *, foreground: bool) -> Any:
-        return enter(names, foreground=foreground) if foreground else None
+    def late(names: Any, *, foreground: bool, wanted: Any = ()) -> Any:
+        return enter(names, foreground=foreground, wanted=wanted) if foreground else None
 
     monkeypatch.setattr(flights, "enter", late)
     for offset in range(0, 60, 10):

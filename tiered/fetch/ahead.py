@@ -241,16 +241,17 @@ class _Walk:
             if not self.flush():
                 return False
             self._reader.pass_by(ref.end_offset)
-        elif ref.key in self._cache or self._loader.find(ref.key) is not None:
+        elif ref.key in self._cache or self._loader.find(ref) is not None:
             if not self.flush():
                 return False
-            self._reader.schedule(ref.end_offset, ref.stored_length)
-            self._room -= ref.stored_length
+            self._reader.schedule(ref.end_offset, ref.stored_share)
+            self._room -= ref.stored_share
         else:
             if not self._together(ref) and not self.flush():
                 return False
+            if not self._refs or ref.fetched_as != self._refs[-1].fetched_as:
+                self._size += ref.stored_length
             self._refs.append(ref)
-            self._size += ref.stored_length
             self._room -= ref.stored_length
         self._looks_left -= 1
         return self._room > 0 and self._looks_left > 0
@@ -269,8 +270,6 @@ class _Walk:
         if not self._refs:
             return True
         last = self._refs[-1]
-        return (
-            last.item.ref == ref.item.ref
-            and last.end_position == ref.position
-            and self._size + ref.stored_length <= self._largest
-        )
+        if last.item.ref != ref.item.ref or not ref.follows(last):
+            return False
+        return ref.fetched_as == last.fetched_as or self._size + ref.stored_length <= self._largest

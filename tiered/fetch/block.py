@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +14,14 @@ from tiered.codec.format.block import opened
 from tiered.codec.types import Buffer
 from tiered.model import MessageQueue
 
+if TYPE_CHECKING:
+    from tiered.archive.read.segments import SealedTables
+
 OVERHEAD_BYTES = 1024
 """What the objects around a cached block cost, beside its bytes."""
+
+DECODING = 3
+"""A row group takes about so many times its records while it is decoded: as columns, and laid down once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,50 @@ def cost_bytes(ref: BlockRef) -> int:
     return ref.raw_length + OVERHEAD_BYTES + 4 * (ref.rows + 1) + (0 if ref.dense else 8 * ref.rows)
 
 
+def charge_bytes(refs: Sequence[BlockRef]) -> int:
+    """What a load of these blocks takes until they are in the cache: of a segment, whole row groups on their way through its
+    columns."""
+    whole = {ref.fetched_as: ref for ref in refs}
+    return sum(ref.stored_length + _opening_bytes(ref) for ref in whole.values())
+
+
+def _opening_bytes(ref: BlockRef) -> int:
+    group = ref.group
+    if group is None:
+        return cost_bytes(ref)
+    blocks = group.end - group.first
+    return DECODING * group.raw_length + blocks * (OVERHEAD_BYTES + 4) + 12 * group.rows
+
+
+def opened_group(tables: SealedTables, ref: BlockRef, stored: memoryview) -> Iterator[LoadedBlock]:
+    """All blocks of the row group that a block lies in, from the group's stored bytes. ``Corrupt`` unless every checksum is
+    right. Each keeps its own records alone in memory."""
+    directory, segment = tables.segment.directory, tables.segment
+    number = int(tables.group_of[ref.key.block])
+    found = segment.records(number, stored)
+    parts = directory.parts_of(number)
+    first = ref.group.first if ref.group is not None else 0
+    for block, part in enumerate(parts, first):
+        row = int(part["first_row"])
+        edges = found.edges[row : row + int(part["rows"]) + 1]
+        data = found.buffer[int(edges[0]) : int(edges[-1])]
+        if len(parts) > 1:
+            data = memoryview(bytes(data))
+        first_offset, owned = int(part["first_queue_offset"]), int(part["queue_offsets"])
+        starts = edges - edges[0]
+        offsets = None
+        if owned != len(starts) - 1:
+            offsets = own_offsets(
+                data, starts[:-1], first_offset, first_offset + owned, key=segment.key, position=ref.position
+            )
+        queue = MessageQueue(directory.topic, int(part["queue_id"]))
+        key = ref.key._replace(queue_id=queue.queue_id, generation=int(part["generation"]), block=block)
+        cost = len(data) + OVERHEAD_BYTES + 4 * len(starts) + (0 if offsets is None else 8 * len(offsets))
+        yield LoadedBlock(
+            key, queue, data, starts.astype(np.int32), offsets, first_offset, first_offset + owned, cost
+        )
+
+
 def opened_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
     """A block from its stored bytes. ``Corrupt`` with key and position unless CRC and records are what the tables say."""
     data = opened(
@@ -57,7 +109,11 @@ def opened_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
     if data is stored:
         data = _apart(stored)
     edges = record_edges(data, ref.rows, key=key, position=ref.position)
-    offsets = None if ref.dense else own_offsets(ref, data, edges[:-1], key=key)
+    offsets = (
+        None
+        if ref.dense
+        else own_offsets(data, edges[:-1], ref.first_offset, ref.end_offset, key=key, position=ref.position)
+    )
     return LoadedBlock(
         ref.key,
         ref.run.queue,

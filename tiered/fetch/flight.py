@@ -40,13 +40,15 @@ class Flights:
         """The flight that will bring ``name``."""
         return self._by_name.get(name)
 
-    def enter(self, names: tuple[Hashable, ...], *, foreground: bool) -> Flight[Any] | None:
+    def enter(
+        self, names: tuple[Hashable, ...], *, foreground: bool, wanted: tuple[Hashable, ...] = ()
+    ) -> Flight[Any] | None:
         """Claim the longest prefix of ``names`` that is neither in flight nor known, as a new flight. ``None`` if the first is:
-        look it up again."""
+        look it up again. ``wanted``: what is known where a name brings it, if that is not called by the name itself."""
         with self._lock:
             free: list[Hashable] = []
-            for name in names:
-                if name in self._by_name or self._known(name):
+            for name, known_as in zip(names, wanted or names, strict=True):
+                if name in self._by_name or self._known(known_as):
                     break
                 free.append(name)
             if not free:

@@ -14,7 +14,7 @@ from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Corrupt, TieredError, Unavailable
-from tiered.fetch.block import LoadedBlock, cost_bytes, opened_block
+from tiered.fetch.block import LoadedBlock, charge_bytes, opened_block, opened_group
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache, Owner
 from tiered.fetch.disk import DiskTier
@@ -28,6 +28,9 @@ Loaded = Mapping[BlockKey, LoadedBlock | TieredError]
 
 TABLE_OVERHEAD_BYTES = 64 * 1024
 """Charged for a table under way beside its bytes: what it decodes to is not known before."""
+
+SEALED_TABLES = 8
+"""A segment's footer takes about so many times its bytes, read and decoded."""
 
 T = TypeVar("T")
 
@@ -81,20 +84,19 @@ class Loader:
 
     # ---- blocks
 
-    def find(self, key: BlockKey) -> Flight[Loaded] | None:
+    def find(self, ref: BlockRef) -> Flight[Loaded] | None:
         """The flight that brings a block, if one is under way."""
-        return self._flights.find(key)
+        return self._flights.find(ref.fetched_as)
 
     def demand(self, refs: Sequence[BlockRef]) -> Future[Loaded] | None:
         """Load neighbouring blocks for a reader that waits: the leading ones that nobody loads yet; or, if the first is under
         way, that flight, hurried. ``None``: the first one is in the cache by now."""
-        key = refs[0].key
-        flying = self._flights.find(key)
+        flying = self.find(refs[0])
         if flying is not None:
             return self._hurry(flying)
-        flight = self._flights.enter(tuple(ref.key for ref in refs), foreground=True)
+        flight = self._enter(refs, foreground=True)
         if flight is None:
-            flying = self._flights.find(key)
+            flying = self.find(refs[0])
             return None if flying is None else self._hurry(flying)
         load = _load(refs[: len(flight.names)], None, 0)
         self._budget.request(load.charge, lambda: self._fly(flight, load))
@@ -105,7 +107,7 @@ class Loader:
         load = _load(refs, owner, stamp)
         if self._closed or not self._budget.try_ahead(load.charge):
             return False
-        flight = self._flights.enter(tuple(ref.key for ref in refs), foreground=False)
+        flight = self._enter(refs, foreground=False)
         if flight is None:
             self._budget.settle(load.charge, ahead=True)
             return True
@@ -115,6 +117,10 @@ class Loader:
             load = shorter
         self._fly(flight, load)
         return True
+
+    def _enter(self, refs: Sequence[BlockRef], *, foreground: bool) -> Flight[Loaded] | None:
+        names, wanted = tuple(ref.fetched_as for ref in refs), tuple(ref.key for ref in refs)
+        return self._flights.enter(names, foreground=foreground, wanted=wanted)
 
     def _hurry(self, flight: Flight[T]) -> Future[T]:
         flight.foreground = True
@@ -157,7 +163,7 @@ class Loader:
         self._budget.settle(load.charge, kept, ahead=load.for_later)
 
     def _keep(self, load: _Load, found: Loaded) -> int:
-        kept = 0
+        kept, asked = 0, {ref.key for ref in load.refs}
         for ref in load.refs:
             block = found[ref.key]
             if isinstance(block, LoadedBlock):
@@ -168,6 +174,11 @@ class Loader:
                     stored_length=ref.stored_length,
                     read=not load.for_later,
                 )
+        for block in (
+            found.values()
+        ):  # what else lay in the same row groups: kept where there is room, and gives way first
+            if isinstance(block, LoadedBlock) and block.key not in asked:
+                kept += self._cache.put(block, owner=None, stamp=0, stored_length=0, read=True)
         return kept
 
     def _fetch(
@@ -179,11 +190,8 @@ class Loader:
         """Everything of ``load``, from disk or store. Errors become part of what was found."""
         missing: list[BlockRef] = []
         for ref in load.refs:
-            block = self._from_disk(ref)
-            if block is None:
+            if ref.key not in found and not self._from_disk(ref, found):
                 missing.append(ref)
-            else:
-                found[ref.key] = block
         for refs in _neighbours(missing):
             try:
                 self._request(refs, load, found, fresh)
@@ -208,28 +216,43 @@ class Loader:
         data = memoryview(fetched.data)
         self._metrics.fetched_bytes.labels("ahead" if load.for_later else "demand").inc(len(data))
         for ref in refs:
+            if ref.key in found:
+                continue
             stored = data[ref.position - begin : ref.end_position - begin]
             try:
-                found[ref.key] = opened_block(ref, stored, key=key)
+                self._open(ref, stored, key, found)
             except Corrupt as e:
                 self._metrics.damaged_blocks.inc()
                 found[ref.key] = e
             else:
                 if self._disk is not None:
-                    fresh.append((DiskTier.name_of(ref.item.object_id, ref.key.block), stored))
+                    fresh.append((_name_on_disk(ref), stored))
 
-    def _from_disk(self, ref: BlockRef) -> LoadedBlock | None:
+    def _open(
+        self, ref: BlockRef, stored: memoryview, key: str, found: dict[BlockKey, LoadedBlock | TieredError]
+    ) -> None:
+        """A block, or with it all that lie in its row group, from stored bytes."""
+        if ref.group is None:
+            found[ref.key] = opened_block(ref, stored, key=key)
+            return
+        opened = opened_group(self._objects.sealed(ref.item), ref, stored)
+        found.update({block.key: block for block in opened})
+        if ref.key not in found:
+            raise Corrupt("fold and directory disagree on a run", key=key, run=ref.run.id, expected=ref.key)
+
+    def _from_disk(self, ref: BlockRef, found: dict[BlockKey, LoadedBlock | TieredError]) -> bool:
         if self._disk is None:
-            return None
-        name = DiskTier.name_of(ref.item.object_id, ref.key.block)
+            return False
+        name = _name_on_disk(ref)
         stored = self._disk.get(name)
         if stored is None:
-            return None
+            return False
         try:
-            return opened_block(ref, memoryview(stored), key=name)
+            self._open(ref, memoryview(stored), name, found)
         except TieredError:
             self._disk.drop(name)
-            return None
+            return False
+        return True
 
     # ---- tables
 
@@ -270,7 +293,9 @@ class Loader:
     ) -> Future[T] | None:
         """The flight of a table: one for all that ask meanwhile. Charged while it is under way."""
         name = (item.ref, what)
-        charge = 2 * item.sections[kind][1] + TABLE_OVERHEAD_BYTES
+        sealed = item.sections.get(SectionKind.SEGMENT_FOOTER)
+        size = SEALED_TABLES * sealed[1] if sealed is not None else 2 * item.sections[kind][1]
+        charge = size + TABLE_OVERHEAD_BYTES
         while True:
             flying = self._flights.find(name)
             if flying is not None:
@@ -327,15 +352,19 @@ def _check_alive(alive: bool) -> None:
 
 
 def _load(refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
-    charge = sum(ref.stored_length + cost_bytes(ref) for ref in refs)
-    return _Load(tuple(refs), owner, stamp, charge)
+    return _Load(tuple(refs), owner, stamp, charge_bytes(refs))
+
+
+def _name_on_disk(ref: BlockRef) -> str:
+    """A row group is named by its first block."""
+    return DiskTier.name_of(ref.item.object_id, ref.key.block if ref.group is None else ref.group.first)
 
 
 def _neighbours(refs: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Blocks grouped into ranges without a hole."""
     groups: list[list[BlockRef]] = []
     for ref in refs:
-        if groups and groups[-1][-1].end_position == ref.position:
+        if groups and ref.follows(groups[-1][-1]):
             groups[-1].append(ref)
         else:
             groups.append([ref])

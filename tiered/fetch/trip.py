@@ -13,7 +13,7 @@ from tiered.codec.format.block import BlockTable
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
-from tiered.fetch.block import LoadedBlock, cost_bytes
+from tiered.fetch.block import LoadedBlock, charge_bytes
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
@@ -129,7 +129,7 @@ class Trip:
         self._found = tools.cache.get(ref.key)
         where = "memory"
         while self._found is None:
-            under_way = tools.loader.find(ref.key) is not None
+            under_way = tools.loader.find(ref) is not None
             refs = [ref] if under_way else self._neighbours(ref, table)
             coming = tools.loader.demand(refs)
             if coming is not None:
@@ -151,7 +151,7 @@ class Trip:
     def _neighbours(self, ref: BlockRef, table: BlockTable) -> list[BlockRef]:
         """The block and those behind it that this read wants too: one request."""
         tools, answer = self._tools, self._answer
-        refs, stored, charge = [ref], ref.stored_length, ref.stored_length + cost_bytes(ref)
+        refs, stored, charge = [ref], ref.stored_length, charge_bytes([ref])
         largest = tools.settings.request_bytes
         if self._sieve is not None:
             largest = self._reader.request_bytes(largest) if self.reads_on else min(largest, UNIT_BYTES)
@@ -160,15 +160,16 @@ class Trip:
         size = ref.raw_length * offsets // owned
         key = tools.objects.key_of(ref.item)
         for following in self._course.blocks(ref.run, ref.item, table, ref.end_offset, key=key):
-            stored += following.stored_length
-            charge += following.stored_length + cost_bytes(following)
+            if following.fetched_as != refs[-1].fetched_as:
+                stored += following.stored_length
+                charge += charge_bytes([following])
             if (
                 (self._sieve is None and (size >= answer.left_bytes or offsets >= answer.left_count))
                 or stored > largest
                 or charge > tools.budget_bytes // DEMAND_SHARE
                 or following.first_offset < ref.end_offset
                 or following.key in tools.cache
-                or tools.loader.find(following.key) is not None
+                or tools.loader.find(following) is not None
                 or self._refused(following)
             ):
                 break
@@ -192,7 +193,7 @@ class Trip:
             per_offset = first.raw_length // max(1, first.end_offset - first.first_offset)
             raw = min(self._answer.left_bytes, self._answer.left_count * per_offset)
             raw -= sum(ref.raw_length for ref in refs)
-            wanted = max(0, raw) * first.stored_length // first.raw_length
+            wanted = max(0, raw) * first.stored_share // first.raw_length
         if wanted > 0 or self.reads_on:
             self._tools.ahead.top_up(
                 self._reader, self._course, last.end_offset, wanted, reads_on=self.reads_on

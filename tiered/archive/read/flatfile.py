@@ -283,7 +283,8 @@ def _stretch(ref: BlockRef, data: Buffer, key: str) -> Stretch:
     """The records of a block, checked against what the tables say."""
     edges = record_edges(data, ref.rows, key=key)
     starts = edges[:-1]
-    offsets = (
-        row_offsets(ref.first_offset, ref.rows) if ref.dense else own_offsets(ref, data, starts, key=key)
-    )
+    if ref.dense:
+        offsets = row_offsets(ref.first_offset, ref.rows)
+    else:
+        offsets = own_offsets(data, starts, ref.first_offset, ref.end_offset, key=key, position=ref.position)
     return Stretch(memoryview(data), starts, np.diff(edges), offsets, QueueOffset(ref.end_offset))

@@ -84,6 +84,10 @@ class BlockRef(NamedTuple):
             self.stored_length if group is None else self.stored_length * self.raw_length // group.raw_length
         )
 
+    def follows(self, other: BlockRef) -> bool:
+        """Whether its stored bytes are the same as those of another block of the object, or lie right behind them."""
+        return self.position == other.end_position or self.fetched_as == other.fetched_as
+
     @property
     def end_position(self) -> int:
         """Where the next block's bytes begin."""
@@ -184,15 +188,17 @@ def record_edges(data: Buffer, rows: int, *, key: str, position: int | None = No
     return edges
 
 
-def own_offsets(ref: BlockRef, data: Buffer, starts: Ints, *, key: str) -> Ints:
-    """First queue offsets of a block's records as they say themselves, compared with what the table says: no column has to be
-    fetched for them."""
+def own_offsets(
+    data: Buffer, starts: Ints, first_offset: int, end_offset: int, *, key: str, position: int
+) -> Ints:
+    """First queue offsets of a block's records as they say themselves, compared with what the table says, [first, end): no
+    column has to be fetched for them."""
     offsets = queue_offsets(data, starts)
-    right = offsets[0] == ref.first_offset and offsets[-1] < ref.end_offset
+    right = offsets[0] == first_offset and offsets[-1] < end_offset
     if not right or (np.diff(offsets) <= 0).any():
         raise Corrupt(
             "a block's records name other queue offsets than its table",
-            key=key, position=ref.position, expected=(ref.first_offset, ref.end_offset),
+            key=key, position=position, expected=(first_offset, end_offset),
             found=(int(offsets[0]), int(offsets[-1])),
         )  # fmt: skip
     return offsets
