@@ -49,7 +49,7 @@ class MergeOptions:
 
 class Merge:
     """The task. A turn is one job: its memory is what ``Bounds.job_bytes`` allows, as read (stored) and as written, and a
-    window of opened records.
+    window of opened records. A round plans its jobs once, by a walk over all runs, and walks once more for each of them.
 
     What cannot be read, or not be written anew, is left out until the next round: its runs stay as they are, all others are
     merged.
@@ -72,6 +72,7 @@ class Merge:
         self._random_bytes = random_bytes
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
+        self._round: list[Window] | None = None  # what is left of it
 
     def due(self, now: float) -> bool:
         """An interval after the last round ended."""
@@ -90,18 +91,23 @@ class Merge:
 
     def run_once(self, turn: Turn) -> Done:
         """Merge the oldest of what there is."""
-        found = self._windows()
-        made = job(self._log.proven(), self._options.bounds, found[0], self._left_out) if found else None
-        done = Done(more=False) if made is None else self._merge(made, turn, more=len(found) > 1)
+        if self._round is None:
+            self._round = self._windows()
+        made = None
+        while self._round and made is None:
+            made = job(self._log.proven(), self._options.bounds, self._round[0], self._left_out)
+            if made is None:
+                del self._round[0]
+        done = Done(more=False) if made is None else self._merge(made, turn, self._round)
         if not done.more:  # what was archived meanwhile waits for the next round
-            self._left_out = NOTHING
+            self._left_out, self._round = NOTHING, None
             self._next = self._clock.monotonic() + self._options.interval_seconds
         return done
 
     def _windows(self) -> list[Window]:
         return windows(self._log.proven(), self._options.bounds, self._left_out)
 
-    def _merge(self, made: Job, turn: Turn, *, more: bool) -> Done:
+    def _merge(self, made: Job, turn: Turn, left: list[Window]) -> Done:
         try:
             rewritten = self._rewrite(made, turn)
         except UnevenCut as uneven:
@@ -114,15 +120,15 @@ class Merge:
                 raise
             self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})
             return Done(more=True, trouble=f"an object cannot be merged: {error}")
-        return self._swap(made, rewritten, turn, more=more)
+        return self._swap(made, rewritten, turn, left)
 
     def _rewrite(self, made: Job, turn: Turn) -> Rewritten:
         reader = self._log.reader
         sources = Sources(reader.provider, reader.keys, reader.identity.archive_id, turn.spend)
         return rewrite(made, sources.gather(made), self._options.layout, lambda: turn.spend(0))
 
-    def _swap(self, made: Job, rewritten: Rewritten, turn: Turn, *, more: bool) -> Done:
-        """Put the object, then have the commit that names it."""
+    def _swap(self, made: Job, rewritten: Rewritten, turn: Turn, left: list[Window]) -> Done:
+        """Put the object, then have the commit that names it; the first of the windows that are ``left`` is then done."""
         reader, head = self._log.reader, self._log.proven().head()
         assert head is not None  # there are runs
         object_id = self._random_bytes(16)
@@ -140,6 +146,7 @@ class Merge:
             if proven is None:
                 return Done(more=True, figures={"dropped_jobs": 1})
             counted()
+        del left[0]
         reach(CrashPoint.AFTER_MERGE)
         figures: Figures = {
             "merged_runs": len(made.runs),
@@ -150,7 +157,7 @@ class Merge:
             "written_objects": 1,
             "written_bytes": encoded.length,
         }
-        return Done(more, figures)
+        return Done(bool(left), figures)
 
 
 def _row(window: Window) -> Figures:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -189,10 +189,11 @@ def _passes(window: Window, item: ObjectState, sums: Ints, bounds: Bounds) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Small runs, as they were walked over. ``at``: row of their object; ``fresh``: which are of level 0."""
+    """Small runs, as they were walked over: ``rows`` of ``pairs``. ``at``: row of their object; ``fresh``: which are of level
+    0."""
 
-    keys: list[bytes]
-    values: list[bytes]
+    pairs: list[tuple[bytes, bytes]]
+    rows: Ints
     runs: npt.NDArray[np.void]
     at: Ints
     fresh: Bools
@@ -210,11 +211,11 @@ def _walk(
             level = objects.level[at]
             small = _live_bytes(runs) < bounds.block_bytes
             fresh = (level == 0) & (small | objects.inline[at])
-            taken = (fresh | ((level == 1) & small)) & objects.usable[at]
-            kept = [i for i in np.flatnonzero(taken).tolist() if some[i][0] not in left_out]
-            if kept:
-                keys, values = zip(*(some[i] for i in kept), strict=True)
-                yield _Chunk(list(keys), list(values), runs[kept], at[kept], fresh[kept])
+            kept = np.flatnonzero((fresh | ((level == 1) & small)) & objects.usable[at])
+            if left_out:
+                kept = kept[[some[i][0] not in left_out for i in kept.tolist()]]
+            if len(kept):
+                yield _Chunk(some, kept, runs[kept], at[kept], fresh[kept])
 
 
 def _live_bytes(runs: npt.NDArray[np.void]) -> Ints:
@@ -237,8 +238,9 @@ def job(state: ArchiveState, bounds: Bounds, window: Window, left_out: LeftOut =
     for chunk in _walk(state, bounds, objects, left_out.runs):
         code = objects.code[chunk.at]
         wanted = np.flatnonzero(~chunk.fresh | ((code >= first) & (code <= last)))
-        keys += [chunk.keys[i] for i in wanted.tolist()]
-        values += [chunk.values[i] for i in wanted.tolist()]
+        pairs = [chunk.pairs[i] for i in chunk.rows[wanted].tolist()]
+        keys += [key for key, _ in pairs]
+        values += [value for _, value in pairs]
         at.append(chunk.at[wanted])
         fresh.append(chunk.fresh[wanted])
     if not keys:
@@ -261,6 +263,10 @@ def _chosen(keys: list[bytes], runs: npt.NDArray[np.void], fresh: Bools, room: i
     """Numbers of the runs that are taken, ascending, and the stretch of each. ``room``: for those merged before."""
     places = [_PLACE_IN_QUEUE[key[:1]] for key in keys]
     queues = [key[:-place] for key, place in zip(keys, places, strict=True)]
+    if fresh.all():
+        behind = np.array([one == other for one, other in pairwise(queues)], np.bool_)
+        adjacent = np.append(False, behind & (runs["end"][:-1] == runs["start"][1:]))
+        return np.arange(len(keys), dtype=np.int64), np.cumsum(~adjacent) - 1
     starts, ends = runs["start"].tolist(), runs["end"].tolist()
     weights = (_live_bytes(runs) + ROW_BYTES * runs["rows"].astype(np.int64)).tolist()
     chosen: list[int] = []
