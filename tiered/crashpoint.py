@@ -62,6 +62,10 @@ class AgeingPoint(IntEnum):
     AFTER_FIRST_DELETE = 206
     AFTER_DELETE = 207  # deleted, no commit says so
     AFTER_DELETED = 208
+    BEFORE_FLOOR = 209
+    AFTER_FLOOR = 210
+    BEFORE_REMOVAL = 211  # commits below the floor
+    AFTER_REMOVAL = 212
 
 
 class SealPoint(IntEnum):

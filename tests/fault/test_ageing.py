@@ -17,8 +17,8 @@ from tiered.crashpoint import AgeingPoint as P
 COLLECTS = {
     **SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536, "gc.enabled": True, "gc.grace_ms": 600_000,
 }  # fmt: skip
-POINTS = [p for p in P if p not in (P.BEFORE_TRIM, P.AFTER_TRIM)]
-"""Trims: ``tests/unit/test_collection.py``, by a clock that can be moved."""
+POINTS = [p for p in P if P.BEFORE_RETIRE <= p <= P.AFTER_DELETED]
+"""The others: ``tests/unit/test_collection.py``, by a clock that can be moved, in a process that lives for days."""
 
 
 def a_grace_later(archive: Path) -> None:

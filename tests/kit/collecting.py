@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from tests.kit.assemble import KEYS
+from tests.kit.assemble import KEYS, Heard
 from tests.kit.fetchscene import Scene
 from tests.kit.merging import AtOnceTurn
 from tests.kit.readstore import Cold
+from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.log.maintenance import Done, OwnKeys, Task
 from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.retention import SILENT, Retention
-from tiered.settings import Gc, Retain
+from tiered.daemon.checkpointer import Checkpointer
+from tiered.metadata.memory import MemoryStore
+from tiered.settings import Archive, Gc, Retain
 
+_SEEDS = count(1000)
 HOUR_MS = 3_600_000
 GRACE_MS = 24 * HOUR_MS
 
@@ -26,17 +32,25 @@ class Sweeping:
     own_keys: OwnKeys
     gc: Collection
     retention: Retention
+    saver: Checkpointer
+    heard: Heard
 
     @classmethod
     def of(cls, scene: Scene | Cold, **options: Any) -> Sweeping:
-        """Tasks over the daemon that the scene has now. ``options``: ``weak``, ``broker``; others are of section ``retain``."""
+        """Tasks over the daemon that the scene has now. ``options``: ``weak``, ``broker``, ``lender`` (of
+        checkpoints), ``gc`` (a section); others are of section ``retain``."""
         log, own_keys = scene.daemon.log, OwnKeys()
-        gc = Collection(
-            log, scene.clock, Gc(enabled=True, delete_threads=1), own_keys, options.pop("weak", ())
-        )
+        section = options.pop("gc", Gc(enabled=True, delete_threads=1))
+        gc = Collection(log, scene.clock, section, own_keys, options.pop("weak", ()))
+        heard = Heard()
+        saver = Checkpointer(
+            log, Archive(checkpoint_commits=1), scene.clock, random.Random(next(_SEEDS)).randbytes,
+            shadow=MemoryStore(), events=heard, own_keys=own_keys, lender=options.pop("lender", None),
+        )  # fmt: skip
         broker = options.pop("broker", SILENT)
         retain = Retain(**{"keep_ms": HOUR_MS, "min_age_ms": HOUR_MS, "max_trim_percent": 100, **options})
-        return cls(scene, own_keys, gc, Retention(log, scene.clock, lambda: retain, broker))
+        retention = Retention(log, scene.clock, lambda: retain, broker)
+        return cls(scene, own_keys, gc, retention, saver, heard)
 
     def all(self, task: Task) -> list[Done]:
         """Turns until nothing is left."""
@@ -53,6 +67,12 @@ class Sweeping:
             for name, value in done.figures.items():
                 sums[name] = sums.get(name, 0) + int(value or 0)
         return sums
+
+    def save(self) -> Manifest:
+        """A checkpoint of the fold as it is now, by this process."""
+        self.saver.count()
+        assert self.saver.step()
+        return self.heard.checkpoints[-1]
 
     def after_grace(self) -> dict[str, int]:
         """A grace later."""

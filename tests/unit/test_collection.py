@@ -115,13 +115,14 @@ def test_orphans_are_those_of_earlier_epochs_that_no_commit_knows(small: Scene) 
     found = set(orphans(small.provider, KEYS, small.state, head.epoch, listed))
     assert (found, listed.foreign, listed.objects) == ({first, config}, 1, 6)
     sweeping = Sweeping.of(small)
-    assert sweeping.count(sweeping.gc) == {"named_keys": 2}
-    assert sweeping.after_grace() == {"deleted_keys": 2, "failed_deletes": 0}
+    assert sweeping.count(sweeping.gc) == {"named_keys": 3}, "the shard, too: no checkpoint names it"
+    assert sweeping.after_grace() == {"deleted_keys": 3, "failed_deletes": 0}
     small.provider.put(KEYS.key(first), [data])  # a put that was on its way all this time
+    small.provider.put(KEYS.key(shard), [data])
     assert sweeping.count(sweeping.gc) == {}, "a key is never named twice by one process"
     start_again(small)
     again = Sweeping.of(small)
-    assert again.count(again.gc) == {"named_keys": 2}
+    assert again.count(again.gc) == {"named_keys": 3}
     again.after_grace()
     assert stored(small) == needed(small) | {strange}
 
@@ -176,12 +177,12 @@ def test_what_changed_before_its_place_came_is_left_out(small: Scene) -> None:
     }
     sweeping = Sweeping.of(small)
     turn = AtOnceTurn(small.daemon)
-    made = turn.commit(NameForDeletion([*dead, young], set(), 0.0))
+    made = turn.commit(NameForDeletion([*dead, young], OwnKeys(), 0.0))
     assert made is not None
     assert made.flush.edits[0].columns["keys"] == [dead], "not what runs lie in"
-    assert turn.commit(NameForDeletion([*dead, young], set(), 0.0)) is None
+    assert turn.commit(NameForDeletion([*dead, young], OwnKeys(), 0.0)) is None
     assert turn.commit(SayDeleted([young], 0.0)) is None
-    assert turn.commit(NameForDeletion([KEYS.commit(1), "archive.json", "data/x"], {"data/x"}, 0.0)) is None
+    assert turn.commit(NameForDeletion([KEYS.commit(1), "archive.json", "data/x"], OwnKeys(), 0.0)) is None
     sweeping.after_grace()
     assert stored(small) == needed(small)
 
@@ -315,11 +316,6 @@ def test_killed_anywhere_the_next_run_brings_it_to_an_end(small: Scene, point: A
     small.clock.advance(2 * HOUR_MS / 1000)
     flush(small, 2)
     kept = small.clock.now_ms() - HOUR_MS
-    wanted = {
-        queue: [raw for m, raw in small.broker.sent if m.store_timestamp >= kept and m.topic == queue.topic
-                and m.queue_id == queue.queue_id]
-        for queue in QUEUES
-    }  # fmt: skip
     reached = threading.Event()
 
     def kill(at: object) -> None:
@@ -327,9 +323,15 @@ def test_killed_anywhere_the_next_run_brings_it_to_an_end(small: Scene, point: A
             reached.set()
             raise Killed
 
-    def run() -> None:
-        sweeping = Sweeping.of(small)
+    def run(**options: int) -> None:
+        sweeping = Sweeping.of(small, **options)
         sweeping.count(sweeping.retention)
+        sweeping.save()
+        sweeping.count(sweeping.gc)
+        flush(small)
+        sweeping.save()
+        sweeping.after_grace()
+        small.clock.advance(Gc().commit_retention_ms / 1000)
         sweeping.count(sweeping.gc)
         sweeping.after_grace()
 
@@ -342,12 +344,15 @@ def test_killed_anywhere_the_next_run_brings_it_to_an_end(small: Scene, point: A
     assert reached.is_set()
     # The clock moved; the messages to keep are those in range when the run began.
     start_again(small)
-    sweeping = Sweeping.of(small, keep_ms=100 * GRACE_MS)
-    if point is AgeingPoint.BEFORE_TRIM:
-        sweeping = Sweeping.of(small)
-    sweeping.count(sweeping.retention)
-    sweeping.count(sweeping.gc)
-    sweeping.after_grace()
+    run(keep_ms=HOUR_MS if point is AgeingPoint.BEFORE_TRIM else 100 * GRACE_MS)
+    head = small.state.head()
+    assert head is not None
+    assert 0 < head.floor == min(int(s.key[-20:]) for s in small.provider.list(KEYS.commit_prefix))
+    wanted = {
+        queue: [raw for m, raw in small.broker.sent if m.store_timestamp >= kept and m.topic == queue.topic
+                and m.queue_id == queue.queue_id]
+        for queue in QUEUES
+    }  # fmt: skip
     assert {q: [raw for _, _, raw in found] for q, found in rows(small).items()} == {
         q: found for q, found in wanted.items() if found
     }

@@ -15,6 +15,7 @@ from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, live_r
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
 from tiered.archive.log.localfiles import empty_distrusted, record_distrust
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
@@ -83,7 +84,7 @@ def checkpointer(
     made = Checkpointer(
         daemon.log, Archive(checkpoint_commits=1), daemon.clock, random.Random(3).randbytes,
         shadow=MemoryStore() if shadow is None else shadow,
-        events=Heard() if told is None else Heard(damage=told),
+        events=Heard() if told is None else Heard(damage=told), own_keys=OwnKeys(),
     )  # fmt: skip
     made.count()
     return made

@@ -12,6 +12,7 @@ import pytest
 from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer, let_go
@@ -200,6 +201,7 @@ def checkpointer(
         lambda n: next(IDS).to_bytes(n, "big"),
         shadow=MemoryStore(),
         events=Heard(checkpoints=written),
+        own_keys=OwnKeys(),
     )
 
 

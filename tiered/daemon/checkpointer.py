@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Protocol
 
 from tiered.archive.checkpoint.store import (
     Manifest,
     checkpoint_keys,
     checkpoint_number,
-    newest_checkpoint,
+    read_checkpoint,
+    read_manifest,
     write_checkpoint,
 )
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.shadow import FoldCheck, Shadow
 from tiered.archive.log.writer import CommitLog
@@ -59,9 +63,14 @@ class Checkpointer:
         *,
         shadow: MetadataStore,
         events: CheckpointEvents,
+        own_keys: OwnKeys,
+        lender: str | None = None,
         distrust: Callable[[], None] = lambda: None,
     ) -> None:
+        """``lender``: key of the newest checkpoint that was listed before this process opened its epoch (K3)."""
         self._log = log
+        self._own_keys = own_keys
+        self._lender = lender
         self._shadow = Shadow(log.reader, shadow)
         self._events = events
         self._distrust = distrust
@@ -70,8 +79,7 @@ class Checkpointer:
         self._seconds = settings.checkpoint_interval_ms / 1000
         self._clock = clock
         self._random_bytes = random_bytes
-        self._previous: Manifest | None = None
-        self._looked = False
+        self._previous: Manifest | None = None  # shards of it may be named again
         self._since = 0
         self._behind: int | None = None  # commits behind the newest checkpoint when this process began
         self._edits_saved = log.edit_bytes
@@ -97,13 +105,12 @@ class Checkpointer:
         enough = counted + self._behind >= self._commits or edits - self._edits_saved >= self._edit_bytes
         if not enough and self._clock.monotonic() - self._last < self._seconds:
             return False
-        if not self._looked:
-            self._previous = newest_checkpoint(reader.provider, reader.keys)
-            self._looked = True
+        if self._lender is not None:
+            self._previous, self._lender = self._lent(self._lender), None
         reach(CrashPoint.BEFORE_CHECKPOINT)
         try:
             verdict = self._shadow.compare(self._log.store.snapshot())
-            self._previous = self._save(reader)
+            saved = self._save(reader)
         except Conflict:  # something lies under our number: it counts as absent, the next number is free
             return False
         except (Corrupt, NotFound) as e:
@@ -114,22 +121,58 @@ class Checkpointer:
             self._behind, self._edits_saved = 0, edits
             self._last = self._clock.monotonic()
         reach(CrashPoint.AFTER_CHECKPOINT)
-        self._events.checkpointed(self._previous)
-        self._judge(verdict, self._previous.seq)
+        self._events.checkpointed(saved)
+        self._judge(verdict, saved.seq)
         return True
 
+    def _lent(self, key: str) -> Manifest | None:
+        """The lender, if it is of the epoch just before this one, and sound (K3)."""
+        reader, head = self._log.reader, self._log.proven().head()
+        try:
+            found = read_manifest(reader.provider, key)
+            if head is None or found.epoch != head.epoch - 1:
+                return None
+            for _ in read_checkpoint(reader.provider, found):
+                pass
+        except Corrupt:
+            return None
+        return found
+
     def _save(self, reader: LogReader) -> Manifest:
-        view = self._shadow.view
+        """Save the shadow's fold. All shards are in hand until the manifest is put, or given up."""
+        view, own = self._shadow.view, self._own_keys.checkpoints
         head = ArchiveState(view).head()
         assert head is not None
-        return write_checkpoint(
-            reader.provider,
-            reader.keys,
-            view,
-            self._previous,
-            lambda: reader.keys.shard(head.epoch, self._random_bytes(16)),
-            before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
-        )
+        before = () if self._previous is None else self._previous.shards
+        with ExitStack() as hand:
+            hand.enter_context(self._own_keys.holding([shard.path for shard in before]))
+            fold = self._log.planned()
+            kept = tuple(shard for shard in before if not fold.is_retired(shard.path))
+            made: dict[str, Callable[[], None]] = {}
+
+            def new_shard_key() -> str:
+                key = reader.keys.shard(head.epoch, self._random_bytes(16))
+                path = str(reader.keys.path(key))
+                own.makes(path)
+                made[path] = hand.enter_context(self._own_keys.making(path))
+                return key
+
+            saved = write_checkpoint(
+                reader.provider,
+                reader.keys,
+                view,
+                None if self._previous is None else replace(self._previous, shards=kept),
+                new_shard_key,
+                before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
+            )
+            if not {shard.path for shard in saved.shards} <= {*made, *(shard.path for shard in kept)}:
+                self._previous = None  # somebody else's, of the same commit
+                return saved
+            own.add(saved)
+            for done in made.values():
+                done()
+        self._previous = saved
+        return saved
 
     def _judge(self, verdict: FoldCheck, seq: int) -> None:
         """Say what the comparison found, now that a checkpoint made from the log alone stands."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from tiered.archive.checkpoint.store import checkpoint_keys
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.maintenance import OwnKeys
@@ -67,6 +68,8 @@ class Archiving:
         self._observer = observer
         self._supervisor: Supervisor | None = None
         self._finished = False
+        self._own_keys = OwnKeys()
+        self._lender: str | None = None
         self._services: list[Service] = []
         self._early: tuple[Service, ...] = ()
         self._start: PhysicalOffset | None = None
@@ -125,7 +128,7 @@ class Archiving:
             return
         self.maintenance = MaintenanceLoop(
             tasks_of(
-                parts.log, parts.clock, settings, OwnKeys(), parts.weak, retain=self._retain, archives=True
+                parts.log, parts.clock, settings, self._own_keys, parts.weak, retain=self._retain, archives=True
             ),
             line, parts.clock, settings, parts.metrics, lambda: self._stop.is_set() or parts.give_up.is_set(),
         )  # fmt: skip
@@ -231,6 +234,8 @@ class Archiving:
         while True:
             wait = next(pauses)
             try:
+                reader = self._parts.log.reader
+                self._lender = next(checkpoint_keys(reader.provider, reader.keys), None)
                 return opening.open()
             except Unavailable as error:
                 if self._choices.once or self._stop.is_set() or self._parts.give_up.is_set():
@@ -289,6 +294,8 @@ class Archiving:
             parts.log, parts.settings.archive, parts.clock, os.urandom,
             shadow=parts.shadow,
             events=self._observer,
+            own_keys=self._own_keys,
+            lender=self._lender,
             distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
 

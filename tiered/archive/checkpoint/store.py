@@ -45,8 +45,9 @@ PAGE_KEYS = 1000
 """Keys of one listing."""
 
 __all__ = [
-    "Manifest", "Shard", "checkpoint_keys", "checkpoint_number", "load_checkpoint", "load_newest", "newest_checkpoint",
-    "read_checkpoint", "write_checkpoint",
+    "Manifest", "Shard", "checkpoint_keys", "checkpoint_number", "load_checkpoint", "load_newest", "load_oldest",
+    "newest_checkpoint",
+    "read_checkpoint", "read_manifest", "write_checkpoint",
 ]  # fmt: skip
 
 
@@ -230,6 +231,14 @@ def load_newest(
     """
     for key in checkpoint_keys(provider, keys, below, listed=listed):
         with contextlib.suppress(Corrupt):  # counts as absent
+            return load_checkpoint(provider, read_manifest(provider, key), store)
+    return None
+
+
+def load_oldest(provider: Provider, keys: ArchiveKeys, store: MetadataStore) -> Head | None:
+    """Put the oldest checkpoint that verifies into an empty store; ``None`` if there is none."""
+    for key in reversed(list(checkpoint_keys(provider, keys))):
+        with contextlib.suppress(Corrupt):
             return load_checkpoint(provider, read_manifest(provider, key), store)
     return None
 

@@ -13,7 +13,7 @@ COUNTED_WINDOW_MS = 3_600_000
 """Half of it and less than ``gc.commit_retention_ms`` allows: two such steps in a row meet no number that was freed."""
 
 
-class Counted:
+class CountedSuccess:
     """The last success of one writer that counted, by the store's clock. One thread."""
 
     def __init__(self, reader: LogReader) -> None:

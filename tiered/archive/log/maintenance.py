@@ -7,11 +7,12 @@ goes before it. Who calls it (the daemon's loop, ``tiered maintain``) knows noth
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tiered.archive.checkpoint.own import OwnCheckpoints
 from tiered.archive.log.flush import Proven, Unsettled
 
 Figures = Mapping[str, int | str | None]
@@ -49,6 +50,7 @@ class OwnKeys:
     """Paths under the broker's root that this process makes (DESIGN.md, "Ageing": in hand, given up). Safe from any thread."""
 
     def __init__(self) -> None:
+        self.checkpoints = OwnCheckpoints()
         self._lock = threading.Lock()
         self._in_hand: set[str] = set()
         self._given_up: set[str] = set()
@@ -67,6 +69,17 @@ class OwnKeys:
                 if not committed:
                     self._given_up.add(path)
 
+    @contextmanager
+    def holding(self, paths: Collection[str]) -> Iterator[None]:
+        """In hand until the block ends, of whatever was made before: a commit or checkpoint may name them again."""
+        with self._lock:
+            self._in_hand.update(paths)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_hand.difference_update(paths)
+
     def in_hand(self, path: str) -> bool:
         """Whether it may still be named by a commit of this process."""
         with self._lock:
@@ -77,10 +90,16 @@ class OwnKeys:
         with self._lock:
             return sorted(self._given_up)
 
+    def gave_up(self, path: str) -> bool:
+        """Whether it is one of ``given_up``."""
+        with self._lock:
+            return path in self._given_up
+
     def retired(self, path: str) -> None:
         """A commit named it for deletion: it is no longer listed as given up."""
         with self._lock:
             self._given_up.discard(path)
+        self.checkpoints.forget_shard(path)
 
 
 class Turn(Protocol):

@@ -14,7 +14,7 @@ from functools import partial
 from tiered.archive.ahead import read_numbers
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.shardview import DamagedShard
-from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_newest
+from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_newest, load_oldest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
@@ -198,10 +198,20 @@ class LogReader:
             store.clear()
             head = self.begin_newest(store, seq)
 
-    def fold_all(self, store: MetadataStore, seq: int) -> Head:
-        """``fold_until`` from the log's first commit on, whatever checkpoints say."""
+    def fold_all(self, store: MetadataStore, seq: int, *, floor: int = 0) -> Head:
+        """``fold_until`` from the log's first commit on, whatever checkpoints say; where that is gone, since the ``floor`` lies
+        above it, from the oldest checkpoint that verifies."""
         store.clear()
-        return self._fold_on(store, None, seq, None)
+        try:
+            return self._fold_on(store, None, seq, None)
+        except (NotFound, Corrupt):
+            if floor == 0:
+                raise
+            store.clear()
+            head = load_oldest(self.provider, self.keys, store)
+            if head is None or head.seq > seq:
+                raise
+        return self._fold_on(store, head, seq, None)
 
     def _fold_on(
         self, store: MetadataStore, head: Head | None, seq: int, progress: Callable[[int], None] | None

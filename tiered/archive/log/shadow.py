@@ -2,8 +2,8 @@
 
 A checkpoint outlives every local state and is believed by every reader, so it is not made from the writer's cached fold alone.
 The shadow reads the commits back and folds them itself, from where its own state ends; both folds must then be the same, pair
-by pair. Where they are not, all commits are folded once more from the beginning: what comes of that is the truth, and the
-side that differs from it is named.
+by pair. Where they are not, all commits are folded once more from the beginning, or, where the first ones were removed, from
+the oldest checkpoint that is kept: what comes of that is the truth, and the side that differs from it is named.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Shadow:
         self._reader.fold_until(self._store, head.seq)
         if difference(self._store, view) is None:
             return FoldCheck.SAME
-        self._reader.fold_all(self._store, head.seq)
+        folded = ArchiveState(self._store).head()
+        floor = max(head.floor, 0 if folded is None else folded.floor)
+        self._reader.fold_all(self._store, head.seq, floor=floor)
         return FoldCheck.CHECKPOINT_WRONG if difference(self._store, view) is None else FoldCheck.LOCAL_WRONG
 
 

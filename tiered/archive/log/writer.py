@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import refuse_older_writer
-from tiered.archive.log.counting import Counted
+from tiered.archive.log.counting import CountedSuccess
 from tiered.archive.log.reader import LogReader, ReadCommit
 from tiered.archive.log.resending import Resending, Result
 from tiered.archive.state.layers import Changes, Overlay, store_changes
@@ -109,7 +109,7 @@ class CommitLog:
         self._tip: Head | None = None
         self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
-        self._counted = Counted(reader)
+        self._counted = CountedSuccess(reader)
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what a process that opens behind them has to fold."""
 

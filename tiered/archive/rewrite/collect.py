@@ -7,11 +7,12 @@ log. Nothing in here looks at a broker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tiered.archive.keys import ArchiveKeys, Area, ObjectKey, parse
+from tiered.archive.keys import ArchiveKeys, Area, CheckpointKey, ObjectKey, parse
 from tiered.archive.log.flush import Flush, Priority
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.log.writer import Place
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.state.view import ArchiveState
@@ -57,10 +58,10 @@ def orphans(
 
 @dataclass(frozen=True, slots=True)
 class NameForDeletion:
-    """A ``Retire`` on its way to its place. ``own``: those of the paths that this process made and gave up."""
+    """A ``Retire`` on its way to its place. ``own_keys``: what this process makes, made and gave up."""
 
     paths: Sequence[str]
-    own: Collection[str]
+    own_keys: OwnKeys
     now: float
     messages: int = 0
     raw_bytes: int = 0
@@ -68,17 +69,26 @@ class NameForDeletion:
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of what may still be named there; ``None`` if nothing is left."""
-        kept = [path for path in self.paths if self._may_go(path, place.epoch, fold)]
+        head = fold.head()
+        floor = 0 if head is None else head.floor
+        needed = self.own_keys.checkpoints.needed(floor)
+        kept = [p for p in self.paths if p not in needed and self._may_go(p, place.epoch, floor, fold)]
         edit = batch(EditKind.RETIRE, keys=Rows([kept]), floor=Rows([None]))
         return Flush((edit,), None, self.now, priority=self.priority) if kept else None
 
-    def _may_go(self, path: str, epoch: int, fold: ArchiveState) -> bool:
+    def _may_go(self, path: str, epoch: int, floor: int, fold: ArchiveState) -> bool:
         known = fold.object_at(path)
         if known is not None:
             return known.references == 0 and known.retired_by is None
-        made = parse(path)
-        orphan = isinstance(made, ObjectKey) and (made.epoch < epoch or path in self.own)
-        return orphan and not fold.is_retired(path)
+        if self.own_keys.in_hand(path) or fold.is_retired(path):
+            return False
+        match parse(path):
+            case CheckpointKey(seq):
+                return seq < floor
+            case ObjectKey(area, made_in):
+                own = self.own_keys.checkpoints.made if area is Area.SHARD else self.own_keys.gave_up
+                return made_in < epoch or own(path)
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 
+from tiered.archive.keys import CHECKPOINT_PREFIX, Area
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
+from tiered.archive.rewrite.floor import Shelf, next_floor
 from tiered.archive.rewrite.policy import agreed_now
+from tiered.archive.rewrite.removal import removable
 from tiered.archive.rewrite.storetime import commit_time
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
@@ -27,59 +31,98 @@ DELETED_KEYS = 1024
 """Keys deleted before a commit says so."""
 
 
+_EVER_MS = 2**62
+
+
 @dataclass(frozen=True, slots=True)
 class Collectable:
-    """What collection finds. ``unreferenced`` and ``orphans`` may be named; of those that ``wait`` (named, not deleted) ``due``
-    are past their grace."""
+    """What collection finds. ``unreferenced``, ``orphans`` and what is left of old checkpoints (``saved``) may be named; of
+    those that ``wait`` (named, not deleted) ``due`` are past their grace; ``commits`` may be removed."""
 
-    unreferenced: int
-    orphans: int
-    wait: int
-    due: int
-    foreign: int
-    listed: int
+    unreferenced: int = 0
+    orphans: int = 0
+    saved: int = 0
+    wait: int = 0
+    due: int = 0
+    commits: int = 0
+    foreign: int = 0
+    listed: int = 0
+
+    @property
+    def nameable(self) -> int:
+        """What may be named for deletion."""
+        return self.unreferenced + self.orphans + self.saved
+
+    @property
+    def deletable(self) -> int:
+        """What may be deleted."""
+        return self.due + self.commits
 
 
-class Graces:
-    """Which commits named their keys long enough ago, each asked of the store once. ``Refused`` where clocks are apart."""
+class Ages:
+    """Which commits are old enough, each asked of the store once. ``Refused`` where clocks are apart."""
 
-    def __init__(self, reader: LogReader, clock: Clock, grace_ms: int) -> None:
+    def __init__(self, reader: LogReader, clock: Clock, floor: int) -> None:
         self._reader = reader
         self._clock = clock
-        self._grace_ms = grace_ms
-        self._over: dict[int, bool] = {}
+        self._floor = floor
+        self._ages_ms: dict[int, int] = {}
         self.unknown: int | None = None
         """A commit that is not there, so that nobody knows since when its keys are named."""
 
-    def over(self, seq: int) -> bool:
-        """Whether a grace has passed since this commit came into the store, by the store's clock alone."""
-        if seq not in self._over:
-            found = commit_time(self._reader, seq)
-            if found is None:
-                self.unknown = seq
-            else:
-                agreed_now(self._clock.now_ms(), found.date_ms)
-            self._over[seq] = found is not None and found.age_ms >= self._grace_ms
-        return self._over[seq]
+    def over(self, age_ms: int, seq: int) -> bool:
+        """Whether so much time has passed since this commit came into the store, by the store's clock alone.
 
-    def due(self, state: ArchiveState) -> Iterator[str]:
-        """Paths that may be deleted now."""
-        return (path for path, seq in state.retirements() if self.over(seq))
+        One that was removed is older than anything that is asked for (D5).
+        """
+        if seq not in self._ages_ms:
+            found = commit_time(self._reader, seq)
+            if found is not None:
+                agreed_now(self._clock.now_ms(), found.date_ms)
+                self._ages_ms[seq] = found.age_ms
+            else:
+                self.unknown = seq if seq >= self._floor else self.unknown
+                self._ages_ms[seq] = _EVER_MS if seq < self._floor else -1
+        return self._ages_ms[seq] >= age_ms
+
+
+def due(state: ArchiveState, ages: Ages, grace_ms: int) -> Iterator[str]:
+    """Paths that were named for deletion a grace ago."""
+    return (path for path, seq in state.retirements() if ages.over(grace_ms, seq))
+
+
+def old_commits(reader: LogReader, state: ArchiveState, ages: Ages, settings: Gc) -> Iterator[str]:
+    """Keys of commits that may be removed now."""
+    past_retention = partial(ages.over, settings.commit_retention_ms)
+    return removable(reader, state, past_retention, partial(ages.over, settings.grace_ms))
 
 
 def look(
-    reader: LogReader, state: ArchiveState, settings: Gc, clock: Clock, weak: Sequence[str] = ()
+    reader: LogReader,
+    state: ArchiveState,
+    settings: Gc,
+    clock: Clock,
+    weak: Sequence[str] = (),
+    own_keys: OwnKeys | None = None,
 ) -> Collectable:
     """What there is to collect, without changing anything; nothing is kept in memory of what is found."""
     head = state.head()
     if head is None:
-        return Collectable(0, 0, 0, 0, 0, 0)
+        return Collectable()
     check_store(weak)
-    listed, graces = Listed(), Graces(reader, clock, settings.grace_ms)
+    listed, ages = Listed(), Ages(reader, clock, head.floor)
     strays = sum(1 for _ in orphans(reader.provider, reader.keys, state, head.epoch, listed))
-    unreferenced = sum(1 for _ in state.unreferenced())
-    waiting = [graces.over(seq) for _, seq in state.retirements()]
-    return Collectable(unreferenced, strays, len(waiting), sum(waiting), listed.foreign, listed.objects)
+    waiting = [ages.over(settings.grace_ms, seq) for _, seq in state.retirements()]
+    return Collectable(
+        unreferenced=sum(1 for _ in state.unreferenced()),
+        orphans=strays,
+        saved=sum(1 for _ in Shelf().unneeded(reader, state, own_keys or OwnKeys())),
+        wait=len(waiting),
+        due=sum(waiting),
+        commits=sum(1 for _ in old_commits(reader, state, ages, settings)),
+        foreign=listed.foreign,
+        listed=listed.objects,
+    )
 
 
 def check_store(weak: Sequence[str]) -> None:
@@ -92,7 +135,8 @@ def check_store(weak: Sequence[str]) -> None:
 
 
 class Collection:
-    """The task. A turn deletes one batch of what is due, or names one batch of what nothing refers to.
+    """The task. A turn deletes one batch of what is due, or removes one of commits, or moves the floor, or names one batch of
+    what nothing refers to.
 
     ``weak``: promises that the store was seen to break.
     """
@@ -108,6 +152,8 @@ class Collection:
         self._own_keys = own_keys
         self._weak = tuple(weak)
         self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
+        self._shelf = Shelf()
+        self._commits: Iterator[str] | None = None
         self._round: list[str] | None = None
         self._failed: set[str] = set()
         self._locked_until_ms: dict[str, int] = {}  # what the store itself keeps: asked again after that
@@ -121,45 +167,78 @@ class Collection:
         """See ``Task``. It lists the bucket."""
         if not self._settings.enabled:
             return Outlook(0, "off: gc.enabled is false")
-        found = look(self._log.reader, self._log.proven(), self._settings, self._clock, self._weak)
-        named = found.unreferenced + found.orphans
-        jobs = -(-named // NAMED_KEYS) + -(-found.due // DELETED_KEYS)
+        log = self._log
+        found = look(log.reader, log.proven(), self._settings, self._clock, self._weak, self._own_keys)
+        jobs = -(-found.nameable // NAMED_KEYS) + -(-found.deletable // DELETED_KEYS)
         return Outlook(jobs, said(found), figures(found))
 
     def run_once(self, turn: Turn) -> Done:
-        """Delete, then name; a batch of one of them."""
-        if not self._settings.enabled:
+        """Delete, remove, move the floor, name; a batch of one of them."""
+        state = self._log.proven()
+        head = state.head()
+        if not self._settings.enabled or head is None:
             return Done(more=False)
         check_store(self._weak)
-        state = self._log.proven()
-        graces = Graces(self._log.reader, self._clock, self._settings.grace_ms)
-        due = list(islice((p for p in graces.due(state) if self._may_try(p)), DELETED_KEYS))
-        if due:
-            return self._delete(due, turn)
-        trouble = None
-        if graces.unknown is not None:
-            trouble = f"commit {graces.unknown} is missing: what it named for deletion is kept"
+        ages = Ages(self._log.reader, self._clock, head.floor)
+        keys = self._log.reader.keys
+        named = (p for p in due(state, ages, self._settings.grace_ms) if self._may_try(keys.key(p)))
+        paths = list(islice(named, DELETED_KEYS))
+        if paths:
+            return self._delete(paths, turn)
+        if self._commits is None:
+            self._commits = old_commits(self._log.reader, state, ages, self._settings)
+        commits = list(islice(filter(self._may_try, self._commits), DELETED_KEYS))
+        if commits:
+            return self._remove(commits, turn)
         if self._round is None:
+            moved = self._move_floor(state, turn)
+            if moved is not None:
+                return moved
             self._round = list(islice(self._nameable(state), ROUND_KEYS))
-        if not self._round:
-            self._end_round()
-            return Done(more=False, trouble=trouble)
-        paths, self._round = self._round[:NAMED_KEYS], self._round[NAMED_KEYS:]
-        done = self._name(paths, turn)
+        return self._name_some(turn, self._trouble(ages))
+
+    def _trouble(self, ages: Ages) -> str | None:
+        if ages.unknown is not None:
+            return f"commit {ages.unknown} is missing: what it named for deletion is kept"
+        if self._shelf.unread is not None:
+            return (
+                f"{self._shelf.unread} cannot be read: no shard of a checkpoint is given up while it is there"
+            )
+        return None
+
+    def _name_some(self, turn: Turn, trouble: str | None) -> Done:
+        """The next batch of the round."""
+        paths, self._round = (self._round or [])[:NAMED_KEYS], (self._round or [])[NAMED_KEYS:]
+        named = self._name(paths, turn) if paths else {}
         more = bool(self._round)
         if not more:
             self._end_round()
-        return Done(more, done, trouble)
+        return Done(more, named, trouble)
 
-    def _may_try(self, path: str) -> bool:
+    def _move_floor(self, state: ArchiveState, turn: Turn) -> Done | None:
+        """Move the log's floor where it may be moved; ``None`` where it stays."""
+        own, now = self._own_keys.checkpoints, self._clock.monotonic()
+        found = next_floor(
+            self._log.reader, state, own, self._settings.snapshot_retention_ms, now, turn.spend
+        )
+        if found is None:
+            return None
+        reach(AgeingPoint.BEFORE_FLOOR)
+        if turn.commit(found) is None:
+            return None
+        reach(AgeingPoint.AFTER_FLOOR)
+        own.forget_below(found.floor)
+        return Done(True, {"moved_floors": 1})
+
+    def _may_try(self, key: str) -> bool:
         """Whether its deletion has not failed in this round, and the store does not keep it, as far as is known."""
-        return path not in self._failed and self._locked_until_ms.get(path, 0) <= self._clock.now_ms()
+        return key not in self._failed and self._locked_until_ms.get(key, 0) <= self._clock.now_ms()
 
     def _end_round(self) -> None:
-        self._round = None
+        self._round = self._commits = None
         self._failed.clear()
         now_ms = self._clock.now_ms()
-        self._locked_until_ms = {path: ms for path, ms in self._locked_until_ms.items() if ms > now_ms}
+        self._locked_until_ms = {key: ms for key, ms in self._locked_until_ms.items() if ms > now_ms}
         self._next = self._clock.monotonic() + self._settings.interval_ms / 1000
 
     def _nameable(self, state: ArchiveState) -> Iterator[str]:
@@ -167,17 +246,19 @@ class Collection:
         head, reader = state.head(), self._log.reader
         if head is None:
             return
-        given_up = (p for p in self._own_keys.given_up() if state.object_at(p) is None)
+        shards = f"{Area.SHARD.value}/"  # of these, manifests say what is needed
+        given_up = (
+            p for p in self._own_keys.given_up() if not p.startswith(shards) and state.object_at(p) is None
+        )
         strays = orphans(reader.provider, reader.keys, state, head.epoch, Listed())
         yield from state.unreferenced()
-        for path in chain(given_up, strays):
+        for path in chain(self._shelf.unneeded(reader, state, self._own_keys), given_up, strays):
             if path not in self._named and not self._own_keys.in_hand(path) and not state.is_retired(path):
                 yield path
 
     def _name(self, paths: list[str], turn: Turn) -> Figures:
-        own = set(self._own_keys.given_up())
         reach(AgeingPoint.BEFORE_RETIRE)
-        proven = turn.commit(NameForDeletion(paths, own, self._clock.monotonic()))
+        proven = turn.commit(NameForDeletion(paths, self._own_keys, self._clock.monotonic()))
         reach(AgeingPoint.AFTER_RETIRE)
         named = [] if proven is None else list(proven.flush.edits[0].columns["keys"][0])
         state = self._log.proven()
@@ -188,34 +269,55 @@ class Collection:
         return {"named_keys": len(named)}
 
     def _delete(self, paths: list[str], turn: Turn) -> Done:
+        """Manifests first, so that no checkpoint is named whose shards are gone (K4)."""
         turn.spend(0)
         reach(AgeingPoint.BEFORE_DELETE)
-        with ThreadPoolExecutor(self._settings.delete_threads, thread_name_prefix="delete") as pool:
-            answers = list(pool.map(self._delete_one, paths))
-        failed = {path: error for path, error in zip(paths, answers, strict=True) if error is not None}
-        gone = [path for path in paths if path not in failed]
-        self._failed.update(failed)
-        for path, error in failed.items():
-            until_ms = error.fields.get("until_ms")
-            if isinstance(until_ms, int):
-                self._locked_until_ms[path] = until_ms
+        keys = self._log.reader.keys
+        manifests = [keys.key(path) for path in paths if path.startswith(CHECKPOINT_PREFIX)]
+        rest = [keys.key(path) for path in paths if not path.startswith(CHECKPOINT_PREFIX)]
+        failed = {**self._delete_all(manifests), **self._delete_all(rest)}
+        gone = [path for path in paths if keys.key(path) not in failed]
         reach(AgeingPoint.AFTER_DELETE)
         if gone:
             turn.commit(SayDeleted(gone, self._clock.monotonic()))
             reach(AgeingPoint.AFTER_DELETED)
-        first = next(iter(failed.values()), None)
-        trouble = f"{len(failed)} of {len(paths)} keys could not be deleted: {first}" if failed else None
-        return Done(True, {"deleted_keys": len(gone), "failed_deletes": len(failed)}, trouble)
+        counts = {"deleted_keys": len(gone), "failed_deletes": len(failed)}
+        return Done(True, counts, _undeleted(failed, len(paths)))
 
-    def _delete_one(self, path: str) -> TieredError | None:
+    def _remove(self, keys: list[str], turn: Turn) -> Done:
+        """Commits that nobody reads any more: no commit names them, before or after."""
+        turn.spend(0)
+        reach(AgeingPoint.BEFORE_REMOVAL)
+        failed = self._delete_all(keys)
+        reach(AgeingPoint.AFTER_REMOVAL)
+        counts = {"removed_commits": len(keys) - len(failed), "failed_deletes": len(failed)}
+        return Done(True, counts, _undeleted(failed, len(keys)))
+
+    def _delete_all(self, keys: list[str]) -> dict[str, TieredError]:
+        """Delete keys; those that are not known to be gone, and why."""
+        with ThreadPoolExecutor(self._settings.delete_threads, thread_name_prefix="delete") as pool:
+            answers = list(pool.map(self._delete_one, keys))
+        failed = {key: error for key, error in zip(keys, answers, strict=True) if error is not None}
+        self._failed.update(failed)
+        for key, error in failed.items():
+            until_ms = error.fields.get("until_ms")
+            if isinstance(until_ms, int):
+                self._locked_until_ms[key] = until_ms
+        return failed
+
+    def _delete_one(self, key: str) -> TieredError | None:
         """Delete a key; why it is not known to be gone."""
-        reader = self._log.reader
         try:
-            reader.provider.delete(reader.keys.key(path))
+            self._log.reader.provider.delete(key)
         except TieredError as error:
             return error
         reach(AgeingPoint.AFTER_FIRST_DELETE)
         return None
+
+
+def _undeleted(failed: Mapping[str, TieredError], count: int) -> str | None:
+    first = next(iter(failed.values()), None)
+    return f"{len(failed)} of {count} keys could not be deleted: {first}" if failed else None
 
 
 def figures(found: Collectable) -> Figures:
@@ -223,8 +325,10 @@ def figures(found: Collectable) -> Figures:
     return {
         "unreferenced_objects": found.unreferenced,
         "orphans": found.orphans,
+        "unneeded_checkpoint_objects": found.saved,
         "waiting_for_grace": found.wait - found.due,
         "deletable": found.due,
+        "removable_commits": found.commits,
         "foreign_keys": found.foreign,
         "listed_objects": found.listed,
     }
@@ -232,9 +336,10 @@ def figures(found: Collectable) -> Figures:
 
 def said(found: Collectable) -> str:
     """For people."""
-    if not found.wait + found.unreferenced + found.orphans:
+    if not found.wait + found.nameable + found.commits:
         return "nothing to collect"
     return (
-        f"{found.unreferenced} objects that nothing refers to and {found.orphans} orphans to be named for deletion, "
-        f"{found.due} to be deleted, {found.wait - found.due} wait for the end of their grace"
+        f"{found.unreferenced} objects that nothing refers to, {found.saved} of old checkpoints and {found.orphans} orphans"
+        f" to be named for deletion, {found.due} to be deleted, {found.wait - found.due} wait for the end of their grace,"
+        f" {found.commits} commits to be removed"
     )

@@ -229,6 +229,15 @@ class ArchiveState:
                 if item.path and item.retired_by is None:
                     yield item.path
 
+    def inline_kept(self, below: int) -> Iterator[int]:
+        """Commits under number ``below`` that hold data which live runs or closed parts lie in, ascending."""
+        for key, value in self.view.iterate(OBJECT):
+            seq = U8.unpack_from(key, 1)[0]
+            if seq >= below:
+                return
+            if not is_unreferenced(value) and not unpack_object(ObjectRef(seq, 0), value).path:
+                yield seq
+
     def retirements(self) -> Iterator[tuple[str, int]]:
         """Paths named for deletion and not yet deleted, ascending, with the commit that named each."""
         for key, value in self.view.iterate(RETIRED):
