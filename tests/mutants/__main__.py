@@ -20,6 +20,8 @@ from tests.mutants import Mutant, table
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("tiered", "tests", "spark", "config", "deploy", "pyproject.toml", "README.md", "Makefile")
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""A test that runs alone needs no plugins but its time limit: the others take a second to import."""
 TEST_SECONDS = 300
 """A mutant that makes its test hang is caught, too: by this limit at the latest."""
 
@@ -48,18 +50,9 @@ def copy_tree(to: Path) -> Path:
 def run_tests(tree: Path, test: str) -> tuple[int, str]:
     """Exit code of pytest on ``test`` in a tree, and what it printed."""
     paths = [str(tree / part) for part in ("", "spark", "spark/jobs")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--timeout=120",
-        *test.split(),
-    ]
+    environment = {**os.environ, **BARE, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--timeout=120"]
+    command = [sys.executable, "-m", "pytest", *options, *test.split()]
     try:
         done = subprocess.run(
             command,

@@ -14,6 +14,7 @@ from hypothesis.strategies import none
 from tests.conftest import TIERS, pytest_itemcollected
 from tests.kit import cache
 from tests.kit.install import InstallError, install, main
+from tests.mutants.__main__ import BARE
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = "tests/integration/test_kit_broker.py"
@@ -25,9 +26,9 @@ def run_pytest(
     """Run pytest on tests that need a broker (or ``tests``), with a cache in which nothing is installed."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("CI", "TIERED_", "PYTEST_", "COV_"))}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tests, *arguments],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_timeout", tests, *arguments],
         cwd=ROOT,
-        env={**clean, "TIERED_TEST_CACHE": str(empty_cache), **environment},
+        env={**clean, **BARE, "TIERED_TEST_CACHE": str(empty_cache), **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -35,7 +36,7 @@ def run_pytest(
     )
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "1", "--dist", "loadgroup")])
+@pytest.mark.parametrize("arguments", [(), ("-p", "xdist", "-n", "1", "--dist", "loadgroup")])
 def test_an_absent_tier_is_named_and_the_run_is_green(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run_pytest(tmp_path, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
