@@ -16,7 +16,7 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.pop import Deliveries, Popping, body_of, produce
 from tests.kit.proxy import Proxy, create_typed_topic
-from tests.kit.realdaemon import expire, log_end
+from tests.kit.realdaemon import expire, log_end, settled_minimums
 from tiered.replay.drain import BATCH
 
 pytestmark = [pytest.mark.broker, pytest.mark.proxy, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -64,9 +64,9 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         with daemon.running():
             produce(broker.address, "T", FIRST, body_bytes=BODY)
             scene = Scene(broker, proxy, daemon, {})
-            for kind, group in {**NAMED, "lost": "Lost"}.items():
-                took = scene.consume("simple" if kind == "lost" else kind, group, 8)
-                scene.before[group] = Deliveries(took.wait())
+            groups = {**NAMED, "lost": "Lost"}  # side by side: each waits most of its time
+            started = {g: scene.consume("simple" if k == "lost" else k, g, 12) for k, g in groups.items()}
+            scene.before = {group: Deliveries(took.wait()) for group, took in started.items()}
             wait_for(
                 lambda: daemon.status()["replay"].get("watched_groups") == len(NAMED),
                 "the named groups watched",
@@ -74,7 +74,7 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             produce(broker.address, "T", range(FIRST.stop, ALL.stop), body_bytes=BODY)
             daemon.wait_archived(log_end(broker))
             expire(broker)
-            time.sleep(12)  # the broker's minimums follow its deletions within ten seconds
+            settled_minimums(broker, "T")
             yield scene
 
 

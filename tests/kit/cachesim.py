@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from cachetools import LRUCache
 
 from tiered.archive.read.runs import BlockKey
 from tiered.fetch.base import Expiry, ReaderId
@@ -49,16 +49,20 @@ class PlainLru:
     """The least recently used goes when room is needed."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._blocks: LRUCache[int, float] = LRUCache(capacity)
+        self._capacity = capacity
+        self._used: OrderedDict[int, float] = OrderedDict()  # when each block was last used, in the order in which they go
 
     def get(self, block: int, now: float) -> bool:
-        found = block in self._blocks
+        found = block in self._used
         if found:
-            self._blocks[block] = now
+            self._used[block] = now
+            self._used.move_to_end(block)
         return found
 
     def put(self, block: int, now: float) -> None:
-        self._blocks[block] = now
+        if len(self._used) == self._capacity:
+            self._used.popitem(last=False)
+        self._used[block] = now
 
     def observe(self, reader: ReaderId, offset: int, now: float) -> None:
         pass
@@ -67,19 +71,29 @@ class PlainLru:
         pass
 
     def held(self) -> int:
-        return len(self._blocks)
+        return len(self._used)
 
 
 class PlainTtl(PlainLru):
-    """What nobody read for ``EXPIRY_SECONDS`` goes (RocketMQ's own rule); the least recently used if room is needed before."""
+    """What nobody read for ``EXPIRY_SECONDS`` goes (RocketMQ's own rule); what was fetched first if room is needed before."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        super().__init__(capacity)
+        self._oldest = 0.0  # no block was last used before that
 
     def sweep(self, now: float) -> None:
-        for block in [b for b, used in self._blocks.items() if now - used >= EXPIRY_SECONDS]:
-            del self._blocks[block]
+        if now - self._oldest < EXPIRY_SECONDS:
+            return
+        for block in [b for b, used in self._used.items() if now - used >= EXPIRY_SECONDS]:
+            del self._used[block]
+        self._oldest = min(self._used.values(), default=now)
 
     def get(self, block: int, now: float) -> bool:
         self.sweep(now)
-        return super().get(block, now)
+        found = block in self._used
+        if found:
+            self._used[block] = now
+        return found
 
 
 class Product:

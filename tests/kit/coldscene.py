@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kit import cache, golden, remoting
+from tests.kit import cache, remoting
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import JavaClient
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.gatewayproc import Gateway
-from tests.kit.realdaemon import expire, log_end
+from tests.kit.realdaemon import expire, log_end, settled_minimums
 from tests.kit.s3server import S3Server
 
 TOPIC = "Cold"
@@ -98,34 +98,12 @@ class ColdScene:
             archive.daemon.wait_archived(end, seconds)
 
     def expire(self, topic: str = TOPIC, seconds: float = 100.0) -> dict[int, int]:
-        """Let the broker delete all it may; the minimum of each of the topic's queues, once they all have moved.
-
-        Where its cleaner needs several rounds, because a file was still being flushed, the queues follow after each: they
-        have moved for good when they begin with what the log still has.
-        """
+        """Let the broker delete all it may; the minimum of each of the topic's queues, once they all have moved for good."""
         before = self.minimums(topic)
         expire(self.broker, seconds)
-        kept = self._first_kept(topic)
-        wait_for(
-            lambda: all(
-                low > before[queue] and low == kept.get(queue, low)
-                for queue, low in self.minimums(topic).items()
-            ),
-            "new minimums",
-            30,
-        )
-        return self.minimums(topic)
-
-    def _first_kept(self, topic: str) -> dict[int, int]:
-        """First offset of each queue whose record lies in a file that is there; queues that have none are left out."""
-        begin = int(self.broker.commitlog_files()[0])
-        kept = {}
-        for name, queue, directory in golden.queues(self.broker.store_dir):
-            if name == topic:
-                units = golden.consume_queue(directory)
-                offsets = [at for at, (physical, _, _) in units.items() if physical >= begin]
-                kept |= {queue: min(offsets)} if offsets else {}
-        return kept
+        minimums = settled_minimums(self.broker, topic)
+        wait_for(lambda: all(low > before[q] for q, low in self.minimums(topic).items()), "new minimums", 30)
+        return {**self.minimums(topic), **minimums}
 
     def minimums(self, topic: str = TOPIC, queues: int = QUEUES) -> dict[int, int]:
         """First offset that the broker has of each queue."""

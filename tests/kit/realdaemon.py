@@ -84,8 +84,8 @@ def log_end(broker: Broker) -> int:
 def expire(broker: Broker, seconds: float = 90.0) -> list[str]:
     """Let the broker delete every commitlog file that is full, once; names of the files that went.
 
-    Its cleaner runs 60 s after its start and then every 10 s. The queues' minimum offsets follow up to 10 s later. The broker
-    must be idle.
+    Its cleaner runs 60 s after its start and then every 10 s. The queues' minimum offsets follow up to 10 s later: see
+    ``settled_minimums``. The broker must be idle.
     """
     files, end = broker.commitlog_files(), log_end(broker)
     current = max(name for name in files if int(name) <= end)
@@ -94,6 +94,30 @@ def expire(broker: Broker, seconds: float = 90.0) -> list[str]:
     wait_for(lambda: broker.commitlog_files()[0] >= current, "every full file expired", seconds)
     broker.set_conf("fileReservedTime", 72)
     return sorted(set(files) - set(broker.commitlog_files()))
+
+
+def settled_minimums(broker: Broker, topic: str, seconds: float = 30.0) -> dict[int, int]:
+    """First offset of each queue of a topic, once it is that of the first record that the log still has.
+
+    Where the cleaner needs several rounds, because a file was still being flushed, the queues follow after each. A queue of
+    which nothing is left begins wherever the broker says.
+    """
+    begin = int(broker.commitlog_files()[0])
+    kept: dict[int, int | None] = {}
+    for name, queue, directory in golden.queues(broker.store_dir):
+        if name == topic:
+            units = golden.consume_queue(directory)
+            kept[queue] = min(
+                (at for at, (physical, _, _) in units.items() if physical >= begin), default=None
+            )
+    found: dict[int, int] = {}
+
+    def settled() -> bool:
+        found.update((queue, broker.offsets(topic, queue).start) for queue in kept)
+        return all(first is None or found[queue] == first for queue, first in kept.items())
+
+    wait_for(settled, f"minimums of the queues of {topic}", seconds)
+    return found
 
 
 def consume_queues(store: Path) -> dict[Queue, dict[int, tuple[int, int, int]]]:
