@@ -47,7 +47,7 @@ from tiered.write.preparer import Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
 ARCHIVE_MS = 1_700_000_000_000
-LATE_SECONDS = 0.5
+LATE_SECONDS = 4.0
 """How late ``settle`` wakes a dispatcher at most."""
 
 
@@ -246,7 +246,7 @@ class Assembly:
     def settle(self, seconds: float = 20.0) -> None:
         """Go on until the dispatcher only waited for ``seconds`` of the clock with nothing buffered.
 
-        The longer nothing came, the later it is woken, as on a busy machine: it looks a hundred times, not a thousand.
+        The longer nothing came, the later it is woken, as on a busy machine: it looks twenty times, not a thousand.
         """
         idle = 0.0
         for _ in range(100_000):
@@ -254,7 +254,7 @@ class Assembly:
             if wait == 0:
                 idle = 0.0
                 continue
-            wait = max(wait, min(idle / 10, LATE_SECONDS))
+            wait = max(wait, min(idle / 2, LATE_SECONDS))
             self.clock.advance(wait)
             idle += wait
             if idle >= seconds and not self.dispatcher.buffer:

@@ -50,7 +50,9 @@ class PlainLru:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._used: OrderedDict[int, float] = OrderedDict()  # when each block was last used, in the order in which they go
+        self._used: OrderedDict[int, float] = (
+            OrderedDict()
+        )  # when each block was last used, in the order in which they go
 
     def get(self, block: int, now: float) -> bool:
         found = block in self._used

@@ -48,32 +48,35 @@ def a_moment(chance: random.Random, history: History) -> Moment:
 
 @dataclass(frozen=True)
 class Kept:
-    """Every record of a history that has not gone: live or closed, by queue and number, with the commit that served it last."""
+    """Every record of a history that has not gone, live or closed, by its number, which no other of the history has; its queue, and
+    the commit that served it last."""
 
-    live: dict[tuple[MessageQueue, int], Record]
-    closed: dict[tuple[MessageQueue, int], Record]
+    live: dict[int, Record]
+    closed: dict[int, Record]
+    queues: dict[int, MessageQueue]
     commits: dict[int, int]
 
     @property
-    def all(self) -> dict[tuple[MessageQueue, int], Record]:
+    def all(self) -> dict[int, Record]:
         return {**self.closed, **self.live}
 
 
 def kept(history: History) -> Kept:
     """What the fold serves, read through its runs into the naive records."""
-    live, closed, commits = {}, {}, {}
+    live, closed, queues, commits = {}, {}, {}, {}
     for place, runs in ((live, history.state.runs_all()), (closed, history.state.closed_parts())):
         for run in runs:
             content = history.contents[run.id.commit_seq, run.id.index]
             for offset in range(run.start, run.end):
                 record = content[offset]
-                place[run.queue, record.number] = record
+                place[record.number] = record
+                queues[record.number] = run.queue
                 commits[record.number] = max(run.id.commit_seq, commits.get(record.number, -1))
-    return Kept(live, closed, commits)
+    return Kept(live, closed, queues, commits)
 
 
 def live_bytes(found: Kept, topic: str) -> int:
-    return sum(record.size for (queue, _), record in found.live.items() if queue.topic == topic)
+    return sum(record.size for number, record in found.live.items() if found.queues[number].topic == topic)
 
 
 def must_stay(policy: RetentionPolicy, moment: Moment, topic: str, record: Record, commit: int) -> bool:
@@ -98,10 +101,8 @@ def apply_plan(history: History, plan: RetentionPlan) -> None:
         history.add([trim_edit(plan.trims)])
 
 
-def check(
-    history: History, policy: RetentionPolicy, moment: Moment, done: Counter[str]
-) -> set[tuple[MessageQueue, int]]:
-    """One run of retention; what it took. ``done`` counts what happened, so that no run of tests is idle without notice."""
+def check(history: History, policy: RetentionPolicy, moment: Moment, done: Counter[str]) -> set[int]:
+    """One run of retention; numbers of what it took. ``done`` counts what happened, so that no test is idle unnoticed."""
     before = kept(history)
     plan = plan_retention(history.state, policy, moment)
     assert narrowed(history.state, plan.trims, policy, moment.aged_seq) == list(plan.trims)
@@ -111,17 +112,18 @@ def check(
     assert history.folded(history.state) == history.readable()
     assert history.folded_closed(history.state) == history.closed()
     gone = before.all.keys() - after.all.keys()
-    for queue, number in gone:
-        record = before.all[queue, number]
+    was = before.all
+    for number in gone:
+        queue, record = before.queues[number], was[number]
         assert not must_stay(policy, moment, queue.topic, record, before.commits[number]), (queue, record)
     for topic in TOPICS:
         rule = policy.rule(topic)
-        lost = [r for (q, n), r in before.all.items() if q.topic == topic and (q, n) in gone]
+        lost = [was[n] for n in gone if before.queues[n].topic == topic]
         by_size = [r for r in lost if rule.keep_ms is None or r.time >= moment.now_ms - rule.keep_ms]
         if by_size:
             assert rule.keep_bytes is not None
             done["size"] += 1
-            if any(queue.topic == topic for queue, _ in before.live.keys() & gone):
+            if any(before.queues[n].topic == topic for n in before.live.keys() & gone):
                 assert live_bytes(after, topic) >= min(rule.keep_bytes, live_bytes(before, topic))
         done["age"] += len(lost) > len(by_size)
     assert plan.trims or not gone

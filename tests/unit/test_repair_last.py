@@ -102,9 +102,9 @@ class Scene:
     def fold(self) -> View:
         return ArchiveReader(self.store, KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
 
-    def read(self) -> dict[int, list[Row]]:
+    def read(self, archive: View | None = None) -> dict[int, list[Row]]:
         """Every row, live or closed, by the commit that it came with."""
-        archive = self.fold()
+        archive = archive or self.fold()
         reader, found = RunReader(archive.state, archive.objects), defaultdict(list)
         runs: list[RunState] = [*archive.state.runs_all(), *archive.state.closed_parts()]
         for run in runs:
@@ -164,7 +164,7 @@ def lost_offsets(archive: View) -> set[tuple[MessageQueue, int, int]]:
 def check(scene: Scene, *lost: int) -> None:
     """All rows but those of the lost commits are there, byte for byte; a gap is where one of those was, and nowhere else."""
     archive = scene.fold()
-    assert scene.read() == {seq: rows for seq, rows in scene.rows.items() if seq not in lost}, lost
+    assert scene.read(archive) == {seq: rows for seq, rows in scene.rows.items() if seq not in lost}, lost
     gone: set[tuple[MessageQueue, int, int]] = set()
     for seq in lost:
         for queue, generation, offset, _ in scene.rows.get(seq, []):

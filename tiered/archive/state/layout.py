@@ -138,7 +138,12 @@ def unpack_queue(value: bytes) -> QueueRecord:
 
 def unpack_run(value: bytes) -> RunRecord:
     """``RunRecord`` from its stored form; ``Corrupt`` on a wrong length."""
-    return RunRecord(*_unpack(RUN_STRUCT, value, "run"))
+    return RunRecord(*unpacked_run(value))
+
+
+def unpacked_run(value: bytes) -> tuple[int, ...]:
+    """The fields of a run, as in ``RUN_FIELDS``; ``Corrupt`` on a wrong length."""
+    return _unpack(RUN_STRUCT, value, "run")
 
 
 def _unpack(layout: struct.Struct, value: bytes, what: str) -> tuple[Any, ...]:

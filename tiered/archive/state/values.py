@@ -13,8 +13,8 @@ from tiered.archive.state.layout import (
     QueueRecord,
     damaged,
     pack_value,
-    unpack_run,
     unpack_value,
+    unpacked_run,
 )
 from tiered.model import MessageQueue, ObjectRef, Progress, RunId
 
@@ -283,29 +283,15 @@ def generation_state(queue: MessageQueue, r: QueueRecord, *, current: bool) -> G
 
 def run_state(queue: MessageQueue, generation: int, value: bytes) -> RunState:
     """What readers see of an ``r`` or ``c`` record."""
-    r = unpack_run(value)
+    (
+        seq, index, number, lineage, rows, first_row, first_block, block_count, queue_offsets, first_queue_offset, start, end,
+        first_flat_offset, flat_end, min_store_time, max_store_time, physical_start, physical_end, closed_by,
+    ) = unpacked_run(value)  # fmt: skip
     return RunState(
-        queue,
-        generation,
-        r.lineage,
-        RunId(r.commit_seq, r.index),
-        ObjectRef(r.commit_seq, r.object),
-        r.first_queue_offset,
-        r.queue_offsets,
-        r.start,
-        r.end,
-        r.rows,
-        r.first_flat_offset,
-        r.flat_end,
-        r.min_store_time,
-        r.max_store_time,
-        r.first_row,
-        r.first_block,
-        r.block_count,
-        r.physical_start,
-        r.physical_end,
-        None if r.closed_by == OPEN else r.closed_by,
-    )
+        queue, generation, lineage, RunId(seq, index), ObjectRef(seq, number), first_queue_offset, queue_offsets, start, end,
+        rows, first_flat_offset, flat_end, min_store_time, max_store_time, first_row, first_block, block_count,
+        physical_start, physical_end, None if closed_by == OPEN else closed_by,
+    )  # fmt: skip
 
 
 def pack_object(o: ObjectState) -> bytes:
