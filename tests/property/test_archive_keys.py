@@ -16,6 +16,7 @@ from tiered.archive.keys import (
     ObjectKey,
     ProbeKey,
     RepairKey,
+    TableKey,
     build,
     decode_name,
     encode_name,
@@ -44,6 +45,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     ),
     st.builds(ProbeKey, ID),
     st.builds(HoldKey, ID, st.booleans()),
+    st.builds(TableKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
 )
 NAMES = st.text(min_size=1, max_size=12)

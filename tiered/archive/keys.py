@@ -33,6 +33,7 @@ COMMIT_PREFIX = "commit/"
 CHECKPOINT_PREFIX = "checkpoint/"
 REPAIR_PREFIX = "repair/"
 HOLD_PREFIX = "hold/"
+TABLE_PREFIX = "table/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -45,7 +46,7 @@ _SEGMENT = re.compile(
 )
 _HASHED = re.compile(r"~[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
-_HOLD = re.compile(rf"hold/({_UUID})(-dropped)?")
+_ORDER = re.compile(rf"(hold|table)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 
 
@@ -103,11 +104,23 @@ class RepairKey:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldKey:
-    """A legal hold (16 random bytes), or, beside it, that it is ``dropped``."""
+class OrderKey:
+    """A standing order (16 random bytes), or, beside it, that it is ``dropped``."""
 
-    hold_id: bytes
+    order_id: bytes
     dropped: bool = False
+
+
+class HoldKey(OrderKey):
+    """A legal hold."""
+
+    __slots__ = ()
+
+
+class TableKey(OrderKey):
+    """A table that is kept up to date."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,7 @@ class ProbeKey:
     probe_id: bytes
 
 
-Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | HoldKey | ProbeKey
+Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | HoldKey | TableKey | ProbeKey
 
 
 def build(identity: Identity) -> str:
@@ -142,8 +155,9 @@ def build(identity: Identity) -> str:
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
-        case HoldKey(hold_id, dropped):
-            return f"{HOLD_PREFIX}{_uuid(hold_id)}" + ("-dropped" if dropped else "")
+        case HoldKey(order_id, dropped) | TableKey(order_id, dropped):
+            prefix = HOLD_PREFIX if isinstance(identity, HoldKey) else TABLE_PREFIX
+            return f"{prefix}{_uuid(order_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
 
@@ -164,8 +178,9 @@ def parse(path: str) -> Identity | None:
     if found := _REPAIR.fullmatch(path):
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
-    if found := _HOLD.fullmatch(path):
-        return HoldKey(UUID(found[1]).bytes, found[2] is not None)
+    if found := _ORDER.fullmatch(path):
+        kind = HoldKey if found[1] == "hold" else TableKey
+        return kind(UUID(found[2]).bytes, found[3] is not None)
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
     return None

@@ -1,0 +1,116 @@
+"""Standing orders: small create-only objects beside the log that stand until they are dropped (FORMAT.md, "Standing orders").
+
+A setting would hold on one host only, and a commit would need the writer's claim. So what must hold for whoever works on an
+archive is an object of its own, put by anybody who may write to the bucket; it is dropped by another object. Nothing deletes
+either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tiered.archive.keys import ArchiveKeys, HoldKey, TableKey, build, parse
+from tiered.codec.checksum import crc32c
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.provider.base import Provider
+from tiered.provider.resolve import put_own
+from tiered.version import FORMAT_VERSION
+
+_MAX_BYTES = 64 * 1024
+_DROPPED = b"dropped\n"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKind:
+    """A kind of order. ``what``: a noun; ``meanwhile``: what stands still while one cannot be read."""
+
+    prefix: str
+    key: type[HoldKey | TableKey]
+    id_field: str
+    what: str
+    meanwhile: str
+
+    def unreadable(self, key: str, expected: str, found: str) -> Corrupt:
+        """The error for one that cannot be read."""
+        return Corrupt(
+            f"a {self.what} cannot be read: {self.meanwhile}",
+            hint=f"restore this key from the bucket's versions or a copy; if it is nobody's {self.what.split()[-1]}, remove it",
+            key=key, expected=expected, found=found,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of the bucket; ``fields`` as they were put."""
+
+    order_id: bytes
+    fields: Mapping[str, Any]
+    dropped: bool
+
+
+def read_orders(provider: Provider, keys: ArchiveKeys, archive_id: bytes, kind: OrderKind) -> list[Order]:
+    """Every order of a kind, dropped ones too, by creation. ``Corrupt`` for one that cannot be read."""
+    found: dict[bytes, bool] = {}
+    for stored in provider.list(keys.key(kind.prefix)):
+        identity = parse(str(keys.path(stored.key)))
+        if not isinstance(identity, kind.key):
+            raise kind.unreadable(stored.key, f"a {kind.what.split()[-1]}'s key", "another")
+        found[identity.order_id] = found.get(identity.order_id, False) or identity.dropped
+    orders = []
+    for order_id, dropped in found.items():
+        key = keys.key(build(kind.key(order_id)))
+        try:
+            data = bytes(provider.get(key, 0, _MAX_BYTES).data)
+        except NotFound:
+            raise kind.unreadable(
+                key, f"a {kind.what.split()[-1]}", "nothing, although it was dropped"
+            ) from None
+        orders.append(Order(order_id, _decode(data, key, order_id, archive_id, kind), dropped))
+    return sorted(orders, key=lambda order: (order.fields["created_ms"], order.order_id))
+
+
+def put_order(
+    provider: Provider,
+    keys: ArchiveKeys,
+    archive_id: bytes,
+    kind: OrderKind,
+    order_id: bytes,
+    fields: Mapping[str, Any],
+) -> None:
+    """Put an order. ``fields`` have ``created_ms``, by the clock of this host."""
+    whole = {
+        "format": FORMAT_VERSION,
+        "archive_id": archive_id.hex(),
+        kind.id_field: order_id.hex(),
+        **fields,
+    }
+    data = json.dumps(whole, sort_keys=True).encode() + b"\n"
+    put_own(provider, keys.key(build(kind.key(order_id))), [data + f"{crc32c(data):08x}\n".encode()])
+
+
+def drop_order(provider: Provider, keys: ArchiveKeys, kind: OrderKind, order_id: bytes) -> None:
+    """Say that an order no longer counts."""
+    put_own(provider, keys.key(build(kind.key(order_id, dropped=True))), [_DROPPED])
+
+
+def _decode(data: bytes, key: str, order_id: bytes, archive_id: bytes, kind: OrderKind) -> Mapping[str, Any]:
+    end = data.find(b"\n") + 1
+    line, checksum = data[:end], data[end:].rstrip(b"\n")
+    expected = f"{crc32c(line):08x}"
+    if checksum.decode("ascii", "replace") != expected:
+        raise kind.unreadable(key, expected, repr(checksum[:20]))
+    fields: Mapping[str, Any] = json.loads(line)
+    if fields["format"] > FORMAT_VERSION:
+        raise Refused(
+            f"a {kind.what} was put by a newer program",
+            hint="install that program's version or a later one", key=key,
+            expected=f"format ≤ {FORMAT_VERSION}", found=fields["format"],
+        )  # fmt: skip
+    if (fields["archive_id"], fields[kind.id_field]) != (archive_id.hex(), order_id.hex()):
+        raise kind.unreadable(
+            key, f"a {kind.what.split()[-1]} of this archive under its own key", "another's"
+        )
+    return fields
