@@ -48,8 +48,8 @@ def a_moment(chance: random.Random, history: History) -> Moment:
 
 @dataclass(frozen=True)
 class Kept:
-    """Every record of a history that has not gone, live or closed, by its number, which no other of the history has; its queue, and
-    the commit that served it last."""
+    """Every record of a history that has not gone, live or closed, by its number, which no other of the history has; its queue,
+    and the commit that served it last."""
 
     live: dict[int, Record]
     closed: dict[int, Record]
