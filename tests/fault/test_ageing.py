@@ -1,4 +1,5 @@
-"""Kill the process at every point of collection, run it again: all messages are readable, nothing is left behind (S5, S8)."""
+"""Kill the process at every point of collection and of sealing, run it again: all messages are readable, nothing is left behind
+(S5, S8)."""
 
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import compare, opened
 from tiered.archive.read.verify import Verifier
+from tiered.clock import ManualClock
 from tiered.crashpoint import AgeingPoint as P
+from tiered.crashpoint import SealPoint
 
 COLLECTS = {
     **SMALL_FLUSHES, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536, "gc.enabled": True, "gc.grace_ms": 600_000,
+    "gc.snapshot_retention_ms": 0,
 }  # fmt: skip
 POINTS = [p for p in P if P.BEFORE_RETIRE <= p <= P.AFTER_DELETED]
 """The others: ``tests/unit/test_collection.py``, by a clock that can be moved, in a process that lives for days."""
@@ -57,4 +61,44 @@ def test_kill_while_collecting_restart_compare(tmp_path: Path, point: P) -> None
     root = next(archive.glob("*/*"))
     assert {f"data/{path.name}" for path in (root / "data").iterdir()} == kept
     assert list(view.state.retired()) == []
+    broker.close()
+
+
+BEFORE_MIDNIGHT_MS = 1_700_006_400_000 - 30_000
+
+
+@pytest.mark.parametrize("point", list(SealPoint))
+def test_kill_while_sealing_restart_compare(tmp_path: Path, point: SealPoint) -> None:
+    archive = tmp_path / "archive"
+    url = f"file://{archive}"
+    broker = FaultBroker(tmp_path / "store")
+    broker.clock = ManualClock(BEFORE_MIDNIGHT_MS)
+    broker.open()
+    for _ in range(4):  # the run of each queue reaches over midnight
+        broker.write(120)
+        broker.clock.advance(20)
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **COLLECTS, **{"seal.enabled": True})
+    assert daemon.once() == 0, daemon.output()
+    codes = []
+    for crash in (point, point, None):
+        codes.append(daemon.maintain(crash=crash, times=1 + len(codes)))
+        assert codes[-1] in (0, CRASHED), daemon.output()
+        assert compare(opened(url), broker.oracle).good
+    assert CRASHED in codes
+    for _ in range(2):
+        a_grace_later(archive)
+        assert daemon.maintain() == 0, daemon.output()
+    view = opened(url)
+    assert compare(view, broker.oracle).good
+    report = Verifier(view).run(deep=True)
+    assert report.sound, report.damage
+    needed = {item.path for item in view.state.objects() if item.references}
+    assert {path.split("/", 3)[2] for path in needed} == {"day=2023-11-14", "day=2023-11-15"}
+    root = next(archive.glob("*/*"))
+    there = {
+        str(path.relative_to(root))
+        for area in ("data", "segment")
+        for path in (root / area).rglob("*-*-*-*-*")
+    }
+    assert there == needed, "nothing is left over"
     broker.close()

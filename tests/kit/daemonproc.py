@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.process import PATIENCE, TIERED, Child
-from tiered.crashpoint import AgeingPoint, CrashPoint
+from tiered.crashpoint import Point
 from tiered.daemon.crashing import CRASH_VARIABLE
 from tiered.daemon.portfile import WEB_PORT_FILE
 
@@ -118,9 +118,7 @@ class Daemon(Pages):
 
     # ---- process
 
-    def start(
-        self, *flags: str, crash: CrashPoint | AgeingPoint | None = None, times: int = 1, ready: bool = True
-    ) -> Daemon:
+    def start(self, *flags: str, crash: Point | None = None, times: int = 1, ready: bool = True) -> Daemon:
         """Start it; ``ready`` waits until ``/readyz`` says so. ``crash``: end like ``kill -9`` at that point."""
         self.port_file.unlink(missing_ok=True)
         self._child = self._spawn(flags, crash, times)
@@ -131,7 +129,7 @@ class Daemon(Pages):
     def once(
         self,
         *flags: str,
-        crash: CrashPoint | AgeingPoint | None = None,
+        crash: Point | None = None,
         times: int = 1,
         seconds: float = 60.0,
     ) -> int:
@@ -142,7 +140,7 @@ class Daemon(Pages):
     def maintain(
         self,
         *flags: str,
-        crash: CrashPoint | AgeingPoint | None = None,
+        crash: Point | None = None,
         times: int = 1,
         seconds: float = 60.0,
     ) -> int:
@@ -150,9 +148,7 @@ class Daemon(Pages):
         self._child = self._spawn(("--once", *flags), crash, times, verb="maintain")
         return self.wait(seconds)
 
-    def _spawn(
-        self, flags: tuple[str, ...], crash: CrashPoint | AgeingPoint | None, times: int, *, verb: str = "run"
-    ) -> Child:
+    def _spawn(self, flags: tuple[str, ...], crash: Point | None, times: int, *, verb: str = "run") -> Child:
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         places = ("--store", str(self.store), "--archive", self.archive, "--state", str(self.state))
         environment = dict(self._environment)
