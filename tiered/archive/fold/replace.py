@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -41,7 +42,7 @@ class _Group:
 
 
 def replace_runs(fold: Fold, batch: EditBatch) -> None:
-    """Sources leave, targets that cover exactly their union come."""
+    """Sources leave, targets that cover exactly their union come. References are counted once for all: each object has many."""
     for i in range(len(batch)):
         row = batch.row(i)
         sources = _read_sources(fold, row["sources"])
@@ -60,6 +61,9 @@ def replace_runs(fold: Fold, batch: EditBatch) -> None:
         for group, runs in found:
             _check_group(fold, group, [r for _, r in runs])
             _apply_group(fold, group, runs)
+        left = Counter((run.commit_seq, run.object) for _, runs in found for _, run in runs)
+        for (seq, item), count in left.items():
+            fold.refer(ObjectRef(seq, item), -count)
 
 
 def _read_sources(fold: Fold, value: object) -> dict[SourceId, tuple[int, int]]:
@@ -249,12 +253,10 @@ def _apply_group(fold: Fold, group: _Group, runs: list[tuple[bytes, RunRecord]])
     record, current = fold.load_generation(
         group.queue, group.generation, "runs are of a generation that exists"
     )
-    for key, run in runs:
-        fold.draft.put(key, None)
-        fold.refer(ObjectRef(run.commit_seq, run.object), -1)
-        if live:
-            record.runs -= 1
-            record.bytes -= run.flat_end - run.first_flat_offset
+    fold.draft.drop_all(key for key, _ in runs)
+    if live:
+        record.runs -= len(runs)
+        record.bytes -= sum(run.flat_end - run.first_flat_offset for _, run in runs)
     for target in group.targets:
         made = replace(target, lineage=record.lineage)
         fold.refer(ObjectRef(made.commit_seq, made.object), 1)

@@ -88,6 +88,11 @@ class FoldDraft:
         self.values.update(zip(keys, values, strict=True))
         self._order = None
 
+    def drop_all(self, keys: Iterable[bytes]) -> None:
+        """Delete many; for whole batches."""
+        self.values.update(dict.fromkeys(keys))
+        self._order = None
+
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> list[Pair]:
         """All pairs with ``prefix``, as ``MetadataView.iterate``; a list, so that the caller may change what
         it walks."""
