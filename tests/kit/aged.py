@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 from tests.kit.archiveedits import Edits
 from tests.kit.fetchscene import ORDERS, Scene
 from tests.kit.merging import merge_all, spread
+from tests.kit.readstore import Cold, cold
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
+from tiered.archive.rewrite.sealplan import DAY_MS
 
 TRIMMED_OFFSET = 5
 """Where ``ORDERS`` begins at the stage of that name."""
@@ -22,6 +29,29 @@ class Stage(Enum):
     SEALED = "sealed"
     MIXED = "mixed"
     TRIMMED = "trimmed"
+
+
+EVERY_STAGE = (Stage.FRESH, Stage.MERGED, Stage.SEALED, Stage.MIXED)
+"""Of an archive from which nothing was trimmed."""
+
+
+@contextmanager
+def aged_cold(directory: Path, stage: Stage, **options: Any) -> Iterator[Cold]:
+    """``readstore.cold`` whose archive ages as it grows: whatever is archived is merged or sealed at once, or, ``MIXED``, one
+    flush is sealed, the next merged, the next left as it is."""
+    flushes = count()
+
+    def ageing(made: Cold) -> None:
+        turn = {Stage.SEALED: 0, Stage.MERGED: 1, Stage.MIXED: next(flushes) % 3}.get(stage, 2)
+        if turn == 0:
+            made.clock.set_wall(max(made.clock.now_ms(), made.broker.time_ms + 2 * DAY_MS))
+            seal_all(made.daemon)
+        elif turn == 1:
+            merge_all(made.daemon)
+
+    with cold(directory, **options) as made:
+        made.ageing = ageing
+        yield made
 
 
 def age(made: Scene, stage: Stage, *, seed: int = 1) -> None:

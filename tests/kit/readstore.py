@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +37,8 @@ class Cold:
     metrics: Metrics
     options: dict[str, Any]
     stores: list[MessageStore] = field(default_factory=list)
+    ageing: Callable[[Cold], None] = lambda made: None
+    """What becomes of the archive after each flush (``aged.py``)."""
 
     @property
     def store(self) -> MessageStore:
@@ -46,6 +48,7 @@ class Cold:
     def archive(self) -> None:
         """Archive whatever the broker wrote."""
         self.daemon.settle()
+        self.ageing(self)
 
     def restart(self) -> None:
         """A new daemon on the same store and archive."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import golden
+from tests.kit.aged import EVERY_STAGE, Stage, aged_cold
 from tests.kit.assemble import KEYS
 from tests.kit.readstore import Cold, cold
 from tiered.archive.checkpoint.store import write_checkpoint
@@ -23,6 +24,13 @@ from tiered.model import BoundaryType, MessageQueue
 from tiered.model import GetMessageStatus as S
 
 ALWAYS = (0, 1 << 60)
+
+
+@pytest.fixture(params=EVERY_STAGE, ids=lambda stage: stage.value)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """How old the archive is: whether merged, sealed or fresh must not show."""
+    found: Stage = request.param
+    return found
 
 
 def place(scene: Cold, offset: int, count: int = 32, **options: object) -> tuple[S, int, int]:
@@ -52,14 +60,16 @@ def upstream(root: Path, topic: str, queue: int, kind: str) -> list[tuple[int, b
 
 
 @pytest.mark.parametrize("block", [4096, 65_536])
-def test_c10_rolling(tmp_path: Path, block: int) -> None:
+def test_c10_rolling(tmp_path: Path, stage: Stage, block: int) -> None:
     """C10: RocketMQ rolls tiered files at 40,000 B and 2,000 B (100 units), never inside a record: bases 0, 39988; 0 to 6000.
 
     Counterpart: runs and blocks are cut where a flush or ``block_bytes`` says, never inside a record, and the cuts do not show:
     the queue's flat positions are those of one stream, so rolling it at RocketMQ's sizes gives RocketMQ's bases.
     """
     root = golden.unpack("rocketmq-store-a", tmp_path) / "rmqh1"
-    with cold(tmp_path, store=root / "store", open_now=False, dispatch={"block_bytes": block}) as scene:
+    with aged_cold(
+        tmp_path, stage, store=root / "store", open_now=False, dispatch={"block_bytes": block}
+    ) as scene:
         scene.archive()
         scene.open()
         records = read_all(scene, "TopicA")
@@ -144,14 +154,14 @@ def test_c12_torn_tail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inline_bytes", [0, None], ids=["objects", "inline"])
-def test_c13_key_index(tmp_path: Path, inline_bytes: int | None) -> None:
+def test_c13_key_index(tmp_path: Path, stage: Stage, inline_bytes: int | None) -> None:
     """C13: RocketMQ's index, open and compacted: limit n gives n, or n − 1 from a file that is full; slots by configured count.
 
     Counterpart: the key index of an object, or of a commit's inline data (not yet in an object): a limit of n gives n. 100
     messages of one key: 32 of limit 32, 100 of limit 120, as RocketMQ's own dispatcher test asks.
     """
     dispatch = {} if inline_bytes is None else {"inline_bytes": inline_bytes}
-    with cold(tmp_path, open_now=False, dispatch=dispatch) as scene:
+    with aged_cold(tmp_path, stage, open_now=False, dispatch=dispatch) as scene:
         for number in range(100):
             scene.broker.send(
                 "T", number % 3, b"%d" % number, properties={"UNIQ_KEY": "uk", "KEYS": f"uk k{number}"}
@@ -171,12 +181,12 @@ def test_c13_key_index(tmp_path: Path, inline_bytes: int | None) -> None:
         assert store.query_message(KeyLookup("Other", "uk", 32, *ALWAYS)) == []
 
 
-def test_c14_what_is_no_message_between_messages(tmp_path: Path) -> None:
+def test_c14_what_is_no_message_between_messages(tmp_path: Path, stage: Stage) -> None:
     """C14: tiered segments of RocketMQ up to 5.2 end in a coda (magic ``cbd43194``) which readers have to step over.
 
     Counterpart: the broker's own blank records, of the same magic, are at the end of every commitlog file. No queue holds one.
     """
-    with cold(tmp_path, open_now=False) as scene:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for number in range(30):
             scene.broker.send("T", 0, b"%d" % number + bytes(7000))
         assert len(scene.broker.bases()) > 2
@@ -189,9 +199,9 @@ def test_c14_what_is_no_message_between_messages(tmp_path: Path) -> None:
         assert queue.flat_end == sum(map(len, found.values()))
 
 
-def test_c15_the_status_table(tmp_path: Path) -> None:
+def test_c15_the_status_table(tmp_path: Path, stage: Stage) -> None:
     """C15: with [100, 200) stored, every status, boundary offset, size bound and count bound of RocketMQ's fetcher test."""
-    with cold(tmp_path, open_now=False) as scene:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for number in range(100, 200):
             scene.broker.send("T", 0, b"%d" % number, queue_offset=number)
         lost = scene.broker.position
@@ -228,9 +238,9 @@ def test_c15_the_status_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flushes", [1, 3, 7])
-def test_c16_search_by_time(tmp_path: Path, flushes: int) -> None:
+def test_c16_search_by_time(tmp_path: Path, stage: Stage, flushes: int) -> None:
     """C16: RocketMQ's vector: offsets 10 to 16 with store times 40, 50, 50, 50, 60, 60, 70; however it is cut into runs."""
-    with cold(tmp_path, open_now=False) as scene:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for number, time_ms in enumerate((40, 50, 50, 50, 60, 60, 70)):
             scene.broker.send("T", 0, b"x", queue_offset=10 + number, store_timestamp=time_ms)
             if number % (7 // flushes) == 0:
@@ -246,11 +256,11 @@ def test_c16_search_by_time(tmp_path: Path, flushes: int) -> None:
         assert store.earliest_message_time("T", 0) == 40
 
 
-def test_c17_store_times_of_ipv6_messages(tmp_path: Path) -> None:
+def test_c17_store_times_of_ipv6_messages(tmp_path: Path, stage: Stage) -> None:
     """C17: RocketMQ reads the store time at a fixed place; with an IPv6 host that is inside the address, and its retention
     deletes fresh queues. Not reproduced: time bounds of queues, earliest time and search by time are the records' own."""
     host = "[2001:db8::1]:50001"
-    with cold(tmp_path, open_now=False) as scene:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for number in range(10):
             scene.broker.time_ms += 100
             scene.broker.send(
@@ -266,13 +276,13 @@ def test_c17_store_times_of_ipv6_messages(tmp_path: Path) -> None:
         assert [store.offset_by_time("T", 0, t) for t in times] == list(range(10))
 
 
-def test_c18_a_gap_destroys_nothing(tmp_path: Path) -> None:
+def test_c18_a_gap_destroys_nothing(tmp_path: Path, stage: Stage) -> None:
     """C18: the broker deleted messages before they could be archived (the daemon was down).
 
     RocketMQ destroys the queue's whole tiered history and begins anew; here both sides stay readable, the hole is recorded
     and said.
     """
-    with cold(tmp_path, open_now=False) as scene:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for number in range(100):
             scene.broker.send("T", 0, b"%d" % number + bytes(1000))
         scene.archive()

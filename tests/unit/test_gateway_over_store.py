@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.aged import Stage, aged_cold
+from tests.kit.collecting import Sweeping
 from tests.kit.gatewaydesk import (
     RETRY,
     Desk,
@@ -20,6 +22,8 @@ from tests.kit.gatewaydesk import (
     too_small,
 )
 from tests.kit.readstore import Cold, cold
+from tests.kit.sealing import seal_all
+from tiered.archive.rewrite.sealplan import DAY_MS
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
@@ -27,10 +31,10 @@ from tiered.errors import Unavailable
 TOPIC = "Orders"
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Cold]:
+@pytest.fixture(params=[Stage.FRESH, Stage.SEALED, Stage.MIXED], ids=lambda stage: stage.value)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cold]:
     """Two hundred messages in two queues, archived in four flushes, and a reader."""
-    with cold(tmp_path, open_now=False) as made:
+    with aged_cold(tmp_path, request.param, open_now=False) as made:
         for flush in range(4):
             for number in range(50):
                 made.broker.time_ms += 10
@@ -50,10 +54,9 @@ def desk(scene: Cold) -> Iterator[Desk]:
     made.close()
 
 
-def drain(desk: Desk, low: int, end: int, **options: str) -> list[bytes]:
-    """Everything a consumer gets from offset 0 to where the broker's log starts."""
+def drain(desk: Desk, low: int, end: int, offset: int = 0, **options: str) -> list[bytes]:
+    """Everything a consumer gets from an offset to where the broker's log starts."""
     got: list[bytes] = []
-    offset = 0
     while offset < low:
         made = desk.ask(pull(TOPIC, 1, offset, count=7, **options), too_small(low, end))
         assert isinstance(made, Command)
@@ -139,3 +142,24 @@ def test_a_queue_over_before_the_archive_began_passes_when_the_log_is_archived(
     scene.fresh()
     desk.begin = decode_message(scene.broker.sent[-1][1]).physical_offset
     assert desk.ask(pull("Over", 0, 0), answer) is answer
+
+
+def test_a_consumer_far_behind_whose_objects_are_sealed_and_deleted_meanwhile(tmp_path: Path) -> None:
+    """The gateway's view is older than the deletion: it looks again by itself, and the consumer reads on."""
+    with cold(tmp_path, open_now=False, dispatch={"inline_bytes": 0}) as scene:
+        for number in range(60):
+            scene.broker.send(queue_id=1, body=b"%d" % number)
+            if number % 20 == 19:
+                scene.archive()
+        desk = Desk(at_default_level(scene.open()))
+        try:
+            half = drain(desk, 30, 60)
+            scene.clock.set_wall(scene.broker.time_ms + 2 * DAY_MS)
+            seal_all(scene.daemon)
+            sweeping = Sweeping.of(scene)
+            sweeping.count(sweeping.gc)
+            assert sweeping.after_grace()["deleted_keys"] == 3
+            scene.store._puller._engine_of(scene.store.view).cache.clear()
+            assert half + drain(desk, 60, 60, len(half)) == scene.raws(TOPIC, 1)
+        finally:
+            desk.close()

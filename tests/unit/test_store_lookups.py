@@ -8,23 +8,27 @@ from typing import Any
 
 import pytest
 
+from tests.kit.aged import Stage, aged_cold
 from tests.kit.collecting import HOUR_MS, Sweeping
 from tests.kit.merging import merge_all
 from tests.kit.pipeline import PREPARED
 from tests.kit.readstore import Cold, cold
+from tests.kit.sealing import seal_all
 from tiered.archive.read.lookup import KeyLookup
+from tiered.archive.rewrite.sealplan import DAY_MS
 from tiered.codec.record.message import Message
 from tiered.errors import Corrupt, Unavailable
-from tiered.model import BoundaryType
+from tiered.model import BoundaryType, MessageQueue
 
 ALWAYS = (0, 1 << 60)
 
 
-@pytest.fixture(params=["inline", "in objects"])
+@pytest.fixture(params=["inline", "in objects", Stage.MERGED, Stage.SEALED, Stage.MIXED])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cold]:
     """Three topics in five flushes; a key of every message of a queue, one of every fifth, one of its own."""
     small = {"block_bytes": 4096} | ({"inline_bytes": 0} if request.param == "in objects" else {})
-    with cold(tmp_path, open_now=False, dispatch=small) as made:
+    stage = request.param if isinstance(request.param, Stage) else Stage.FRESH
+    with aged_cold(tmp_path, stage, open_now=False, dispatch=small) as made:
         for flush in range(5):
             for number in range(40):
                 made.broker.time_ms += 7
@@ -93,7 +97,8 @@ def test_a_common_key_does_not_read_everything(scene: Cold) -> None:
     few = len(scene.provider.calls)
     scene.provider.calls.clear()
     scene.store.query_message(KeyLookup("Orders", "all", 1000, *ALWAYS))
-    assert few < len(scene.provider.calls) / 2
+    several_runs = len(list(scene.daemon.state.runs(MessageQueue("Orders", 0), 1))) > 2
+    assert few < len(scene.provider.calls) / (2 if several_runs else 1)
 
 
 def test_every_record_by_its_place(scene: Cold) -> None:
@@ -188,9 +193,13 @@ QUESTIONS: tuple[Callable[[Any], Any], ...] = (
 )  # fmt: skip
 
 
-def collected(scene: Cold) -> None:
-    """What the reader's view names is merged, named and deleted, a grace later."""
-    merge_all(scene.daemon)
+def collected(scene: Cold, stage: Stage) -> None:
+    """What the reader's view names is merged or sealed, named and deleted, a grace later."""
+    if stage is Stage.SEALED:
+        scene.clock.set_wall(scene.broker.time_ms + 2 * DAY_MS)
+        seal_all(scene.daemon)
+    else:
+        merge_all(scene.daemon)
     sweeping = Sweeping.of(scene)
     sweeping.count(sweeping.gc)
     assert sweeping.after_grace()["deleted_keys"] > 0
@@ -208,11 +217,14 @@ def in_objects(tmp_path: Path) -> Iterator[Cold]:
         yield made
 
 
+@pytest.mark.parametrize("stage", [Stage.MERGED, Stage.SEALED])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_view_older_than_a_deletion_looks_again_by_itself(in_objects: Cold, question: Any) -> None:
+def test_a_view_older_than_a_deletion_looks_again_by_itself(
+    in_objects: Cold, question: Any, stage: Stage
+) -> None:
     wanted = question(in_objects.open())
     old: Any = in_objects.open()
-    collected(in_objects)
+    collected(in_objects, stage)
     seq = old.view.head.seq
     assert question(old) == wanted
     assert old.view.head.seq > seq

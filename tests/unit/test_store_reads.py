@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.kit.aged import EVERY_STAGE, Stage, aged_cold
 from tests.kit.assemble import KEYS, AtOnce
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.readstore import READER, Cold, cold, with_fetch
@@ -35,20 +36,39 @@ S = GetMessageStatus
 ROOMY = 1 << 30
 
 
+def two_flushes(made: Cold) -> Cold:
+    """Forty messages in two queues, archived in two flushes, and a reader."""
+    for flush in range(2):
+        for number in range(20):
+            made.broker.time_ms += 10
+            made.broker.send(
+                queue_id=number % 2, body=b"%d" % (20 * flush + number),
+                properties={"KEYS": f"k{number % 4}", "UNIQ_KEY": f"U{20 * flush + number}"},
+            )  # fmt: skip
+        made.archive()
+    made.open()
+    return made
+
+
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Cold]:
-    """Forty messages in two queues, archived in two flushes, and a reader."""
+    """As it was archived."""
     with cold(tmp_path, open_now=False) as made:
-        for flush in range(2):
-            for number in range(20):
-                made.broker.time_ms += 10
-                made.broker.send(
-                    queue_id=number % 2, body=b"%d" % (20 * flush + number),
-                    properties={"KEYS": f"k{number % 4}", "UNIQ_KEY": f"U{20 * flush + number}"},
-                )  # fmt: skip
-            made.archive()
-        made.open()
-        yield made
+        yield two_flushes(made)
+
+
+@pytest.fixture(params=EVERY_STAGE, ids=lambda stage: stage.value)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """How old the archive is: whether merged, sealed or fresh must not show."""
+    found: Stage = request.param
+    return found
+
+
+@pytest.fixture
+def aged(tmp_path: Path, stage: Stage) -> Iterator[Cold]:
+    """At every stage of ageing."""
+    with aged_cold(tmp_path, stage, open_now=False) as made:
+        yield two_flushes(made)
 
 
 def looks(scene: Cold) -> int:
@@ -73,14 +93,14 @@ def both(
 # ---- answers
 
 
-def test_records_come_verbatim_with_their_offsets(scene: Cold) -> None:
-    found = both(scene, "Orders", 1, 3, 5)
+def test_records_come_verbatim_with_their_offsets(aged: Cold) -> None:
+    found = both(aged, "Orders", 1, 3, 5)
     assert place(found) == (S.FOUND, 8, 5)
-    assert [bytes(r) for r in found.records] == scene.raws("Orders", 1)[3:8]
+    assert [bytes(r) for r in found.records] == aged.raws("Orders", 1)[3:8]
     assert found.queue_offsets == (3, 4, 5, 6, 7)
     assert (found.min_offset, found.max_offset) == (0, 20)
-    whole = both(scene, "Orders", 0, 0, 1000)
-    assert [bytes(r) for r in whole.records] == scene.raws("Orders", 0), "over runs of several commits"
+    whole = both(aged, "Orders", 0, 0, 1000)
+    assert [bytes(r) for r in whole.records] == aged.raws("Orders", 0), "over runs of several commits"
 
 
 @pytest.mark.parametrize(
@@ -110,16 +130,16 @@ def test_bad_and_border_input(
     assert (found.status, found.next_begin_offset) == (status, following)
 
 
-def test_at_least_one_record_then_what_fits(scene: Cold) -> None:
-    sizes = [len(raw) for raw in scene.raws("Orders", 0)]
-    assert len(both(scene, "Orders", 0, 0, 32, max_bytes=0).records) == 1
-    assert len(both(scene, "Orders", 0, 0, 32, max_bytes=-9).records) == 1
-    assert len(both(scene, "Orders", 0, 0, 32, max_bytes=sum(sizes[:3])).records) == 3
-    assert len(both(scene, "Orders", 0, 0, 32, max_bytes=sum(sizes[:3]) + sizes[3] - 1).records) == 3
+def test_at_least_one_record_then_what_fits(aged: Cold) -> None:
+    sizes = [len(raw) for raw in aged.raws("Orders", 0)]
+    assert len(both(aged, "Orders", 0, 0, 32, max_bytes=0).records) == 1
+    assert len(both(aged, "Orders", 0, 0, 32, max_bytes=-9).records) == 1
+    assert len(both(aged, "Orders", 0, 0, 32, max_bytes=sum(sizes[:3])).records) == 3
+    assert len(both(aged, "Orders", 0, 0, 32, max_bytes=sum(sizes[:3]) + sizes[3] - 1).records) == 3
 
 
-def test_a_hole_is_said_and_never_stepped_over(tmp_path: Path) -> None:
-    with cold(tmp_path, open_now=False) as scene:
+def test_a_hole_is_said_and_never_stepped_over(tmp_path: Path, stage: Stage) -> None:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for offset in (5, 6, 20, 21):
             scene.broker.send("Jumpy", 0, b"%d" % offset, queue_offset=offset)
         scene.archive()
@@ -132,8 +152,8 @@ def test_a_hole_is_said_and_never_stepped_over(tmp_path: Path) -> None:
         assert scene.store.message_time("Jumpy", 0, 12) is None
 
 
-def test_inner_batches_come_whole(tmp_path: Path) -> None:
-    with cold(tmp_path, open_now=False) as scene:
+def test_inner_batches_come_whole(tmp_path: Path, stage: Stage) -> None:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         scene.broker.send("B", 0, b"first")
         scene.broker.send("B", 0, b"inner", sys_flag=INNER_BATCH, properties={"INNER_NUM": "5"})
         scene.broker.time_ms += 1000
@@ -163,14 +183,14 @@ class Only:
         return decode_message(record).body in self._bodies
 
 
-def test_filters(scene: Cold) -> None:
-    found = both(scene, "Orders", 0, 2, 32, row_filter=Only(b"8", b"22"))
+def test_filters(aged: Cold) -> None:
+    found = both(aged, "Orders", 0, 2, 32, row_filter=Only(b"8", b"22"))
     assert (found.status, found.queue_offsets, found.next_begin_offset) == (S.FOUND, (4, 11), 20)
-    assert place(both(scene, "Orders", 0, 2, 32, row_filter=Only())) == (S.NO_MATCHED_MESSAGE, 20, 0)
+    assert place(both(aged, "Orders", 0, 2, 32, row_filter=Only())) == (S.NO_MATCHED_MESSAGE, 20, 0)
 
 
-def test_a_filter_does_not_step_over_a_hole(tmp_path: Path) -> None:
-    with cold(tmp_path, open_now=False) as scene:
+def test_a_filter_does_not_step_over_a_hole(tmp_path: Path, stage: Stage) -> None:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         for offset in (0, 1, 9):
             scene.broker.send("Jumpy", 0, b"%d" % offset, queue_offset=offset)
         scene.archive()
@@ -180,23 +200,23 @@ def test_a_filter_does_not_step_over_a_hole(tmp_path: Path) -> None:
         assert both(scene, "Jumpy", 0, 9, row_filter=Only(b"9")).queue_offsets == (9,)
 
 
-def test_a_new_generation_is_what_is_served(scene: Cold) -> None:
-    scene.broker.send("Orders", 0, b"born again", queue_offset=0)
-    scene.archive()
-    assert len(scene.get("Orders", 0, 0, 1000).records) == 20, (
+def test_a_new_generation_is_what_is_served(aged: Cold) -> None:
+    aged.broker.send("Orders", 0, b"born again", queue_offset=0)
+    aged.archive()
+    assert len(aged.get("Orders", 0, 0, 1000).records) == 20, (
         "a view that is asked for what it has stays as it is"
     )
-    scene.fresh()
-    assert place(scene.get("Orders", 0, 20)) == (S.OFFSET_OVERFLOW_BADLY, 1, 0)
-    found = scene.get("Orders", 0, 0, 1000)
-    assert [bytes(r) for r in found.records] == [scene.broker.sent[-1][1]]
-    assert scene.store.view_message(scene.broker.sent[0][0].physical_offset) is not None, (
+    aged.fresh()
+    assert place(aged.get("Orders", 0, 20)) == (S.OFFSET_OVERFLOW_BADLY, 1, 0)
+    found = aged.get("Orders", 0, 0, 1000)
+    assert [bytes(r) for r in found.records] == [aged.broker.sent[-1][1]]
+    assert aged.store.view_message(aged.broker.sent[0][0].physical_offset) is not None, (
         "the broker has it by id, too"
     )
 
 
-def test_a_queue_emptied_by_a_rewind(tmp_path: Path) -> None:
-    with cold(tmp_path, open_now=False) as scene:
+def test_a_queue_emptied_by_a_rewind(tmp_path: Path, stage: Stage) -> None:
+    with aged_cold(tmp_path, stage, open_now=False) as scene:
         scene.broker.send("Orders", 0, b"kept")
         scene.archive()
         lost = scene.broker.send("Lost", 0, b"lost")
