@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.spark
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-parquet install-iceberg install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,6 +39,9 @@ install-parquet: $(STAMP) requirements-parquet.lock ## pyarrow into .venv (170 M
 install-iceberg: $(STAMP) requirements-iceberg.lock ## pyarrow and pyiceberg into .venv (190 MB more), for Parquet segments and Iceberg tables
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-iceberg.lock
 
+install-encryption: $(STAMP) requirements-encryption.lock ## cryptography into .venv (18 MB more), for archives that are encrypted
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-encryption.lock
+
 # PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
 install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
 
@@ -53,13 +56,14 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) -c requirements-dev.lock requirements-spark.in -o requirements-spark.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-parquet.in -o requirements-parquet.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-iceberg.in -o requirements-iceberg.lock
+	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample

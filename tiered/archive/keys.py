@@ -34,13 +34,14 @@ CHECKPOINT_PREFIX = "checkpoint/"
 REPAIR_PREFIX = "repair/"
 HOLD_PREFIX = "hold/"
 TABLE_PREFIX = "table/"
+DATAKEY_PREFIX = "datakey/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
 _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_OBJECT = re.compile(rf"(data|shard|config)/([0-9]{{10}})-({_UUID})")
+_OBJECT = re.compile(rf"(data|shard|config|datakey)/([0-9]{{10}})-({_UUID})")
 _SEGMENT = re.compile(
     rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
 )
@@ -57,6 +58,7 @@ class Area(Enum):
     SEGMENT = "segment"  # level 2
     SHARD = "shard"  # checkpoint shards
     CONFIG = "config"  # snapshots of the broker's own config
+    DATAKEY = "datakey"  # wrapped keys of an encrypted archive
 
 
 @dataclass(frozen=True, slots=True)

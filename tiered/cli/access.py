@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
@@ -54,6 +55,7 @@ def reading(
     """
     loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
+    provider = encrypted(provider, settings.encryption)
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         with _folding(out) as advance:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import read_identity
 from tiered.archive.read.reader import ArchiveReader
@@ -60,7 +61,7 @@ def _rows(settings: Settings, out: Output) -> Iterator[Row]:
     yield _row("state directory", lambda: _writable(settings.state_directory, "state.directory"))
     clock = SystemClock()
     try:
-        provider = open_provider(settings.archive.url, settings.store, clock)
+        provider = encrypted(open_provider(settings.archive.url, settings.store, clock), settings.encryption)
     except TieredError as error:
         yield _bad("store", error)
         return
@@ -173,6 +174,17 @@ def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterat
         yield ("store's clock", "good", "this host's own: comparing the two clocks protects nothing here", "")
 
 
+def _encryption(provider: Provider, settings: Settings, root: str) -> str:
+    encryptor = provider.capabilities.encryptor
+    if encryptor is None:
+        return "off"
+    encryptor.check(root)
+    named = (
+        settings.encryption.key_file or settings.encryption.key_env or "the command of encryption.key_command"
+    )
+    return f"the key of {named} wraps, and unwraps what this archive has"
+
+
 def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Output) -> Iterator[Row]:
     """The archive, and what a daemon would find when it starts on it here."""
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -188,6 +200,7 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
         else "none yet: the first tiered run creates it"
     )
     yield ("archive", "good", found, "")
+    yield _row("encryption", lambda: _encryption(provider, settings, keys.root))
 
     def state() -> str:
         archive_id = identity.archive_id if identity is not None else None

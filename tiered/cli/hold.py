@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.find import find_identity
 from tiered.archive.rewrite.holds import FOR_EVER_MS, StoredHold, add_hold, drop_hold, read_holds
@@ -100,6 +101,7 @@ def _bucket(
 ) -> Iterator[tuple[Provider, ArchiveKeys, bytes]]:
     settings = archive_settings(out, config, archive, sets).settings
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
+    provider = encrypted(provider, settings.encryption)
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         yield provider, keys, find_identity(provider, keys).archive_id

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.read.find import find_identity
@@ -68,6 +69,7 @@ def command(
     settings = archive_settings(out, config, archive, sets).settings
     directory = Path(state or settings.state_directory) if state or settings.state_directory else None
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
+    provider = encrypted(provider, settings.encryption)
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         identity = find_identity(provider, keys)

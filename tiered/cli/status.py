@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.encryption.provider import Encrypting
 from tiered.archive.rewrite.merge import MergeOptions
 from tiered.archive.rewrite.plan import windows
 from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.rewrite.sealplan import sealable
 from tiered.archive.state.view import ArchiveState
-from tiered.cli.access import reading
+from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
 from tiered.clock import SystemClock
 from tiered.daemon.portfile import WEB_PORT_FILE
@@ -56,11 +57,28 @@ def command(
             **stored(view),
             **waiting(view, settings, SystemClock().now_ms()),
         }
+        told["encryption"] = _encryption(opened)
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
         if daemon is None and settings.source.store_dir:
             told["lag"] = _local_lag(settings, view)
         out.record(told, kinds=KINDS)
+
+
+def _encryption(opened: OpenedArchive) -> dict[str, object] | str:
+    """The newest data key and what it is wrapped by; `tiered key list` has all of them."""
+    provider, keys = opened.view.log.provider, opened.view.keys
+    if not isinstance(provider, Encrypting):
+        return "off"
+    wrapped = provider.data_keys(keys.root).newest_wrapped()
+    if not wrapped:
+        return "from the next start of the daemon on"
+    newest = wrapped[-1]
+    return {
+        "epoch": newest.epoch,
+        "data_key": newest.key_id.hex(),
+        "wrapped_by": [w.wrapping_key for w in wrapped],
+    }
 
 
 def proven_offset(view: ArchiveState) -> int | None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
@@ -62,7 +63,7 @@ class TaskReport:
 
 def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
     """What there is to do, of the archive as it is now: nothing is written, no lock is taken, a daemon may run."""
-    provider = open_provider(settings.archive.url, settings.store, clock)
+    provider = encrypted(open_provider(settings.archive.url, settings.store, clock), settings.encryption)
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         reader = LogReader(provider, keys, find_identity(provider, keys))

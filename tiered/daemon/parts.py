@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, ensure_identity, read_identity
 from tiered.archive.log.localfiles import (
@@ -91,10 +92,11 @@ def open_parts(
         watched.append(Watched(driver, outages, clock, give_up))
         return watched[0]
 
-    provider = open_provider(
+    opened = open_provider(
         settings.archive.url, settings.store, clock, observer=metrics, stop=give_up, each_try=watch
     )
-    stack.callback(provider.close)
+    stack.callback(opened.close)
+    provider = encrypted(opened, settings.encryption)
     if provider.capabilities.locker is not None:
         provider.capabilities.locker.check_lock()
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -109,6 +111,8 @@ def open_parts(
             )  # fmt: skip
         if found is None:
             create_root(provider)
+        if provider.capabilities.encryptor is not None:
+            provider.capabilities.encryptor.check(keys.root)
         weak = probe_once(provider, settings, clock, metrics, state, keys.root)
         outages.over(PROBE)  # it makes writes fail on purpose
         identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)

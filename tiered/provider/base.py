@@ -97,6 +97,18 @@ class Locker(Protocol):
         ...
 
 
+class Encryptor(Protocol):
+    """A wrapper that encrypts what is put into an archive. ``root``: what stands before all its keys, with its slash."""
+
+    def check(self, root: str) -> None:
+        """Prove that the archive's key can be used, before an epoch is opened with it. ``Refused`` if it is the wrong one."""
+        ...
+
+    def open_epoch(self, root: str, archive_id: bytes, epoch: int) -> None:
+        """Encrypt what is put from now on: this process has opened ``epoch``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
     """An upload in parts that was begun under ``key`` and is neither completed nor given up."""
@@ -130,6 +142,7 @@ class Capabilities:
     cutter: Cutter | None = None
     locker: Locker | None = None
     uploads: Uploads | None = None
+    encryptor: Encryptor | None = None
 
 
 class Provider(Protocol):

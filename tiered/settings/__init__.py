@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Gc, Retain, Seal
+from tiered.settings.keeping import Encryption, Gc, Retain, Seal
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
@@ -34,6 +34,7 @@ __all__ = [
     "STARS",
     "Archive",
     "Dispatch",
+    "Encryption",
     "Fetch",
     "Gateway",
     "Gc",
@@ -75,6 +76,7 @@ class Settings:
     seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)
     gc: Gc = field(default_factory=Gc)
+    encryption: Encryption = field(default_factory=Encryption)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiered.errors import Invalid
 from tiered.settings.option import GIB, MIB, ONE_DAY_MS, SettingsSection, ms, option, size
 
 
@@ -121,3 +122,41 @@ class Gc(SettingsSection):
         3650 * ONE_DAY_MS,
     )
     delete_threads: int = option(8, "deletions at once; each holds one connection", low=1, high=64)
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption(SettingsSection):
+    """Encryption of the archive before its bytes leave this process. Nothing set: off. Once on it stays on."""
+
+    key_file: str = option(
+        "",
+        "file with the key that wraps the archive's keys (`tiered key new` makes one), one a line, the newest first; whoever"
+        " loses it loses the archive; empty: not from a file",
+    )
+    key_env: str = option(
+        "",
+        "name of the environment variable with that key, in the same form; empty: not from the environment",
+    )
+    key_command: str = option(
+        "",
+        "command of a key service, run with wrap or unwrap as its last argument, base64 in and out: the key stays outside;"
+        " empty: no command",
+    )
+    command_timeout_ms: int = ms(
+        10_000, "time that command has for one answer; an archive waits for it as for its store", 100, 600_000
+    )
+
+    def __post_init__(self) -> None:
+        SettingsSection.__post_init__(self)
+        named = [name for name in ("key_file", "key_env", "key_command") if getattr(self, name)]
+        if len(named) > 1:
+            raise Invalid(
+                "only one of encryption.key_file, encryption.key_env and encryption.key_command may name the key",
+                found=", ".join(f"encryption.{name}" for name in named),
+                hint="unset the others",
+            )
+
+    @property
+    def on(self) -> bool:
+        """Whether a key is named."""
+        return bool(self.key_file or self.key_env or self.key_command)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.commitcache import WHOLE_BYTES, CommitCache
 from tiered.archive.read.reader import ArchiveReader
@@ -45,7 +46,7 @@ def open_follower(
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
     stack.callback(opened.close)
-    provider = CommitCache(opened, keys, settings.fetch.commit_cache_bytes)
+    provider = CommitCache(encrypted(opened, settings.encryption), keys, settings.fetch.commit_cache_bytes)
     fold = PartialStore(scope) if name is None else local_fold(settings, name, stack)
     stack.callback(fold.close)
     looking = ThreadPoolExecutor(1, "follow")

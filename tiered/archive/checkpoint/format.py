@@ -23,6 +23,8 @@ import xxhash
 from tiered.archive.keys import Area, ObjectKey, parse
 from tiered.archive.state.layout import FOLD_VERSION
 from tiered.codec.checksum import crc32c
+from tiered.codec.format.encryption import OBJECT_FOOTER_BYTES, encrypted_footer
+from tiered.codec.format.sections import NAME_A_KEY
 from tiered.codec.zstd import deflate, inflate
 from tiered.errors import Corrupt, Refused
 
@@ -238,6 +240,8 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
         )
     length, crc, magic = _MANIFEST_TAIL.unpack_from(data, size)
     body = data[:size]
+    if encrypted_footer(data, footer_bytes=OBJECT_FOOTER_BYTES, key=key) is not None:
+        raise Refused("a checkpoint is encrypted, and no key is named", hint=NAME_A_KEY, key=key)
     if (length, crc, magic) != (size, crc32c(body), MANIFEST_MAGIC):
         raise Corrupt(
             "a checkpoint manifest is damaged",

@@ -10,6 +10,7 @@ from tiered.archive.fold.context import OFFSET_LIMIT, Fold
 from tiered.archive.fold.marks import add_mark
 from tiered.archive.keys import (
     COMMIT_PREFIX,
+    DATAKEY_PREFIX,
     IDENTITY_PATH,
     REPAIR_PREFIX,
     CheckpointKey,
@@ -29,17 +30,21 @@ from tiered.archive.state.keys import (
 from tiered.archive.state.layout import pack_value, unpack_value
 from tiered.archive.state.values import Head, ObjectState, pack_object
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
+from tiered.codec.format.sections import NAME_A_KEY
 from tiered.errors import Corrupt, Refused
 from tiered.model import ObjectRef, Progress
 from tiered.version import FORMAT_VERSION
 
-SUPPORTED_FEATURES: frozenset[str] = frozenset()
+ENCRYPTION = "encryption"
+"""Required of writers: what they put is encrypted, the ``OpenEpoch`` itself aside."""
+
+SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION})
 """Features that an ``OpenEpoch`` may require of this program."""
 
 KEPT_FLOORS = 4096
 """Floor moves remembered. Forgetting an old one only makes a commit removable later, never earlier."""
 
-_NEVER_RETIRED = (COMMIT_PREFIX, REPAIR_PREFIX, IDENTITY_PATH)
+_NEVER_RETIRED = (COMMIT_PREFIX, REPAIR_PREFIX, DATAKEY_PREFIX, IDENTITY_PATH)
 
 
 def open_epoch(head: Head | None, commit: Commit, batch: EditBatch) -> Head:
@@ -112,6 +117,16 @@ def refuse_older_writer(head: Head) -> None:
             commit=head.epoch_seq,
             expected=f"≤ {FORMAT_VERSION}",
             found=head.min_writer,
+        )
+
+
+def refuse_plain_writer(head: Head) -> None:
+    """``Refused`` for an archive that is encrypted, for a writer that encrypts nothing."""
+    if ENCRYPTION in head.required_features:
+        raise Refused(
+            "the archive is encrypted, and no key is named",
+            hint=NAME_A_KEY,
+            commit=head.epoch_seq,
         )
 
 
@@ -226,7 +241,7 @@ def retire(fold: Fold, batch: EditBatch) -> None:
             named = next((n for n in _NEVER_RETIRED if path.startswith(n)), None)
             fold.check(
                 named is None and path != "",
-                "commits, what stands for them, and the identity are never retired",
+                "commits, what stands for them, data keys and the identity are never retired",
                 expected="another key",
                 found=path,
             )

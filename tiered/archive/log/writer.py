@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
-from tiered.archive.fold.logedits import refuse_older_writer
+from tiered.archive.fold.logedits import ENCRYPTION, refuse_older_writer, refuse_plain_writer
 from tiered.archive.log.counting import CountedSuccess
 from tiered.archive.log.reader import LogReader, ReadCommit
 from tiered.archive.log.resending import Resending, Result
@@ -28,6 +28,7 @@ from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Encryptor
 from tiered.provider.resolve import ask_clock, bind, make_durable
 from tiered.text.human import second
 from tiered.version import MIN_READER, MIN_WRITER
@@ -171,11 +172,14 @@ class CommitLog:
 
         ``before_try`` is called with the head before every try: it waits for a foreign writer to fall silent, or raises.
         """
+        encryptor, root = self.reader.provider.capabilities.encryptor, self.reader.keys.root
         while True:
             before_try(self.tip)
             self._counted.begin()
             if self.tip is not None:
                 refuse_older_writer(self.tip)
+                if encryptor is None:
+                    refuse_plain_writer(self.tip)
             with self.next_place(opens_epoch=True) as place:
                 planned = self.plan(place, [self._open_epoch(place, claim, store_time_ms)])
             reach(CrashPoint.BEFORE_OPEN_EPOCH)
@@ -187,9 +191,16 @@ class CommitLog:
             reach(CrashPoint.AFTER_OPEN_EPOCH)
             head = self.tip
             assert head is not None
+            if encryptor is not None:
+                self._encrypt_from(encryptor, root, head)
             return head
 
+    def _encrypt_from(self, encryptor: Encryptor, root: str, head: Head) -> None:
+        """Have the data key of a fresh epoch stored, before anything else of it."""
+        self.resending.until_done(lambda: encryptor.open_epoch(root, head.archive_id, head.epoch))
+
     def _open_epoch(self, place: Place, claim: Claim, store_time_ms: int) -> EditBatch:
+        encryptor = self.reader.provider.capabilities.encryptor
         return batch(
             EditKind.OPEN_EPOCH,
             epoch=place.epoch,
@@ -202,7 +213,7 @@ class CommitLog:
             broker_epoch=claim.broker_epoch,
             min_reader=MIN_READER,
             min_writer=MIN_WRITER,
-            required_features=Rows([[]]),
+            required_features=Rows([[] if encryptor is None else [ENCRYPTION]]),
         )
 
     # ---- planning and putting

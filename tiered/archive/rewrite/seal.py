@@ -64,6 +64,7 @@ class SealOptions:
     rest_bytes: int
     rest: Layout
     directory: str | None
+    encrypted: bool = False
     row_group_bytes: int = ROW_GROUP_BYTES
 
     @classmethod
@@ -80,6 +81,7 @@ class SealOptions:
             care.merge_bytes,
             Layout(dispatch.block_bytes, level, min(WINDOW_BYTES, care.merge_bytes)),
             settings.state_directory or None,
+            settings.encryption.on,
         )
 
     @property
@@ -87,6 +89,8 @@ class SealOptions:
         """Why nothing is sealed; ``None`` where it is."""
         if not self.enabled:
             return "off: seal.enabled is false"
+        if self.encrypted:
+            return "off: the archive is encrypted, and no engine would read its files"
         return None if importlib.util.find_spec("pyarrow") else NO_PYARROW
 
     def shape(self) -> SegmentShape:

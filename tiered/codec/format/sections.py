@@ -62,6 +62,9 @@ class SectionKind(IntEnum):
 
 FIRST_OPTIONAL_SECTION = 32
 
+NAME_A_KEY = "name the archive's key by encryption.key_file, encryption.key_env or encryption.key_command"
+"""What helps whoever meets something encrypted and has no key."""
+
 
 class Section(NamedTuple):
     """Where a section lies in its object and the CRC32C of its stored bytes, as in ``AddObject``."""
@@ -215,9 +218,7 @@ def refuse_encryption(field: Buffer, *, what: str, key: str) -> None:
     """``Refused`` if the encryption field (80 bytes: algorithm, key id, wrapped key) is not all zero."""
     if any(bytes(field)):
         raise Refused(
-            f"{what} is encrypted, which this program cannot read",
-            hint="use the program version that wrote it or a later one",
+            f"{what} is encrypted, and no key is named",
+            hint=NAME_A_KEY,
             key=key,
-            expected="algorithm 0",
-            found=bytes(field)[0],
         )
