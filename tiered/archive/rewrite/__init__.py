@@ -13,5 +13,6 @@ Does not own: what an edit does to the state (``fold``), in which order commits 
 Invariant: a plan is a pure function of a fold, so a dry run and a run are the same; records are copied whole and in order;
 nothing in here decides that a broker lost its tail.
 
-Threads: none of its own; one at a time runs a task, the line's pool settles what a task offered.
+Threads: one at a time runs a task, the line's pool settles what a task offered. While a file is made, one thread reads ahead
+of it (``sealing``), four ask the store (``sources``), and one more for each of ``gc.delete_threads`` deletes (``collection``).
 """

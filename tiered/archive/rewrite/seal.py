@@ -21,6 +21,7 @@ from tiered.archive.rewrite.sealplan import (
     TopicDay,
     seal_job,
     sealable,
+    slab_end,
 )
 from tiered.archive.rewrite.sources import Sources, UnevenCut
 from tiered.archive.rewrite.spool import Spool
@@ -34,15 +35,15 @@ from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Buffer
 from tiered.crashpoint import SealPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
-from tiered.model import MessageQueue
+from tiered.model import MessageQueue, ObjectRef
 from tiered.provider.resolve import put_own
 from tiered.settings import MIB, Settings
 
 if TYPE_CHECKING:
     from tiered.archive.rewrite.sealing import MadeSegment, SegmentShape
 
-WINDOW_BYTES = 64 * MIB
-"""Records opened at once."""
+WINDOW_BYTES = 32 * MIB
+"""Records opened at once; a second such window is read meanwhile."""
 ROW_GROUP_BYTES = 8 * MIB
 """Of records, before compression: what a reader of Parquet takes at once."""
 TABLE_BYTES = 64 * MIB
@@ -128,6 +129,7 @@ class Sealing:
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
         self._round: list[TopicDay] | None = None
+        self._slab: ObjectRef | None = None
         self._trouble: str | None = None
 
     def due(self, now: float) -> bool:
@@ -158,16 +160,33 @@ class Sealing:
             self._give_up_uploads(turn)
             self._round = [each.what for each in self._sealable()]
         while self._round:
-            what = self._round[0]
-            made = seal_job(self._log.proven(), self._options.bounds, what, self._left_out)
+            made = self._job(self._round[0])
             if made is not None:
-                return self._seal(what, made, turn)
-            self._round.pop(0)
+                return self._seal(self._round[0], made, turn)
+            self._pop()
             turn.spend(0)
         trouble, self._trouble = self._trouble, None
         self._round, self._left_out = None, NOTHING
         self._next = self._clock.monotonic() + self._options.interval_seconds
         return Done(more=False, trouble=trouble)
+
+    def _job(self, what: TopicDay) -> Job | None:
+        """The next of a topic's day. Which objects it reads is found out by a walk over all its runs, so they are kept in mind
+        until they hold nothing more of it."""
+        state, bounds, made = self._log.proven(), self._options.bounds, None
+        if self._slab is not None:
+            made = seal_job(state, bounds, what, self._slab, self._left_out)
+        if made is None:
+            self._slab = slab_end(state, bounds, what, self._left_out)
+            if self._slab is not None:
+                made = seal_job(state, bounds, what, self._slab, self._left_out)
+        return made
+
+    def _pop(self) -> None:
+        """On to the next day of a topic."""
+        assert self._round is not None
+        self._round.pop(0)
+        self._slab = None
 
     def _give_up_uploads(self, turn: Turn) -> None:
         """Of writers before this one: files are what goes up in parts."""
@@ -183,7 +202,6 @@ class Sealing:
         return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._left_out)
 
     def _seal(self, what: TopicDay, job: Job, turn: Turn) -> Done:
-        assert self._round is not None
         try:
             with Spool(self._options.directory) as spool:
                 return self._swap(what, job, spool, turn)
@@ -198,7 +216,7 @@ class Sealing:
             self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})
             return Done(more=True, trouble=f"an object cannot be sealed: {error}")
         except Refused as error:
-            self._round.pop(0)
+            self._pop()
             return Done(more=True, trouble=f"{what.topic} of {what.date} cannot be sealed: {error}")
 
     def _swap(self, what: TopicDay, job: Job, spool: Spool, turn: Turn) -> Done:
@@ -234,8 +252,7 @@ class Sealing:
             reach(SealPoint.AFTER_REST)
             proven = turn.commit(Swap(used, replacements, self._clock.monotonic()))
             if proven is None:
-                assert self._round is not None
-                self._round.pop(0)  # in the next round, as it is then
+                self._pop()  # in the next round, as it is then
                 return Done(more=True, figures={"dropped_jobs": 1})
             for each in counted:
                 each()

@@ -5,7 +5,9 @@ This needs a store to read from and a place for the file, neither log nor fold: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +64,17 @@ class _Progress:
     reached: tuple[int, int, int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Runs [first, end) of a job: their rows, and their records back to back in ``data`` between ``edges``."""
+
+    first: int
+    end: int
+    gathered: Gathered
+    edges: Ints
+    data: Buffer
+
+
 class SegmentMaker:
     """Makes one segment of a job."""
 
@@ -79,20 +92,35 @@ class SegmentMaker:
         writer = SegmentWriter(
             self._what.topic, archive_id=archive_id, object_id=object_id, row_group_bytes=self._shape.row_group_bytes
         )  # fmt: skip
-        for first, end in self._windows():
-            gathered = self._sources.gather_for_segment(self._job.part(first, end))
-            for part in self._parts(gathered, first, end):
-                for piece in writer.add(part):
-                    self._progress.written += len(piece)
-                    write(piece)
-            self._pause()
-            if self._full():
-                break
+        with closing(self._opened()) as windows:
+            for window in windows:
+                for part in self._parts(window):
+                    for piece in writer.add(part):
+                        self._progress.written += len(piece)
+                        write(piece)
+                self._pause()
+                if self._full():
+                    break
         if self._progress.reached is None:
             return MadeSegment(self._progress.used, None, tuple(self._rests))
         for piece in writer.close():
             write(piece)
         return MadeSegment(self._progress.used, writer.sealed, tuple(self._rests))
+
+    def _opened(self) -> Generator[_Window]:
+        """The windows, each read while the one before it is written."""
+        places = self._windows()
+        with ThreadPoolExecutor(1, thread_name_prefix="seal") as pool:
+            following: Future[_Window] | None = pool.submit(self._open, *next(places))
+            while following is not None:
+                window, place = following.result(), next(places, None)
+                following = None if place is None else pool.submit(self._open, *place)
+                yield window
+
+    def _open(self, first: int, end: int) -> _Window:
+        gathered = self._sources.gather_for_segment(self._job.part(first, end))
+        edges = np.append(0, np.cumsum(gathered.rows["size"], dtype=np.int64))
+        return _Window(first, end, gathered, edges, SourceRecords(gathered, edges).until(int(edges[-1])))
 
     def _windows(self) -> Iterator[tuple[int, int]]:
         """Consecutive runs of about ``window_bytes``, one at least."""
@@ -109,11 +137,10 @@ class SegmentMaker:
         at = self._progress
         return at.written >= self._shape.segment_bytes or at.rest_bytes >= self._shape.rest_bytes
 
-    def _parts(self, gathered: Gathered, first: int, end: int) -> Iterator[RunPart]:
+    def _parts(self, window: _Window) -> Iterator[RunPart]:
         """The parts that are of the day, of the window's runs up to where the file is full."""
+        first, end, gathered, edges = window.first, window.end, window.gathered, window.edges
         rows, source = gathered.rows, gathered.source
-        edges = np.append(0, np.cumsum(rows["size"], dtype=np.int64))
-        data = SourceRecords(gathered, edges).until(int(edges[-1]))
         ours = self._what.holds(rows["store_timestamp"])
         cuts = np.flatnonzero((np.diff(source, prepend=-1) != 0) | np.diff(ours, prepend=ours[:1]))
         begins = np.searchsorted(source, np.arange(end - first))  # every run has live rows
@@ -133,27 +160,20 @@ class SegmentMaker:
                 self._rests.append(Rest(first + number, start, end_offset, flat, flat + size))
                 self._progress.rest_bytes += size
             else:
-                yield self._part(gathered, data, edges, (a, b), first + number, end_offset, flat)
+                yield self._part(window, (a, b), first + number, end_offset, flat)
         self._progress.used = end
 
     def _part(
-        self,
-        gathered: Gathered,
-        data: Buffer,
-        edges: Ints,
-        rows: tuple[int, int],
-        number: int,
-        end_offset: int,
-        flat: int,
+        self, window: _Window, rows: tuple[int, int], number: int, end_offset: int, flat: int
     ) -> RunPart:
-        first, end = rows
+        gathered, edges, (first, end) = window.gathered, window.edges, rows
         queue, generation = place_of(self._job.keys[number])
         offsets = gathered.queue_offset[first:end]
         place = (queue.queue_id, generation)
         begins = self._progress.reached != (*place, int(offsets[0]), flat)
         self._progress.reached = (*place, end_offset, flat + int(edges[end] - edges[first]))
         return RunPart(
-            *place, data, edges[first : end + 1], offsets, end_offset, flat, gathered.commit_seq[first:end], begins
+            *place, window.data, edges[first : end + 1], offsets, end_offset, flat, gathered.commit_seq[first:end], begins
         )  # fmt: skip
 
 

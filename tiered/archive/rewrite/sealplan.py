@@ -15,11 +15,12 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.rewrite.plan import NOTHING, Job, KnownObjects, LeftOut
+from tiered.archive.rewrite.plan import NOTHING, Job, KnownObjects, LeftOut, codes
 from tiered.archive.state.keys import CLOSED, RUN, queue_of, topic_key
 from tiered.archive.state.layout import OPEN, RUN_RECORD_DTYPE, table
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.types import Bools, Ints
+from tiered.model import ObjectRef
 
 DAY_MS = 86_400_000
 SEGMENT_LEVEL = 2
@@ -112,20 +113,32 @@ def sealable(
     return sorted(found, key=lambda each: each.what)
 
 
-def seal_job(
+def slab_end(
     state: ArchiveState, bounds: SealBounds, what: TopicDay, left_out: LeftOut = NOTHING
-) -> Job | None:
-    """The runs of a topic's day, by queue, generation and offset, out of the oldest objects that they lie in; ``None`` if
-    there is nothing left."""
+) -> ObjectRef | None:
+    """The last of the oldest objects that one job may read, of those that hold a topic's day; ``None`` if none does."""
     objects = KnownObjects.of(state, left_out)
-    prefix = (RUN if what.closed_by == OPEN else CLOSED) + topic_key(what.topic)
-    last = _last_object(state, prefix, objects, what, bounds, left_out)
+    there = np.zeros(len(objects.states), np.bool_)
+    for _, _, runs in _walk(state, _prefix(what), objects, left_out):
+        there[objects.rows(runs)[_reaches(runs, what)]] = True
+    found = np.flatnonzero(there)[: bounds.job_objects]
+    return objects.states[int(found[-1])].ref if len(found) else None
+
+
+def seal_job(
+    state: ArchiveState, bounds: SealBounds, what: TopicDay, last: ObjectRef, left_out: LeftOut = NOTHING
+) -> Job | None:
+    """The runs of a topic's day, by queue, generation and offset, out of objects up to ``last``; ``None`` if there is nothing
+    left in them."""
+    objects = KnownObjects.of(state, left_out)
+    end = codes(np.array([[last.commit_seq, last.index]], np.int64))[0]
     keys: list[bytes] = []
     values: list[bytes] = []
     at: list[Ints] = []
-    for some_keys, some_values, runs in _walk(state, prefix, objects, left_out):
+    for some_keys, some_values, runs in _walk(state, _prefix(what), objects, left_out):
         rows = objects.rows(runs)
-        taken = np.flatnonzero(_reaches(runs, what) & (rows <= last))[: bounds.job_runs - len(keys)]
+        taken = np.flatnonzero(_reaches(runs, what) & (objects.code[rows] <= end))
+        taken = taken[: bounds.job_runs - len(keys)]
         keys += [some_keys[i] for i in taken.tolist()]
         values += [some_values[i] for i in taken.tolist()]
         at.append(rows[taken])
@@ -142,20 +155,8 @@ def seal_job(
     )
 
 
-def _last_object(
-    state: ArchiveState,
-    prefix: bytes,
-    objects: KnownObjects,
-    what: TopicDay,
-    bounds: SealBounds,
-    left_out: LeftOut,
-) -> int:
-    """The last of the objects that one job may read."""
-    there = np.zeros(len(objects.states), np.bool_)
-    for _, _, runs in _walk(state, prefix, objects, left_out):
-        there[objects.rows(runs)[_reaches(runs, what)]] = True
-    found = np.flatnonzero(there)[: bounds.job_objects]
-    return int(found[-1]) if len(found) else -1
+def _prefix(what: TopicDay) -> bytes:
+    return (RUN if what.closed_by == OPEN else CLOSED) + topic_key(what.topic)
 
 
 def _reaches(runs: npt.NDArray[np.void], what: TopicDay) -> Bools:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.ahead import read_each
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.held import Held
 from tiered.archive.read.objects import ObjectReader
@@ -31,6 +32,9 @@ HOLE_BYTES = 64 * 1024
 
 WHOLE_BYTES = 2 * 1024 * 1024
 """An object up to this length is fetched at once, and not its tables first: nearly all of it is wanted."""
+
+READ_AT_ONCE = 4
+"""Objects of a part of a job that are read at once: each request waits for the store, and does little else."""
 
 _NAMES = ROW_DTYPE.names or ()
 _NAMES_FOR_SEGMENTS = ("size", "queue_offsets", "store_timestamp", "physical_offset")
@@ -117,13 +121,15 @@ class Sources:
     def _gather(self, job: Job, tags: dict[bytes, int] | None) -> Gathered:
         refs = refs_of(job.runs)
         skipped = np.zeros(len(job.runs), np.int64)
-        parts: list[_Part] = []
-        pieces: list[tuple[Ints, list[Piece]]] = []
-        for item in job.objects:
+
+        def read(item: ObjectState) -> tuple[_Part, Ints, list[Piece]]:
             mine = np.flatnonzero((refs == (item.ref.commit_seq, item.ref.index)).all(axis=1))
-            part, numbers, found = self._read(item, job.runs[mine], mine, tags, skipped)
-            parts.append(part)
-            pieces.append((numbers, found))
+            return self._read(item, job.runs[mine], mine, tags, skipped)
+
+        at_once = 1 if tags is not None else READ_AT_ONCE  # tags are numbered as they come
+        found = list(map(read, job.objects) if at_once == 1 else read_each(read, list(job.objects), at_once))
+        parts = [part for part, _, _ in found]
+        pieces = [(numbers, some) for _, numbers, some in found]
         source = np.concatenate([p.source for p in parts])
         order = np.argsort(source, kind="stable")
         piece_source = np.concatenate([numbers for numbers, _ in pieces])

@@ -84,22 +84,23 @@ class SourceRecords:
     def __init__(self, gathered: Gathered, edges: Ints) -> None:
         self._pieces = iter(gathered.pieces)
         self._rows, self._edges = gathered.rows, edges
-        self._data = bytearray()
-        self._begin = 0  # of ``_data``, in the bytes of all records
+        self._rest = memoryview(b"")  # of the last piece
+        self._begin = 0  # of ``_rest``, in the bytes of all records
         self._last: Piece | None = None
 
     def until(self, end: int) -> bytearray:
         """The bytes from where the call before ended up to ``end``, which is the end of a record."""
-        while self._begin + len(self._data) < end:
-            self._last = next(self._pieces)
-            self._data += self._last.records()
-        found, rest = self._data, bytearray()
-        at = end - self._begin
-        if len(found) > at:
-            rest += memoryview(found)[at:]
-            del found[at:]
+        found = bytearray(end - self._begin)
+        view, at = memoryview(found), 0
+        while at < len(found):
+            if not self._rest:
+                self._last = next(self._pieces)
+                self._rest = memoryview(self._last.records())
+            taken, self._rest = self._rest[: len(found) - at], self._rest[len(found) - at :]
+            view[at : at + len(taken)] = taken
+            at += len(taken)
         self._check(found)
-        self._begin, self._data = end, rest
+        self._begin = end
         return found
 
     def _check(self, data: bytearray) -> None:
