@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -223,3 +224,17 @@ def test_a_segment_of_the_same_object_that_was_written_again(both: Both) -> None
     finally:
         both.scene.provider.put(key, [whole], create_only=False)
     assert (found.value.fields["key"], found.value.fields["position"]) == (key, position)
+
+
+def test_without_pyarrow_one_sentence_says_what_to_install(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = ("tiered.archive.read.segments", "tiered.codec.segment", "tiered.codec.arrow")
+    for name in [name for name in sys.modules if name.startswith(segments)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    objects, item = both.scene.objects(), both.segments()[0]
+    for ask in (objects.block_table, objects.directory, objects.check_footer):
+        with pytest.raises(Invalid, match="need pyarrow, which is not installed") as found:
+            ask(item)
+        assert "rocketmq-tiered[parquet]" in str(found.value.hint)
