@@ -116,6 +116,17 @@ def test_create_only_refuses_an_existing_key_and_keeps_its_bytes(provider: Provi
     assert provider.get("commit/00/1").data == b"third"
 
 
+def test_many_keys_are_deleted_at_once_and_missing_ones_are_gone(provider: Provider) -> None:
+    keys = [f"data/{n}" for n in range(12)]
+    for key in keys:
+        provider.put(key, [b"x"])
+    assert provider.capabilities.delete_keys >= 1
+    assert provider.delete_many([*keys[:9], "data/never"]) == {}
+    assert [s.key for s in provider.list("data/")] == sorted(keys[9:])
+    assert provider.delete_many(keys) == {}
+    assert list(provider.list("data/")) == []
+
+
 def test_without_create_only_the_object_is_replaced(provider: Provider) -> None:
     provider.put("a/b", [b"first, and longer"], create_only=False)
     provider.put("a/b", [b"second"], create_only=False)

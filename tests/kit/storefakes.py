@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,7 @@ from tiered.clock import Clock, ManualClock
 from tiered.codec.types import Buffer
 from tiered.errors import Conflict, NotFound, TieredError, Unavailable
 from tiered.provider.base import Provider, Stored
+from tiered.provider.deleting import delete_each
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.wrap import Wrapped
 from tiered.settings import Store
@@ -66,6 +67,10 @@ class Scripted(Wrapped):
     def delete(self, key: str) -> None:
         """By the script."""
         self._do("delete", key, lambda: self.inner.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        """Each by the script."""
+        return delete_each(self.delete, keys)
 
 
 class Ignoring(Wrapped):

@@ -27,6 +27,7 @@ from tiered.errors import Fenced, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.provider.base import Fetched, Stored
+from tiered.provider.deleting import delete_each
 from tiered.provider.memory import MemoryProvider
 from tiered.settings import Gc, Retain
 
@@ -201,7 +202,7 @@ def test_deletes_that_fail_are_told_and_done_again(small: Scene, monkeypatch: py
             raise Unavailable("503", key=key)
         inner(key)
 
-    monkeypatch.setattr(small.provider, "delete", refuse)
+    monkeypatch.setattr(small.provider, "delete_many", lambda keys: delete_each(refuse, keys))
     done = sweeping.all(sweeping.gc)
     assert [dict(d.figures) for d in done] == [{"deleted_keys": 6, "failed_deletes": 3}, {}]
     assert "3 of 9 keys could not be deleted" in str(done[0].trouble)
@@ -228,7 +229,7 @@ def test_what_the_store_itself_keeps_is_told_once_and_asked_for_again_after_its_
             raise Refused("the store keeps an object by Object Lock", key=key, until_ms=until_ms)
         inner(key)
 
-    monkeypatch.setattr(small.provider, "delete", locked)
+    monkeypatch.setattr(small.provider, "delete_many", lambda keys: delete_each(locked, keys))
     assert "3 of 3 keys could not be deleted" in str(sweeping.all(sweeping.gc)[0].trouble)
     assert (len(asked), len(list(small.state.retired()))) == (3, 3)
     small.clock.advance(HOUR_MS / 1000 - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -270,3 +271,63 @@ def test_wrappers_may_be_shared_by_threads() -> None:
         thread.join()
     assert len(list(memory.list(""))) == 400
     assert len(seen.requests) == 400
+
+
+class Thirds(MemoryProvider):
+    """A batch of deletions in which every third key meets a 503, and ``kept`` may not be deleted."""
+
+    kept = ""
+    count = 0
+    asked: list[int]
+
+    def delete_many(self, keys: Sequence[str]) -> dict[str, TieredError]:
+        self.asked.append(len(keys))
+        failed: dict[str, TieredError] = {}
+        for key in keys:
+            self.count += 1
+            if key == self.kept:
+                failed[key] = Invalid("no right", key=key)
+            elif self.count % 3 == 0:
+                failed[key] = Unavailable("503", key=key)
+            else:
+                self.delete(key)
+        return failed
+
+
+def thirds(clock: ManualClock, keys: Sequence[str]) -> Thirds:
+    store = Thirds("", clock)
+    store.asked = []
+    for key in keys:
+        store.put(key, [b"x"])
+    return store
+
+
+def test_of_a_batch_that_is_half_done_only_what_may_pass_is_asked_for_again() -> None:
+    clock, keys = ManualClock(), [f"k/{n}" for n in range(9)]
+    store = thirds(clock, keys)
+    store.kept = "k/1"
+    failed = retrying(store, clock).delete_many(keys)
+    assert {key: type(error) for key, error in failed.items()} == {"k/1": Invalid}
+    assert [s.key for s in store.list("k/")] == ["k/1"]
+    assert store.asked == [9, 3, 1]
+
+
+def test_what_stays_unavailable_is_said_key_by_key() -> None:
+    clock, keys = ManualClock(), [f"k/{n}" for n in range(9)]
+    store = thirds(clock, keys)
+    failed = retrying(store, clock, attempts=1).delete_many(keys)
+    assert sorted(failed) == ["k/2", "k/5", "k/8"]
+    assert all(isinstance(error, Unavailable) for error in failed.values())
+    whole = retrying(Scripted(MemoryProvider("", clock), ["dropped"] * 100), clock, attempts=2)
+    assert sorted(whole.delete_many(keys)) == keys
+
+
+def test_a_batch_is_one_request_and_keys_one_by_one_are_many() -> None:
+    clock, seen = ManualClock(), Seen()
+    store = Metered(thirds(clock, ["k/0", "k/1", "k/2"]), seen, clock)
+    assert len(store.delete_many(["k/0", "k/1", "k/2"])) == 1
+    assert seen.requests == [("delete", "unavailable", 0, 0)]
+    slow = Throttled(MemoryProvider("", clock), clock, bytes_per_second=0, requests_per_second=2)
+    before = clock.monotonic()
+    slow.delete_many([f"k/{n}" for n in range(10)])
+    assert clock.monotonic() - before >= 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
 from tiered.archive.state.keys import QUEUE
 from tiered.archive.state.values import Head
-from tiered.errors import NotFound
+from tiered.errors import NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.settings import MIB, Gc
 
@@ -242,10 +242,13 @@ def test_manifests_are_deleted_before_their_shards(small: Scene, monkeypatch: py
         small.clock.advance(DAY)
     sweeping.count(sweeping.gc)
     gone: list[str] = []
-    delete = small.provider.inner.delete
-    monkeypatch.setattr(
-        small.provider, "delete", lambda key: (gone.append(key.split("/")[2]), delete(key))[1]
-    )
+    delete = small.provider.inner.delete_many
+
+    def heard(keys: list[str]) -> Mapping[str, TieredError]:
+        gone.extend(key.split("/")[2] for key in keys)
+        return delete(keys)
+
+    monkeypatch.setattr(small.provider, "delete_many", heard)
     sweeping.after_grace()
     assert gone == sorted(gone)
     assert set(gone) >= {"checkpoint", "shard"}

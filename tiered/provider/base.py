@@ -1,4 +1,4 @@
-"""The driver port: six verbs over whole objects, three errors.
+"""The driver port: seven verbs over whole objects, three errors.
 
 Errors of every verb: ``NotFound``, ``Conflict`` (create-only put met an existing object) and ``Unavailable``
 (wait and retry; for a put this means *unknown whether it happened*). Anything else a driver meets (credentials,
@@ -10,11 +10,12 @@ or dot segments, each segment ≤ 100 bytes (DESIGN.md, "Object keys"). A key th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tiered.codec.types import Buffer
+from tiered.errors import TieredError
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,8 @@ class Capabilities:
     locker: Locker | None = None
     uploads: Uploads | None = None
     encryptor: Encryptor | None = None
+    delete_keys: int = 1
+    """Keys that one request of ``delete_many`` takes."""
 
 
 class Provider(Protocol):
@@ -185,6 +188,11 @@ class Provider(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is success."""
+        ...
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        """Delete up to ``Capabilities.delete_keys`` keys in one request (more, where that is 1, one after the other); a missing
+        key is success. The keys that are not known to be gone, each with its error; an error of a whole request is raised."""
         ...
 
     def close(self) -> None:

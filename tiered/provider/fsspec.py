@@ -24,6 +24,7 @@ from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import joined
+from tiered.provider.deleting import delete_each
 from tiered.provider.fsspecparts import is_refusal, response_of, s3_options
 from tiered.provider.naming import (
     TEMP_PREFIX,
@@ -154,6 +155,9 @@ class FsspecProvider:
         path = self._path(key)
         with suppress(NotFound):
             self._guard("delete", key, lambda: self._connected().rm_file(path))
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        return delete_each(self.delete, keys)
 
     def create_root(self) -> None:
         """Make the root's directory where the file system has directories, unless it is there; what holds it must be."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, Invalid, NotFound
+from tiered.errors import Conflict, Invalid, NotFound, TieredError
 from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import joined
+from tiered.provider.deleting import delete_each
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 
 
@@ -106,6 +107,9 @@ class MemoryProvider:
         with self._shared.lock:
             if self._shared.objects.pop(name, None) is not None:
                 del self._shared.keys[bisect_left(self._shared.keys, name)]
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        return delete_each(self.delete, keys)
 
     def close(self) -> None:
         """Further verbs are errors; the objects stay for other providers of the same name."""

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import pread, views, write_all
+from tiered.provider.deleting import delete_each
 from tiered.provider.naming import (
     TEMP_PREFIX,
     check_key,
@@ -176,6 +177,9 @@ class PosixProvider:
         except OSError as error:
             if error.errno not in ABSENT:
                 raise self._error("delete", key, error) from error
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        return delete_each(self.delete, keys)
 
     def make_durable(self, key: str) -> None:
         """fsync an existing object and its directory: an opener does so with the head before it builds on it, because the

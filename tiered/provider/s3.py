@@ -23,6 +23,7 @@ from tiered.codec.types import Buffer
 from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
+from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session
 from tiered.provider.s3errors import Context, from_response, headers_of, status_of
@@ -61,6 +62,7 @@ class S3Provider:
         self._client: Any = None
         self._lock = threading.Lock()
         self._closed = False
+        self._one_by_one = False
 
     @property
     def url(self) -> str:
@@ -79,6 +81,7 @@ class S3Provider:
             multipart=True,
             cutter=self,
             locker=self,
+            delete_keys=1 if self._store.object_lock else BATCH_KEYS,
         )
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
@@ -162,6 +165,21 @@ class S3Provider:
             self._call("delete", key, "delete_object", Key=name, **version)
         except NotFound:
             return
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        """See ``Provider.delete_many``. A store without that request, and one that locks objects, deletes one after another."""
+        if self._store.object_lock or self._one_by_one or len(keys) == 1:
+            return delete_each(self.delete, keys)
+        names = {self._name(key): key for key in keys}
+        asked = {"Objects": [{"Key": name} for name in names], "Quiet": False}
+        try:
+            answer = self._call("delete", keys[0], "delete_objects", Delete=asked)
+        except Invalid as error:
+            if not deletes_one_by_one(error):
+                raise
+            self._one_by_one = True
+            return delete_each(self.delete, keys)
+        return not_deleted(answer, names, self._context("delete", keys[0]))
 
     def check_lock(self) -> None:
         """See ``Locker``."""
@@ -294,9 +312,12 @@ class S3Provider:
                 "the store redirects without saying where to", key=key, url=self.url, hint=hint
             ) from None
 
-    def _raise(self, verb: str, key: str, error: Exception) -> NoReturn:
+    def _context(self, verb: str, key: str) -> Context:
         secrets = (self._store.access_key_id, self._store.secret_access_key, self._store.session_token)
-        context = Context(verb, key, self.url, secrets)
+        return Context(verb, key, self.url, secrets)
+
+    def _raise(self, verb: str, key: str, error: Exception) -> NoReturn:
+        context = self._context(verb, key)
         if isinstance(error, sdk.ClientError):
             mapped = from_response(error.response, context)
             if isinstance(mapped, Conflict) and verb != "put":

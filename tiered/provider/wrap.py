@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -81,6 +81,10 @@ class Wrapped:
     def delete(self, key: str) -> None:
         with self.around():
             self.inner.delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        with self.around():
+            return self.inner.delete_many(keys)
 
     def close(self) -> None:
         """Close the wrapped provider."""
@@ -164,6 +168,28 @@ class Retrying(Wrapped):
 
     def delete(self, key: str) -> None:
         self._retry(lambda: self.inner.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        """See ``Provider.delete_many``; only what failed and may pass is asked for again. Nothing is raised."""
+        failed: dict[str, TieredError] = {}
+        left, tries = list(keys), 0
+        while left:
+            try:
+                answers = self.inner.delete_many(left)
+            except TieredError as error:
+                answers = dict.fromkeys(left, error)
+            failed.update(answers)
+            passing = [(key, error) for key, error in answers.items() if isinstance(error, Unavailable)]
+            left = [key for key, _ in passing]
+            tries += 1
+            try:
+                if left:
+                    self._pause(tries, passing[0][1])
+            except Unavailable:
+                return failed
+            for key in left:
+                del failed[key]
+        return failed
 
     def _retry(self, attempt: Callable[[], Result]) -> Result:
         tries = 0
@@ -266,6 +292,11 @@ class Throttled(Wrapped):
         self._enter(0)
         self.inner.delete(key)
 
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        for _ in range(-(-len(keys) // self.capabilities.delete_keys)):
+            self._enter(0)
+        return self.inner.delete_many(keys)
+
     def _enter(self, body_bytes: int) -> None:
         seconds = 0.0
         if self._requests:
@@ -310,6 +341,20 @@ class Metered(Wrapped):
 
     def delete(self, key: str) -> None:
         self._measure("delete", lambda: self.inner.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        """See ``Provider.delete_many``; counted as one request, of the outcome of the first key that is not gone."""
+        began = self._clock.monotonic()
+        outcome = "error"
+        try:
+            failed = self.inner.delete_many(keys)
+            outcome = next((outcome_of(error) for error in failed.values()), "ok")
+            return failed
+        except TieredError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._observer.request("delete", outcome, 0, 0, self._clock.monotonic() - began)
 
     def _measure(self, verb: str, request: Callable[[], Result], bytes_sent: int = 0) -> Result:
         began = self._clock.monotonic()

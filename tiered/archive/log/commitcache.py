@@ -7,11 +7,13 @@ range of the same object. Commits never change once they are there, so nothing i
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cachetools import LRUCache
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.errors import TieredError
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.wrap import Wrapped
 
@@ -52,6 +54,12 @@ class CommitCache(Wrapped):
         with self._lock:
             self._kept.pop(key, None)
         self.inner.delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+        with self._lock:
+            for key in keys:
+                self._kept.pop(key, None)
+        return self.inner.delete_many(keys)
 
     def _keep(self, key: str, found: Fetched) -> None:
         if len(found.data) + _ENTRY_BYTES > self._kept.maxsize:

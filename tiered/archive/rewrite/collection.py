@@ -27,7 +27,7 @@ NAMED_KEYS = 4096
 """Keys that one commit names: about 300 KB of edits."""
 ROUND_KEYS = 65_536
 """Keys that one listing gathers; what is left waits for the next."""
-DELETED_KEYS = 1024
+DELETED_KEYS = 4000
 """Keys deleted before a commit says so."""
 
 
@@ -295,9 +295,12 @@ class Collection:
 
     def _delete_all(self, keys: list[str]) -> dict[str, TieredError]:
         """Delete keys; those that are not known to be gone, and why."""
+        size = self._log.reader.provider.capabilities.delete_keys
+        parts = [keys[at : at + size] for at in range(0, len(keys), size)]
+        failed: dict[str, TieredError] = {}
         with ThreadPoolExecutor(self._settings.delete_threads, thread_name_prefix="delete") as pool:
-            answers = list(pool.map(self._delete_one, keys))
-        failed = {key: error for key, error in zip(keys, answers, strict=True) if error is not None}
+            for answers in pool.map(self._delete_part, parts):
+                failed.update(answers)
         self._failed.update(failed)
         for key, error in failed.items():
             until_ms = error.fields.get("until_ms")
@@ -305,14 +308,15 @@ class Collection:
                 self._locked_until_ms[key] = until_ms
         return failed
 
-    def _delete_one(self, key: str) -> TieredError | None:
-        """Delete a key; why it is not known to be gone."""
+    def _delete_part(self, keys: list[str]) -> Mapping[str, TieredError]:
+        """One request; a deletion whose answer is not known is sent again in a later round (D6)."""
         try:
-            self._log.reader.provider.delete(key)
+            failed = self._log.reader.provider.delete_many(keys)
         except TieredError as error:
-            return error
-        reach(AgeingPoint.AFTER_FIRST_DELETE)
-        return None
+            return dict.fromkeys(keys, error)
+        if len(failed) < len(keys):
+            reach(AgeingPoint.AFTER_FIRST_DELETE)
+        return failed
 
 
 def _undeleted(failed: Mapping[str, TieredError], count: int) -> str | None:

@@ -90,7 +90,7 @@ def look(
 
 def _store_ms(reader: LogReader, keys: ArchiveKeys) -> int:
     """The store's clock."""
-    return reader.provider.get(keys.identity, 0, 1).date_ms
+    return reader.provider.get(keys.identity, -1).date_ms  # see commit_time
 
 
 TRIMS = 4096
