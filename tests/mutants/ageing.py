@@ -18,7 +18,28 @@ _LOOKUPS = "tests/unit/test_store_lookups.py"
 
 _TOPICS = "tests/unit/test_broker_topics.py"
 
+_COMPACTION = "tiered/archive/read/compaction.py"
+_COMPACTING = "tests/unit/test_compaction.py::test_the_newest_message_of_each_key_is_kept_with_its_offset"
+
 MUTANTS = (
+    Mutant(
+        _COMPACTION,
+        '    ordered = entries[np.lexsort((entries["message"], entries["low"], entries["high"]))]\n',
+        '    ordered = entries[np.lexsort((-entries["message"], entries["low"], entries["high"]))]\n',
+        _COMPACTING,
+    ),
+    Mutant(
+        _COMPACTION,
+        "    found: Ints = messages[(messages & 1) == 1] >> 1\n",
+        "    found: Ints = messages >> 1\n",
+        _COMPACTING,
+    ),
+    Mutant(
+        _COMPACTION,
+        "        self._spill(rest)\n",
+        "",
+        _COMPACTING,
+    ),
     Mutant(
         "tiered/daemon/maintain.py",
         "        except TieredError as error:\n            return cls(",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from tiered.archive.state.values import QueueState
 from tiered.errors import NotFound
-
-if TYPE_CHECKING:
-    from tiered.store import MessageStore
 
 MOST_COMPARED = 10_000
 """Names that a wrong one is compared with."""
@@ -23,11 +20,13 @@ def absent_topic(topic: str, known: Iterable[str]) -> NotFound:
     return NotFound("this topic is not archived", topic=topic, hint=hint)
 
 
-def absent_queue(store: MessageStore, topic: str, queue: int) -> NotFound:
-    """The error for a queue that is not archived: of a topic that is, or of none."""
-    ids = [found.queue.queue_id for found in islice(store.queues(topic), 1000)]
+def absent_queue(
+    topic: str, queue: int, queues: Iterable[QueueState], topics: Callable[[], Iterable[str]]
+) -> NotFound:
+    """The error for a queue that is not archived: of a topic that is, with its ``queues``, or of none of the ``topics``."""
+    ids = [found.queue.queue_id for found in islice(queues, 1000)]
     if not ids:
-        return absent_topic(topic, store.topics(system=True))
+        return absent_topic(topic, topics())
     return NotFound(
         "the archive has no such queue",
         topic=topic,

@@ -123,7 +123,7 @@ def _needed(value: str | None, flag: str) -> str:
 def _by_time(store: MessageStore, topic: str, queue: int, store_time_ms: int) -> dict[str, object]:
     found = store.offset_by_time(topic, queue, store_time_ms)
     if found is None:
-        raise absent_queue(store, topic, queue)
+        raise absent_queue(topic, queue, store.queues(topic), lambda: store.topics(system=True))
     return {
         "topic": topic,
         "queue_id": queue,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -14,17 +15,18 @@ import typer
 
 from tiered.archive.state.scope import Scope
 from tiered.cli.absent import absent_queue
-from tiered.cli.access import messages
+from tiered.cli.access import OpenedArchive, messages, reading
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.codec.record.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
+from tiered.model import MessageQueue
 from tiered.settings import MIB
 from tiered.store import MessageStore
 from tiered.text.human import Kind
-from tiered.text.output import Advance, Column
+from tiered.text.output import Advance, Column, Output
 
 COLUMNS = (
     Column("queue_offset", "offset", Kind.COUNT),
@@ -38,6 +40,10 @@ COLUMNS = (
 )
 
 BODY_PREVIEW_BYTES = 60
+Records = Iterator[tuple[int, memoryview | bytes]]
+"""Records with their (first) queue offsets."""
+Bar = Callable[[str, int], contextlib.AbstractContextManager[Advance]]
+
 READER = ReaderId("tiered-read")
 BATCH_MESSAGES = 4096
 BATCH_BYTES = 8 * MIB
@@ -67,10 +73,20 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     as_of: AsOf = None,
+    compacted: Annotated[
+        bool,
+        typer.Option(
+            "--compacted",
+            help="Only the newest message of each key (all of KEYS), as a compaction topic keeps it.",
+        ),
+    ] = False,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included."""
+    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included.
+
+    --compacted reads the whole queue first, and leaves out keys whose newest message has no body, and messages without a key.
+    """
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
     if out_file is not None and not out_file.absolute().parent.is_dir():
@@ -82,22 +98,14 @@ def command(
     out = output(json or format is Format.JSON)
     scope = Scope.queue(topic, queue)
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
-        low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
-        if low is None or high is None:
-            raise absent_queue(store, topic, queue)
-        start = low if offset is None else offset
-        if start > high:
-            raise Invalid(
-                "the offset is beyond the queue's end",
-                hint=f"readable offsets are [{low}, {high})",
-                offset=start,
-            )
-        advance: Advance = lambda done: None  # noqa: E731
-        if out_file is not None or not sys.stdout.isatty():  # else the messages themselves move
-            total = min(count, high - start) if count else high - start
-            advance = stack.enter_context(output(json).progress("reading", total))
-        records = _records(store, topic, queue, start, high, count or None, advance)
+        # A bar for people, unless the messages themselves move.
+        bar = output(json).progress if out_file is not None or not sys.stdout.isatty() else None
+        if compacted:
+            opened = stack.enter_context(reading(out, config, archive, sets, as_of=as_of, scope=scope))
+            records = _compacted(opened, MessageQueue(topic, queue), offset, count or None, out, bar, stack)
+        else:
+            store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
+            records = _all(store, topic, queue, offset, count, bar, stack)
         if format is Format.RAW:
             with _sink(out_file) as sink:
                 sink.writelines(record for _, record in records)
@@ -108,6 +116,74 @@ def command(
         out.table(COLUMNS, (_row(o, bytes(record)) for o, record in records))
 
 
+def _all(
+    store: MessageStore,
+    topic: str,
+    queue: int,
+    offset: int | None,
+    count: int,
+    bar: Bar | None,
+    stack: contextlib.ExitStack,
+) -> Records:
+    """Every message from an offset on."""
+    low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
+    if low is None or high is None:
+        raise absent_queue(topic, queue, store.queues(topic), lambda: store.topics(system=True))
+    start = low if offset is None else offset
+    _check_start(start, low, high)
+    advance = _advance(bar, min(count, high - start) if count else high - start, stack)
+    return _records(store, topic, queue, start, high, count or None, advance)
+
+
+def _compacted(
+    opened: OpenedArchive,
+    queue: MessageQueue,
+    offset: int | None,
+    count: int | None,
+    out: Output,
+    bar: Bar | None,
+    stack: contextlib.ExitStack,
+) -> Records:
+    """The newest message of each key, from an offset on."""
+    from tiered.archive.read.compaction import CompactedQueue
+
+    view, known = opened.view, opened.view.known(queue)
+    if known is None:
+        state = view.state
+        raise absent_queue(
+            queue.topic,
+            queue.queue_id,
+            state.queues(queue.topic),
+            lambda: {q.queue.topic for q in state.queues()},
+        )
+    start = known.min_offset if offset is None else offset
+    _check_start(start, known.min_offset, known.max_offset)
+    advance = _advance(bar, known.max_offset - known.min_offset, stack)
+    found = CompactedQueue(
+        view, queue, memory_bytes=opened.loaded.settings.fetch.compact_bytes, progress=advance
+    )
+
+    def records() -> Records:
+        for offsets in found.offsets():
+            if (behind := offsets[offsets >= start]).size:
+                yield from found.records(behind)
+        if found.without_key:
+            out.note(f"left out: {found.without_key} message{'s'[: found.without_key > 1]} without a key")
+
+    return islice(records(), count)
+
+
+def _check_start(start: int, low: int, high: int) -> None:
+    if start > high:
+        raise Invalid(
+            "the offset is beyond the queue's end", hint=f"readable offsets are [{low}, {high})", offset=start
+        )
+
+
+def _advance(bar: Bar | None, total: int, stack: contextlib.ExitStack) -> Advance:
+    return (lambda done: None) if bar is None else stack.enter_context(bar("reading", total))
+
+
 def _records(
     store: MessageStore,
     topic: str,
@@ -116,7 +192,7 @@ def _records(
     end: int,
     left: int | None,
     advance: Advance,
-) -> Iterator[tuple[int, memoryview]]:
+) -> Records:
     """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; holes are stepped over.
 
     ``advance`` hears how many offsets are behind them.
@@ -151,7 +227,7 @@ def _sink(path: Path | None) -> Iterator[BinaryIO]:
         raise kind(f"cannot write the output file: {error.strerror}", path=str(path), hint=hint) from error
 
 
-def _write_json(records: Iterator[tuple[int, memoryview]]) -> None:
+def _write_json(records: Records) -> None:
     import json as json_module
 
     for queue_offset, record in records:

@@ -61,6 +61,12 @@ class Fetch(SettingsSection):
         MIB,
         64 * GIB,
     )
+    compact_bytes: int = size(
+        64 * MIB,
+        "memory for the keys of a queue whose newest messages are looked for; what is more lies in temporary local files",
+        MIB,
+        64 * GIB,
+    )
     threads: int = option(16, "ranged GETs at once, all readers together", low=1, high=256)
     read_ahead: bool = option(
         True, "fetch ahead of readers that read on; off: every miss waits for the store"

@@ -39,6 +39,8 @@ _PASS_BYTES = 1 << 18  # of properties whose keys are hashed at once
 _MAX_SHAPES = 64  # more would be groups too small to pay for themselves
 _NAME_END = 0x01
 _ENTRY_END = b"\x02"
+_WHITE = b" \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
+"""What Java takes for white space, of ASCII."""
 _JAVA_DECIMAL = re.compile(rb"[+-]?[0-9]{1,19}\Z")
 _MAX_INNER_NUM = 0x7FFF  # a Java short
 
@@ -82,6 +84,21 @@ def property_columns(
     _put_delivery_times(tags_code, batch, entries, delay_levels_ms)
     key_row, hashed = _keys(batch, entries)
     return PropertyColumns(tags_code, tag, tuple(tags), _queue_offsets(batch, entries), key_row, hashed)
+
+
+def whole_keys(batch: MessageBatch) -> tuple[Ints, bytes]:
+    """Rows whose property KEYS is more than white space, ascending, and the XXH3-128 of all of it for each: 16 bytes."""
+    entries = PropertyEntries.parse(batch)
+    found = entries.last(b"KEYS", len(batch))
+    found = found[found >= 0]
+    values = entries.cut(entries.name_end[found] + 1, entries.value_end[found])
+    digests = list(map(xxhash.xxh3_128_digest, values))
+    blank = [i for i, value in enumerate(values) if value[:1] in _WHITE and not value.strip(_WHITE)]
+    rows = entries.row[found]
+    if blank:
+        rows = np.delete(rows, blank)
+        digests = [digest for i, digest in enumerate(digests) if i not in set(blank)]
+    return rows, b"".join(digests)
 
 
 @dataclass(frozen=True, slots=True)
