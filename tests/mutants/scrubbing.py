@@ -7,6 +7,11 @@ from tests.mutants import Mutant
 _CONTENT = "tiered/archive/read/content.py"
 _CONTENTS = "tests/unit/test_content.py"
 
+_WALK = "tiered/archive/care/walk.py"
+_NOTES = "tiered/archive/care/notes.py"
+_TASK = "tiered/archive/care/scrub.py"
+_SCRUB = "tests/unit/test_scrub.py"
+
 MUTANTS = (
     Mutant(
         _CONTENT,
@@ -31,5 +36,65 @@ MUTANTS = (
         "            self._held.forget(key)\n",
         "            pass\n",
         f"{_CONTENTS}::test_nothing_of_an_object_is_kept_when_it_was_looked_at",
+    ),
+    Mutant(
+        _WALK,
+        '        if not self._needed(path):\n            return Seen(path, note="unneeded")\n',
+        '        if self._needed(path):\n            return Seen(path, note="unneeded")\n',
+        f"{_SCRUB}::test_what_is_missing_or_cut_is_found_by_the_walk_over_the_listing",
+    ),
+    Mutant(
+        _WALK,
+        '            return Seen(path, length=stored.length, note="late")\n        except NotFound:\n',
+        '            raise NotFound("late")\n        except NotFound:\n',
+        f"{_SCRUB}::test_a_listing_that_lags_is_no_damage",
+    ),
+    Mutant(
+        _WALK,
+        "        if stored.length != item.length:\n",
+        "        if stored.length > item.length:\n",
+        f"{_SCRUB}::test_what_is_missing_or_cut_is_found_by_the_walk_over_the_listing",
+    ),
+    Mutant(
+        _WALK,
+        "        if not inline_sound and damage is None:\n",
+        "        if damage is None and False:\n",
+        f"{_SCRUB}::test_every_flipped_bit_is_found_by_the_walk_over_bytes",
+    ),
+    Mutant(
+        _WALK,
+        "            if not item.path and is_needed(item):\n",
+        "            if not item.path:\n",
+        f"{_SCRUB}::test_bytes_that_no_run_needs_are_no_damage",
+    ),
+    Mutant(
+        _NOTES,
+        "        kept = {path: found for path, found in self.findings.items() if found.walk >= number}\n",
+        "        kept = dict(self.findings)\n",
+        f"{_SCRUB}::test_what_is_no_longer_needed_is_no_damage",
+    ),
+    Mutant(
+        _NOTES,
+        "        if known is None and len(self.findings) >= MOST_FINDINGS:\n",
+        "        if known is None and len(self.findings) > MOST_FINDINGS:\n",
+        f"{_SCRUB}::test_findings_are_bounded_and_counted",
+    ),
+    Mutant(
+        _TASK,
+        '        self._next = began + (int(str(figures["bytes"])) / rate if rate else 0.0)\n',
+        "        self._next = began\n",
+        f"{_SCRUB}::test_bytes_a_second_are_kept",
+    ),
+    Mutant(
+        _TASK,
+        "            return seq is not None and written_anew(stored, seq, *whole)\n",
+        "            return False\n",
+        f"{_SCRUB}::test_a_store_that_lies_about_nothing_but_its_bytes",
+    ),
+    Mutant(
+        _TASK,
+        "            self._steps = None  # the place that is kept is where the next one begins\n",
+        "            pass\n",
+        f"{_SCRUB}::test_what_is_stopped_in_the_middle_of_an_object_begins_it_again",
     ),
 )

@@ -72,6 +72,14 @@ def read_orders(provider: Provider, keys: ArchiveKeys, archive_id: bytes, kind: 
     return sorted(orders, key=lambda order: (order.fields["created_ms"], order.order_id))
 
 
+def check_order(
+    provider: Provider, keys: ArchiveKeys, archive_id: bytes, kind: OrderKind, order_id: bytes
+) -> None:
+    """``Corrupt`` unless the order of this id can be read; ``NotFound``."""
+    key = keys.key(build(kind.key(order_id)))
+    _decode(bytes(provider.get(key, 0, _MAX_BYTES).data), key, order_id, archive_id, kind)
+
+
 def put_order(
     provider: Provider,
     keys: ArchiveKeys,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Encryption, Gc, Retain, Seal
+from tiered.settings.keeping import Encryption, Gc, Retain, Scrub, Seal
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
@@ -43,6 +43,7 @@ __all__ = [
     "Maintenance",
     "Replay",
     "Retain",
+    "Scrub",
     "Seal",
     "Settings",
     "SettingsSection",
@@ -77,6 +78,7 @@ class Settings:
     retain: Retain = field(default_factory=Retain)
     gc: Gc = field(default_factory=Gc)
     encryption: Encryption = field(default_factory=Encryption)
+    scrub: Scrub = field(default_factory=Scrub)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

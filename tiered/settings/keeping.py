@@ -1,4 +1,4 @@
-"""Sections of how the archive ages: sealing, retention, collection."""
+"""Sections of how the archive ages: sealing, retention, collection, scrub."""
 
 from __future__ import annotations
 
@@ -160,3 +160,33 @@ class Encryption(SettingsSection):
     def on(self) -> bool:
         """Whether a key is named."""
         return bool(self.key_file or self.key_env or self.key_command)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub(SettingsSection):
+    """The scrub: looking at what lies in the bucket again and again, before a reader needs it."""
+
+    enabled: bool = option(
+        True,
+        "whether the daemon does it; with false, damage is found by readers, or by tiered scrub --once and tiered verify",
+    )
+    list_interval_ms: int = ms(
+        6 * 3_600_000,
+        "from one walk over the bucket's listing to the next: what is missing or has another length is found within this;"
+        " shorter costs more listings, one request for a thousand objects",
+        1000,
+        30 * ONE_DAY_MS,
+    )
+    read_interval_ms: int = ms(
+        30 * ONE_DAY_MS,
+        "from one walk over every byte to the next: any other damage is found within this; shorter reads more",
+        1000,
+        3650 * ONE_DAY_MS,
+    )
+    max_bytes_per_second: int = option(
+        8 * MIB,
+        "bytes that it reads, within maintenance.max_bytes_per_second; a walk over 20 TiB takes a month at the default; 0: no"
+        " bound of its own",
+        low=0,
+        unit="bytes/s",
+    )

@@ -73,6 +73,8 @@ from tiered.archive.state.values import (
 from tiered.metadata.base import MetadataView, PointLookups
 from tiered.model import MessageQueue, ObjectRef, Progress
 
+_WALKED_AT_ONCE = 1024
+
 
 class ArchiveState:
     """Typed reads of a fold. Holds nothing but the view, so it is as fresh and as thread-safe as that."""
@@ -252,6 +254,25 @@ class ArchiveState:
         start = prefix.encode()
         found = (self.view.iterate(kind + start) for kind in (OBJECT_PATH, RETIRED))
         return merge(*((key[1:].decode() for key, _ in pairs) for pairs in found))
+
+    def needed_paths(self, prefix: str, after: str = "") -> Iterator[str]:
+        """Paths of objects below ``prefix`` that runs lie in, those above ``after``, ascending by their bytes. Some are looked
+        up at a time, so the fold may change meanwhile."""
+        kind = OBJECT_PATH + prefix.encode()
+        start = max(kind, OBJECT_PATH + after.encode() + b"\0")
+        while some := list(islice(self.view.iterate(kind, start=start), _WALKED_AT_ONCE)):
+            items = self.view.get_many([OBJECT + value for _, value in some])
+            for (key, place), value in zip(some, items, strict=True):
+                if value is not None and not is_unreferenced(value):
+                    item = unpack_object(ObjectRef(*U8_U4.unpack(place)), value)
+                    if item.retired_by is None:
+                        yield key[1:].decode()
+            start = some[-1][0] + b"\0"
+
+    def objects_of(self, seq: int) -> Iterator[ObjectState]:
+        """Objects that commit ``seq`` added, inline data among them."""
+        for key, value in self.view.iterate(OBJECT + U8.pack(seq)):
+            yield unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
 
     def retired(self) -> Iterator[Retired]:
         """Paths named for deletion and not yet deleted."""

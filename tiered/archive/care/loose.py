@@ -1,0 +1,113 @@
+"""What lies in the bucket beside the objects of the fold: each kind by the checksums that it carries itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
+from tiered.archive.checkpoint.store import read_manifest
+from tiered.archive.keys import Area, CheckpointKey, HoldKey, IdentityKey, ObjectKey, RepairKey
+from tiered.archive.log.identity import read_identity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.strays import read_stray
+from tiered.archive.rewrite.holds import HOLD
+from tiered.archive.standing import check_order
+from tiered.archive.state.values import ObjectState
+from tiered.archive.state.view import ArchiveState
+from tiered.errors import Corrupt
+from tiered.model import ObjectRef
+from tiered.provider.base import Stored
+
+
+class LooseChecks:
+    """Of one archive. Shards are named by manifests, which are read when the first shard is met: some thousand names."""
+
+    def __init__(self, reader: LogReader, spend: Callable[[int], None]) -> None:
+        self._reader = reader
+        self._keys = reader.keys
+        self._spend = spend
+        self._shards: dict[str, Shard] | None = None
+        self._contents = ContentCheck(
+            reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend
+        )
+
+    def knows(self, made: object) -> bool:
+        """Whether there is a checksum to compare such a path's bytes with."""
+        match made:
+            case ObjectKey(area):
+                return area is not Area.CONFIG and area is not Area.SEGMENT
+            case HoldKey(_, dropped):
+                return not dropped
+            case _:
+                return isinstance(made, IdentityKey | CheckpointKey | RepairKey)
+
+    def check(self, made: object, path: str, stored: Stored, fold: ArchiveState) -> None:
+        """Read and compare. ``Corrupt``; ``NotFound`` if it is gone meanwhile."""
+        match made:
+            case ObjectKey(Area.SHARD):
+                self._shard(path, stored, fold)
+            case ObjectKey():
+                self._stray(stored)
+            case HoldKey(hold_id):
+                self._spend(stored.length)
+                check_order(self._reader.provider, self._keys, self._reader.identity.archive_id, HOLD, hold_id)
+            case IdentityKey():
+                self._identity(stored)
+            case RepairKey(seq):
+                self._spend(stored.length)
+                self._reader.read_at(stored.key, seq)
+            case CheckpointKey():
+                self._spend(stored.length)
+                decode_manifest(
+                    bytes(self._reader.provider.get(stored.key, 0, MAX_MANIFEST_BYTES + 1).data), stored.key
+                )
+
+    def shard_paths(self, fold: ArchiveState, end: str | None) -> Iterator[str]:
+        """Shards that must be there, ascending; none before ``end`` comes near them."""
+        first = f"{Area.SHARD.value}/"
+        if end is None or end > first:
+            yield from (path for path in sorted(self._named(fold)) if not fold.is_retired(path))
+
+    def _named(self, fold: ArchiveState) -> dict[str, Shard]:
+        """What the manifests say of each shard."""
+        if self._shards is None:
+            self._shards = {}
+            for stored in self._reader.provider.list(self._keys.checkpoint_prefix):
+                if fold.is_retired(str(self._keys.path(stored.key))):
+                    continue
+                with contextlib.suppress(Corrupt):  # told where the manifest is looked at
+                    self._spend(stored.length)
+                    manifest = read_manifest(self._reader.provider, stored.key)
+                    self._shards.update((shard.path, shard) for shard in manifest.shards)
+        return self._shards
+
+    def _shard(self, path: str, stored: Stored, fold: ArchiveState) -> None:
+        shard = self._named(fold).get(path)
+        if shard is None:  # a checkpoint that is being made, or was never completed
+            return
+        self._spend(stored.length)
+        open_shard(bytes(self._reader.provider.get(stored.key).data), shard, stored.key)
+
+    def _stray(self, stored: Stored) -> None:
+        """A data object that no commit names, by its own footer."""
+        footer = read_stray(
+            self._reader.provider, self._keys, stored, self._reader.identity.archive_id
+        ).footer
+        sections = {int(number): tuple(section) for number, section in footer.sections.items()}
+        item = ObjectState(
+            ObjectRef(0, 0), str(self._keys.path(stored.key)), footer.object_id, footer.level, footer.length,
+            sections, 0, None,
+        )  # fmt: skip
+        for looked in self._contents.steps(item):
+            if looked.damage is not None:
+                raise looked.damage
+
+    def _identity(self, stored: Stored) -> None:
+        found = read_identity(self._reader.provider, self._keys)
+        if found.archive_id != self._reader.identity.archive_id:
+            raise Corrupt(
+                "another archive's identity lies here",
+                key=stored.key, expected=self._reader.identity.archive_id.hex(), found=found.archive_id.hex(),
+            )  # fmt: skip

@@ -1,0 +1,257 @@
+"""The scrub, as a task: the listing often, every byte at a slower rhythm, a little at a time, for as long as the archive lives.
+
+Two walks over the same keys. The one over the listing compares presence and length, and reads what was written anew since the
+one before and whatever is listed as damaged; the other reads every byte. Both go on where they were after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tiered.archive.care.notes import Finding, Notebook, Notes, Pass
+from tiered.archive.care.walk import Seen, Walk, said_of
+from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
+from tiered.archive.log.reader import LogReader
+from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock
+from tiered.errors import Corrupt, NotFound
+from tiered.provider.base import Stored
+from tiered.settings.keeping import Scrub as ScrubSettings
+from tiered.text.human import duration
+
+FIRST_SECONDS = 600.0
+"""After the start: a process that is started and ended again makes no requests for this."""
+KEEP_SECONDS = 30.0
+"""Between two times that the place is written down: what a crash has read again at most."""
+LISTED_AT_ONCE = 1000
+"""Keys of the listing that one turn looks at."""
+TICK_MS = 1000
+"""Stores tell times in whole seconds."""
+
+
+class Scrub:
+    """The task. A turn looks at about a second's worth of bytes, or a page of the listing, and then leaves the thread to
+    others: bytes a second are kept by when the next turn is due. It reads, needs no epoch, and changes nothing.
+
+    ``state``: the fold as it is now. ``created_ms``: when the archive was made.
+    """
+
+    name = "scrub"
+
+    def __init__(
+        self,
+        reader: LogReader,
+        state: Callable[[], ArchiveState],
+        clock: Clock,
+        settings: ScrubSettings,
+        notebook: Notebook,
+    ) -> None:
+        self._reader = reader
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._book = notebook
+        self._next = clock.monotonic() + min(FIRST_SECONDS, settings.list_interval_ms / 1000)
+        self._kept = clock.monotonic()
+        self._steps: tuple[str, Iterator[Seen]] | None = None  # kind, and the walk that is open
+        self._turn: Turn | None = None
+
+    @property
+    def notes(self) -> Notes:
+        """What is known now. From any thread."""
+        return self._book.notes
+
+    def due(self, now: float) -> bool:
+        """When a walk has more to do, or is to begin, and enough time has passed for the bytes that were read."""
+        return self._settings.enabled and now >= self._next and self._kind() is not None
+
+    def plan(self) -> Outlook:
+        """See ``Task``. It looks at nothing but its notes."""
+        kind = self._kind() if self._settings.enabled else None
+        said = "off: scrub.enabled is false" if not self._settings.enabled else self.said()
+        return Outlook(0 if kind is None else 1, said, self.figures())
+
+    def run_once(self, turn: Turn) -> Done:
+        """Go on with a walk, for a while."""
+        kind = self._kind()
+        if kind is None:
+            return Done(more=False, trouble=self.trouble())
+        began, self._turn = self._clock.monotonic(), turn
+        try:
+            figures = self._some(kind, turn)
+        except BaseException:
+            self._steps = None  # the place that is kept is where the next one begins
+            raise
+        rate = self._settings.max_bytes_per_second
+        self._next = began + (int(str(figures["bytes"])) / rate if rate else 0.0)
+        if self._clock.monotonic() - self._kept >= KEEP_SECONDS or not self._pass(kind).under_way:
+            self._keep()
+        return Done(more=False, figures=figures, trouble=self.trouble())
+
+    def trouble(self) -> str | None:
+        """What somebody has to know: damage, or a walk that is slower than it must be."""
+        notes, settings = self.notes, self._settings
+        if notes.findings:
+            first = next(iter(notes.findings.values()))
+            count = (
+                f"{len(notes.findings) + notes.more} keys are"
+                if len(notes.findings) + notes.more > 1
+                else "a key is"
+            )
+            return f"{count} damaged or missing: {first.what} ({self._reader.keys.key(first.path)}); tiered scrub lists all"
+        for kind, limit_ms, setting in (
+            (
+                "reading",
+                settings.read_interval_ms,
+                "scrub.read_interval_ms: raise scrub.max_bytes_per_second",
+            ),
+            ("listing", settings.list_interval_ms, "scrub.list_interval_ms: raise it"),
+        ):
+            since_ms = self._pass(kind).began_ms
+            if (
+                self._pass(kind).under_way
+                and since_ms is not None
+                and self._clock.now_ms() - since_ms > limit_ms
+            ):
+                return f"a walk over all {_OVER[kind]} takes longer than {setting}"
+        return None
+
+    def figures(self) -> Figures:
+        """For programs."""
+        notes, now_ms = self.notes, self._clock.now_ms()
+        return {
+            "damaged_keys": len(notes.findings) + notes.more,
+            "oldest_unchecked_seconds": int(
+                notes.unchecked_seconds(now_ms, self._reader.identity.created_ms)
+            ),
+            "progress_percent": int(100 * notes.progress()),
+            "listed_objects": notes.listing.whole_objects,
+            "listed_bytes": notes.listing.whole_bytes,
+            "last_listed_ms": notes.listing.ended_ms,
+            "last_read_ms": notes.reading.ended_ms,
+        }
+
+    def said(self) -> str:
+        """For people."""
+        notes = self.notes
+        unchecked = duration(
+            int(1000 * notes.unchecked_seconds(self._clock.now_ms(), self._reader.identity.created_ms))
+        )
+        damaged = len(notes.findings) + notes.more
+        return (
+            f"{damaged} keys damaged or missing; {int(100 * notes.progress())} % of this walk over all bytes; "
+            f"no byte unchecked for longer than {unchecked}"
+        )
+
+    def _kind(self) -> str | None:
+        """Which walk is next: one over the listing is short, and goes first."""
+        for kind, interval_ms in (
+            ("listing", self._settings.list_interval_ms),
+            ("reading", self._settings.read_interval_ms),
+        ):
+            at = self._pass(kind)
+            if (
+                at.under_way
+                or at.began_ms is None
+                or not 0 <= self._clock.now_ms() - at.began_ms < interval_ms
+            ):
+                return kind
+        return None
+
+    def _pass(self, kind: str) -> Pass:
+        return self.notes.listing if kind == "listing" else self.notes.reading
+
+    def _set(self, kind: str, at: Pass) -> None:
+        self._book.notes = (
+            replace(self.notes, listing=at) if kind == "listing" else replace(self.notes, reading=at)
+        )
+
+    def _some(self, kind: str, turn: Turn) -> Figures:
+        """Steps of a walk, as many as a turn takes; what they came to."""
+        if not self._pass(kind).under_way:
+            self._begin(kind)
+        if self._steps is None or self._steps[0] != kind:
+            self._steps = (kind, self._walk(kind).steps(self._pass(kind).after or ""))
+        most = self._settings.max_bytes_per_second or 1 << 62
+        byte_count = objects = damaged = 0
+        for seen in self._steps[1]:
+            byte_count += seen.bytes
+            if seen.done:
+                objects += 1
+                damaged += self._take(kind, seen)
+            if byte_count >= most or objects >= LISTED_AT_ONCE:
+                break
+        else:
+            self._end(kind)
+        return {f"{kind}_objects": objects, "bytes": byte_count, "damage": damaged}
+
+    def _begin(self, kind: str) -> None:
+        head = self._state().head()
+        date_ms = self._reader.provider.get(self._reader.keys.identity, 0, 1).date_ms
+        self._set(
+            kind, self._pass(kind).begun(self._clock.now_ms(), date_ms, -1 if head is None else head.seq)
+        )
+        self._steps = None
+
+    def _end(self, kind: str) -> None:
+        self._steps = None
+        now_ms = self._clock.now_ms()
+        if kind == "listing":
+            self._book.notes = self.notes.listed(now_ms)
+        else:
+            self._set(kind, self.notes.reading.ended(now_ms))
+
+    def _walk(self, kind: str) -> Walk:
+        whole = self.notes.listing.whole_seq, self.notes.listing.whole_date_ms
+
+        def wanted(path: str, stored: Stored, seq: int | None) -> bool:
+            if kind == "reading" or path in self.notes.findings:
+                return True
+            return seq is not None and written_anew(stored, seq, *whole)
+
+        def spend(byte_count: int) -> None:
+            if self._turn is not None:
+                self._turn.spend(byte_count)
+
+        return Walk(self._reader, self._state, spend, wanted)
+
+    def _take(self, kind: str, seen: Seen) -> int:
+        """Note what was seen of a path; 1 for damage."""
+        at = self._pass(kind)
+        notes = at.notes if seen.note is None else {**at.notes, seen.note: at.notes.get(seen.note, 0) + 1}
+        self._set(
+            kind,
+            replace(at, after=seen.path, objects=at.objects + 1, bytes=at.bytes + seen.length, notes=notes),
+        )
+        if seen.damage is not None:
+            self._book.notes = self.notes.damaged(finding(seen.path, seen.damage, self._clock.now_ms()))
+            return 1
+        if seen.read or seen.note == "unneeded":
+            self._book.notes = self.notes.sound(seen.path)
+        return 0
+
+    def _keep(self) -> None:
+        self._book.keep()
+        self._kept = self._clock.monotonic()
+
+
+_OVER = {"reading": "bytes", "listing": "keys"}
+
+
+def written_anew(stored: Stored, seq: int, whole_seq: int, whole_date_ms: int | None) -> bool:
+    """Whether an object that was there at the last whole walk over the listing has a later time: somebody put it again.
+
+    Objects never change, so what a store's checksum of them could tell, if it has one that can be compared, its time tells too.
+    """
+    return (
+        whole_date_ms is not None and seq <= whole_seq and stored.last_modified_ms > whole_date_ms + TICK_MS
+    )
+
+
+def finding(path: str, damage: Corrupt | NotFound, now_ms: int) -> Finding:
+    """Damage as it is listed."""
+    position = damage.fields.get("position")
+    return Finding(
+        path, damage.message, said_of(damage), position if isinstance(position, int) else None, now_ms, now_ms
+    )
