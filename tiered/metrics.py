@@ -222,6 +222,27 @@ class Metrics:
             "maintenance_problem", "1 while a task cannot do its work, or does not come to it", "task"
         )
 
+        self.scrub_damaged = self._gauge(
+            "scrub_damaged_keys", "Keys that the scrub found damaged or missing and that are not mended"
+        )
+        self.scrub_unchecked = self._gauge(
+            "scrub_oldest_unchecked_seconds",
+            "Age of the oldest byte of the archive that no walk compared, at most",
+        )
+        self.scrub_skipped = self._gauge(
+            "scrub_skipped_keys", "Keys that the last walk could not compare with anything"
+        )
+        self.scrub_progress = self._gauge(
+            "scrub_progress_ratio", "Part of all bytes that the walk under way has behind it"
+        )
+
+    def scrub(self, *, damaged: int, unchecked: int, skipped: int, progress: int) -> None:
+        """Set what the scrub knows; ``progress`` in percent."""
+        self.scrub_damaged.set(damaged)
+        self.scrub_unchecked.set(unchecked)
+        self.scrub_skipped.set(skipped)
+        self.scrub_progress.set(progress / 100)
+
     def _declare_health(self) -> None:
         self.ready = self._gauge(
             "ready", "1 while /readyz is 200: this process archives, and nothing stands still or fails"

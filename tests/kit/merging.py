@@ -16,7 +16,7 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.merge import Merge, MergeOptions
-from tiered.archive.rewrite.plan import Bounds
+from tiered.archive.rewrite.plan import Bounds, none_damaged
 from tiered.archive.rewrite.writing import Layout
 from tiered.model import MessageQueue
 from tiered.settings import MIB
@@ -56,7 +56,11 @@ def merging(
     layout = Layout(block_bytes, 1, options.pop("window_bytes", 1 << 16))
     bounds = Bounds(block_bytes, job_bytes, job_runs)
     return Merge(
-        daemon.log, daemon.clock, MergeOptions(600.0, bounds, layout), options.pop("own_keys", OwnKeys())
+        daemon.log,
+        daemon.clock,
+        MergeOptions(600.0, bounds, layout),
+        options.pop("own_keys", OwnKeys()),
+        damaged=options.pop("damaged", none_damaged),
     )
 
 

@@ -45,6 +45,7 @@ class Scrubbing:
     directory: Path | None
     options: dict[str, Any]
     task: Scrub
+    book: Notebook
 
     @classmethod
     def of(cls, scene: Scene | Cold, directory: Path | None = None, **options: Any) -> Scrubbing:
@@ -54,7 +55,7 @@ class Scrubbing:
         book = Notebook(directory, log.reader.identity.archive_id)
         task = Scrub(log.reader, log.proven, scene.clock, settings, book)
         scene.clock.advance(600)
-        return cls(scene, directory, options, task)
+        return cls(scene, directory, options, task, book)
 
     def again(self) -> Scrubbing:
         """A new process on the same state directory."""

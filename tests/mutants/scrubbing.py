@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         _TASK,
-        "            self._steps = None  # the place that is kept is where the next one begins\n",
+        "            self._open.clear()  # the places that are kept are where the next ones begin\n",
         "            pass\n",
         f"{_SCRUB}::test_what_is_stopped_in_the_middle_of_an_object_begins_it_again",
     ),

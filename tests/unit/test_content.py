@@ -26,7 +26,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     inline = {"inline_bytes": 1 << 20} if request.param == "inside commits" else {}
     with scene(tmp_path, **inline) as found:
         spread(found, 5)
-        if request.param == "level 1":
+        if request.param != "level 0" and not inline:
             merge_all(found.daemon)
         if request.param == "level 2":
             after_midnight(found)
@@ -106,6 +106,7 @@ def test_a_window_is_as_much_as_is_in_memory(made: Scene, monkeypatch: pytest.Mo
     assert max(length for _, start, length in made.provider.gets if start < blocks_end) <= 6000
 
 
+@pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
 def test_damage_behind_damage_is_named_too(made: Scene) -> None:
     item = largest(made)
     key = key_of(made, item)
@@ -132,7 +133,10 @@ def test_a_missing_and_a_swapped_object(made: Scene) -> None:
     key = key_of(made, item)
     overwrite(made, key, bytes(made.provider.get(key).data))
     other = replace(item, object_id=b"x" * 16)
-    assert "another object is stored under this key" in damage(made, other, records=False)[0]
+    assert (
+        "another object is stored" in (said := damage(made, other, records=False)[0])
+        or "not the object that" in said
+    )
     made.provider.delete(key)
     assert "is not there" in damage(made, item, records=False)[0]
 

@@ -9,31 +9,39 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.archiveedits import start_again
 from tests.kit.assemble import KEYS
 from tests.kit.collecting import Sweeping
 from tests.kit.fetchscene import Scene, scene
-from tests.kit.merging import merge_all, spread
+from tests.kit.merging import AtOnceTurn, merge_all, spread
 from tests.kit.scrubbing import DAY_MS, HOUR_MS, Lagging, LookingTurn, Scrubbing, flip, overwrite, paths
+from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.care import notes as notes_module
 from tiered.archive.care import walk as walk_module
 from tiered.archive.care.notes import NOTES_FILE, read_notes
+from tiered.archive.care.quarantine import Quarantine
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import CommitKey, RepairKey, build, parse
-from tiered.archive.log.maintenance import Stopped
+from tiered.archive.log.maintenance import OwnKeys, Stopped
+from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.holds import add_hold
 from tiered.archive.rewrite.policy import LegalHold
 from tiered.codec.format.commit import encode_stand_in
 from tiered.errors import Unavailable
 from tiered.provider.base import Provider
+from tiered.settings import Gc
 
 
-@pytest.fixture(params=["in objects", "inside commits"])
+@pytest.fixture(params=["in objects", "inside commits", "sealed"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """Objects of both levels, commits, a checkpoint, a hold, what stands for a commit, and what no commit names."""
     inline = {"inline_bytes": 1 << 20} if request.param == "inside commits" else {}
     with scene(tmp_path, **inline) as found:
         spread(found, 3)
         merge_all(found.daemon)
+        if request.param == "sealed":
+            after_midnight(found)
+            seal_all(found.daemon)
         spread(found, 3, seed=2)
         log, ids = found.daemon.log, iter(range(1, 100))
         write_checkpoint(
@@ -47,8 +55,14 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
         assert read is not None
         repair = KEYS.key(build(RepairKey(1, read.commit.commit_id)))
         found.provider.put(repair, encode_stand_in(read.commit))
-        stray = max(o.path for o in found.state.objects() if o.path)
+        stray = max(o.path for o in found.state.objects() if o.path.startswith("data/"))
         found.provider.put(KEYS.data(1, b"stray-of-sixteen"), [found.provider.get(KEYS.key(stray)).data])
+        yield found
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Scene]:
+    with scene(tmp_path) as found:
         yield found
 
 
@@ -313,10 +327,56 @@ def test_an_empty_archive(made: Scene) -> None:
             provider.delete(KEYS.key(path))
     looking = Scrubbing.of(made)
     looking.rest()
-    assert len(looking.damaged()) == len(list(made.state.needed_paths("data/"))) + made_commits(made)
+    assert len(looking.damaged()) == len(list(made.state.needed_paths(""))) + made_commits(made)
 
 
 def made_commits(made: Scene) -> int:
     head = made.state.head()
     assert head is not None
     return head.seq + 1
+
+
+def test_what_is_damaged_is_left_alone_until_it_is_mended(small: Scene) -> None:
+    """No job of a merge takes it, so that it is not read again and again; all else is merged."""
+    spread(small, 6)
+    looking = Scrubbing.of(small)
+    damaged = next(o for o in small.state.objects() if o.references)
+    sound = flip(small.provider, damaged.path, 0)
+    looking.rest()
+    quarantine = Quarantine(looking.book)
+    assert quarantine.objects(small.state) == {damaged.ref}
+    done = merge_all(small.daemon, damaged=quarantine.objects)
+    assert [one.trouble for one in done if one.trouble is not None] == [], "it was not even tried"
+    left = {o.ref for o in small.state.objects() if o.references and not o.level}
+    assert left == {damaged.ref}
+    overwrite(small.provider, damaged.path, sound)
+    looking.later(0.3)
+    merge_all(small.daemon, damaged=quarantine.objects)
+    assert not [o for o in small.state.objects() if o.references and not o.level]
+
+
+def test_inline_data_is_left_alone_by_its_commit(tmp_path: Path) -> None:
+    with scene(tmp_path, inline_bytes=1 << 20) as made:
+        spread(made, 2)
+        item = next(o for o in made.state.objects() if o.references)
+        flip(made.provider, build(CommitKey(item.ref.commit_seq)), 0)
+        looking = Scrubbing.of(made)
+        looking.rest()
+        assert Quarantine(looking.book).objects(made.state) == {item.ref}
+
+
+def test_a_damaged_object_that_no_commit_names_is_not_deleted(small: Scene) -> None:
+    """What it holds may be all that is left of a lost commit, and nobody can say so."""
+    small.send(3)
+    stray = KEYS.path(KEYS.data(1, b"stray-of-sixteen")) or ""
+    whole = bytes(small.provider.get(KEYS.key(next(small.state.needed_paths("data/")))).data)
+    small.provider.put(KEYS.key(stray), [whole[:-1] + b"x"])
+    looking = Scrubbing.of(small)
+    looking.rest()
+    assert list(looking.damaged()) == [stray]
+    start_again(small)
+    quarantine = Quarantine(looking.book)
+    for damaged, named in ((quarantine.paths, 0), (tuple, 1)):
+        gc = Collection(small.daemon.log, small.clock, Gc(enabled=True), OwnKeys(), damaged=damaged)
+        done = gc.run_once(AtOnceTurn(small.daemon))
+        assert done.figures.get("named_keys", 0) == named

@@ -34,6 +34,7 @@ class OpenedArchive:
 
     loaded: Loaded
     view: View
+    reader: ArchiveReader
     topics: TopicPolicy
 
 
@@ -68,7 +69,7 @@ def reading(
             )
             view = reader.at(as_of)
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
-        yield OpenedArchive(loaded, view, policy)
+        yield OpenedArchive(loaded, view, reader, policy)
     finally:
         provider.close()
 

@@ -47,6 +47,7 @@ VERBS: Mapping[str, str] = {
     "query": "Find messages by key, message id or time.",
     "replay": "Send archived messages to a POP group that missed them; list what it is owed.",
     "verify": "Check an archive; --deep re-reads every byte.",
+    "scrub": "What the daemon's walks over the bucket found; --once looks now.",
     "retain": "What retention takes from queues, and why.",
     "gc": "What nothing refers to any more, and what waits to be deleted.",
     "hold": "Legal holds: what retention must not take.",

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.care.notes import figures_of, read_notes
 from tiered.archive.encryption.provider import Encrypting
+from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.rewrite.merge import MergeOptions
 from tiered.archive.rewrite.plan import windows
 from tiered.archive.rewrite.seal import SealOptions
@@ -60,6 +62,8 @@ def command(
         told["encryption"] = _encryption(opened)
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
+        if daemon is None:
+            told["scrub"] = _scrubbed(settings, state, opened.view.identity)
         if daemon is None and settings.source.store_dir:
             told["lag"] = _local_lag(settings, view)
         out.record(told, kinds=KINDS)
@@ -163,6 +167,15 @@ def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:
             return dict(json_module.load(answer))
     except (OSError, ValueError):
         return None
+
+
+def _scrubbed(settings: Settings, state: str | None, identity: ArchiveIdentity) -> dict[str, int] | str:
+    """What a daemon's walks over the bucket found, as it wrote it down here."""
+    where = state or settings.state_directory
+    notes = read_notes(Path(where), identity.archive_id) if where else None
+    if notes is None:
+        return "nothing is noted here"
+    return figures_of(notes, SystemClock().now_ms(), identity.created_ms)
 
 
 def _local_lag(settings: Settings, view: ArchiveState) -> dict[str, object]:

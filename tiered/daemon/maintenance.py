@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from pathlib import Path
 
+from tiered.archive.care.notes import Notebook
+from tiered.archive.care.quarantine import Quarantine
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.maintenance import Done, OwnKeys, Stopped, Task
@@ -51,19 +54,28 @@ def tasks_of(
     *,
     retain: Callable[[], Retain] | None = None,
     archives: bool = False,
+    notebook: Notebook | None = None,
 ) -> tuple[Task, ...]:
-    """All tasks, in the order in which their turns come. ``weak``: promises that the store was seen to break; ``retain``: that
-    section, where it may change; ``archives``: this process archives beside the broker."""
-    broker = BrokersTopics(settings, commit_log.reader.identity.archive_id, notes=archives)
+    """All tasks that change an archive, in the order in which their turns come. ``weak``: promises that the store was seen to
+    break; ``retain``: that section, where it may change; ``archives``: this process archives beside the broker; ``notebook``:
+    of the scrub, whose findings are left alone, where it is not to be read anew."""
+    archive_id = commit_log.reader.identity.archive_id
+    broker = BrokersTopics(settings, archive_id, notes=archives)
+    damaged = Quarantine(notebook or Notebook(state_of(settings), archive_id))
     seal = SealOptions.of(settings)
     if archives and settings.seal.enabled and seal.off:
         log.warning("days are not sealed", extra={"why": seal.off})
     return (
-        Merge(commit_log, clock, MergeOptions.of(settings), own_keys),
-        Sealing(commit_log, clock, seal, own_keys),
+        Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
+        Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
-        Collection(commit_log, clock, settings.gc, own_keys, weak),
+        Collection(commit_log, clock, settings.gc, own_keys, weak, damaged=damaged.paths),
     )
+
+
+def state_of(settings: Settings) -> Path | None:
+    """Where the state lies; ``None`` if no setting says so."""
+    return Path(settings.state_directory) if settings.state_directory else None
 
 
 class LineTurn:

@@ -10,13 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from tiered.archive.care.notes import Notebook
+from tiered.archive.care.scrub import Scrub
 from tiered.archive.checkpoint.store import checkpoint_keys
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
-from tiered.daemon.maintenance import MaintenanceLoop, tasks_of
+from tiered.daemon.maintenance import MaintenanceLoop, state_of, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
@@ -75,6 +77,7 @@ class Archiving:
         self._start: PhysicalOffset | None = None
         self._dispatcher: Dispatcher | None = None
         self.maintenance: MaintenanceLoop | None = None
+        self.scrub: Scrub | None = None
         called = parts.settings.source
         names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
         self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
@@ -126,11 +129,15 @@ class Archiving:
         parts, settings = self._parts, self._parts.settings
         if not settings.maintenance.enabled or self._choices.once:
             return
+        notebook = Notebook(state_of(settings), parts.log.reader.identity.archive_id)
+        tasks = tasks_of(
+            parts.log, parts.clock, settings, self._own_keys, parts.weak,
+            retain=self._retain, archives=True, notebook=notebook,
+        )  # fmt: skip
+        self.scrub = Scrub(parts.log.reader, parts.log.proven, parts.clock, settings.scrub, notebook)
         self.maintenance = MaintenanceLoop(
-            tasks_of(
-                parts.log, parts.clock, settings, self._own_keys, parts.weak, retain=self._retain, archives=True
-            ),
-            line, parts.clock, settings, parts.metrics, lambda: self._stop.is_set() or parts.give_up.is_set(),
+            (*tasks, self.scrub), line, parts.clock, settings, parts.metrics,
+            lambda: self._stop.is_set() or parts.give_up.is_set(),
         )  # fmt: skip
         self.maintenance.start(stack)
 
@@ -161,6 +168,7 @@ class Archiving:
     def look(self) -> DaemonView:
         """One look at what pages show. It reads files: not for callers that may not hang."""
         view = self._reporter.look()
+        self._set_scrub_gauges()
         start, target = self._start, self._end.target if self._end is not None else None
         if start is not None and view.proven is not None and target is not None and target > start:
             self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
@@ -169,7 +177,18 @@ class Archiving:
     def status(self, view: DaemonView, *, count: bool) -> Mapping[str, object]:
         """The part of ``/status`` that speaks of archiving; ``count`` as ``Reporter.status``."""
         said = self._reporter.status(view, count=count)
-        return said if self.maintenance is None else {**said, "maintenance": self.maintenance.status()}
+        if self.maintenance is not None:
+            said = {**said, "maintenance": self.maintenance.status()}
+        return said if self.scrub is None else {**said, "scrub": self.scrub.document()}
+
+    def _set_scrub_gauges(self) -> None:
+        """What the scrub knows, as numbers."""
+        if self.scrub is not None:
+            figures = self.scrub.figures()
+            self._parts.metrics.scrub(
+                damaged=figures["damaged_keys"], unchecked=figures["oldest_unchecked_seconds"],
+                skipped=figures["skipped_keys"], progress=figures["progress_percent"],
+            )  # fmt: skip
 
     def maintenance_stands_still(self) -> str | None:
         """Why work in the background does not move, if it does not; from plain values."""

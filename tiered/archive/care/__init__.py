@@ -1,7 +1,8 @@
 """Looking after damage: what lies in the bucket, compared with the fold, again and again, for as long as the archive lives.
 
 Owns: the walk over the bucket in the order of its keys (``walk``, ``loose``), what is known of it between two walks (``notes``,
-kept in the state directory), and the task of these (``scrub``).
+kept in the state directory), the task of these (``scrub``), one walk for a verb (``look``), and what others leave alone because
+it is damaged (``quarantine``).
 Does not own: what is wrong with an object's bytes (``read/content``), when a turn comes (``daemon``), damaged commits
 (``repair``).
 

@@ -52,7 +52,9 @@ class LooseChecks:
                 self._stray(stored)
             case HoldKey(hold_id):
                 self._spend(stored.length)
-                check_order(self._reader.provider, self._keys, self._reader.identity.archive_id, HOLD, hold_id)
+                check_order(
+                    self._reader.provider, self._keys, self._reader.identity.archive_id, HOLD, hold_id
+                )
             case IdentityKey():
                 self._identity(stored)
             case RepairKey(seq):

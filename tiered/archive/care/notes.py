@@ -1,4 +1,4 @@
-"""What is known between two looks: how far each walk came, and what was found. Kept in the state directory; if lost, begun anew.
+"""What is known between two looks: how far each walk came, and what was found. Kept in the state directory; else begun anew.
 
 The file is JSON and its checksum, replaced at once or not at all. It is as long as ``MOST_FINDINGS`` allows, however large the
 archive is.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tiered import durable
 from tiered.codec.checksum import crc32c
 from tiered.errors import of_local_disk
+from tiered.text.human import duration
 
 NOTES_FILE = "scrub.json"
 MOST_FINDINGS = 1000
@@ -181,3 +183,40 @@ def _decode(data: bytes, archive_id: bytes | None) -> Notes | None:
     return Notes(
         kept_id, Pass(**fields["listing"]), Pass(**fields["reading"]), {f.path: f for f in findings}, fields["more"],
     )  # fmt: skip
+
+
+def figures_of(notes: Notes, now_ms: int, created_ms: int) -> dict[str, int]:
+    """What is known, as numbers. Times in ms are 0 for never."""
+    return {
+        "damaged_keys": len(notes.findings) + notes.more,
+        "oldest_unchecked_seconds": int(notes.unchecked_seconds(now_ms, created_ms)),
+        "progress_percent": int(100 * notes.progress()),
+        "listed_objects": notes.listing.whole_objects,
+        "listed_bytes": notes.listing.whole_bytes,
+        "last_listed_ms": notes.listing.whole_began_ms or 0,
+        "last_read_ms": notes.reading.whole_began_ms or 0,
+        "skipped_keys": notes.reading.notes.get("skipped", 0),
+    }
+
+
+def said_of_notes(figures: dict[str, int]) -> str:
+    """``figures_of`` for people."""
+    return (
+        f"{figures['damaged_keys']} keys damaged or missing; {figures['progress_percent']} % of a walk over all bytes done; "
+        f"no byte unchecked for longer than {duration(1000 * figures['oldest_unchecked_seconds'])}"
+    )
+
+
+SHOWN_FINDINGS = 20
+"""So many are in ``/status``; ``tiered scrub`` shows all."""
+
+
+def shown(notes: Notes, root: str, most: int = SHOWN_FINDINGS) -> list[dict[str, object]]:
+    """What is damaged or missing, for programs. ``root``: what stands before every path of the archive."""
+    return [
+        {
+            "what": found.what, "key": root + found.path, "position": found.position, "detail": found.detail,
+            "first_seen_ms": found.first_seen_ms, "last_seen_ms": found.last_seen_ms,
+        }
+        for found in islice(notes.findings.values(), most)
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tiered.archive.care.notes import Finding, Notebook, Notes, Pass
+from tiered.archive.care.notes import Finding, Notebook, Notes, Pass, figures_of, said_of_notes, shown
 from tiered.archive.care.walk import Seen, Walk, said_of
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
@@ -18,7 +18,6 @@ from tiered.clock import Clock
 from tiered.errors import Corrupt, NotFound
 from tiered.provider.base import Stored
 from tiered.settings.keeping import Scrub as ScrubSettings
-from tiered.text.human import duration
 
 FIRST_SECONDS = 600.0
 """After the start: a process that is started and ended again makes no requests for this."""
@@ -54,7 +53,8 @@ class Scrub:
         self._book = notebook
         self._next = clock.monotonic() + min(FIRST_SECONDS, settings.list_interval_ms / 1000)
         self._kept = clock.monotonic()
-        self._steps: tuple[str, Iterator[Seen]] | None = None  # kind, and the walk that is open
+        self._open: dict[str, Iterator[Seen]] = {}  # walks under way, by kind
+        self._last = ""
         self._turn: Turn | None = None
 
     @property
@@ -81,7 +81,7 @@ class Scrub:
         try:
             figures = self._some(kind, turn)
         except BaseException:
-            self._steps = None  # the place that is kept is where the next one begins
+            self._open.clear()  # the places that are kept are where the next ones begin
             raise
         rate = self._settings.max_bytes_per_second
         self._next = began + (int(str(figures["bytes"])) / rate if rate else 0.0)
@@ -117,47 +117,31 @@ class Scrub:
                 return f"a walk over all {_OVER[kind]} takes longer than {setting}"
         return None
 
-    def figures(self) -> Figures:
-        """For programs."""
-        notes, now_ms = self.notes, self._clock.now_ms()
+    def document(self) -> dict[str, object]:
+        """The part of ``/status`` that speaks of the scrub. From any thread."""
         return {
-            "damaged_keys": len(notes.findings) + notes.more,
-            "oldest_unchecked_seconds": int(
-                notes.unchecked_seconds(now_ms, self._reader.identity.created_ms)
-            ),
-            "progress_percent": int(100 * notes.progress()),
-            "listed_objects": notes.listing.whole_objects,
-            "listed_bytes": notes.listing.whole_bytes,
-            "last_listed_ms": notes.listing.ended_ms,
-            "last_read_ms": notes.reading.ended_ms,
+            **self.figures(),
+            "enabled": self._settings.enabled,
+            "damage": shown(self.notes, self._reader.keys.root),
         }
+
+    def figures(self) -> dict[str, int]:
+        """For programs. From any thread."""
+        return figures_of(self.notes, self._clock.now_ms(), self._reader.identity.created_ms)
 
     def said(self) -> str:
         """For people."""
-        notes = self.notes
-        unchecked = duration(
-            int(1000 * notes.unchecked_seconds(self._clock.now_ms(), self._reader.identity.created_ms))
-        )
-        damaged = len(notes.findings) + notes.more
-        return (
-            f"{damaged} keys damaged or missing; {int(100 * notes.progress())} % of this walk over all bytes; "
-            f"no byte unchecked for longer than {unchecked}"
-        )
+        return said_of_notes(self.figures())
 
     def _kind(self) -> str | None:
-        """Which walk is next: one over the listing is short, and goes first."""
-        for kind, interval_ms in (
-            ("listing", self._settings.list_interval_ms),
-            ("reading", self._settings.read_interval_ms),
-        ):
-            at = self._pass(kind)
-            if (
-                at.under_way
-                or at.began_ms is None
-                or not 0 <= self._clock.now_ms() - at.began_ms < interval_ms
-            ):
-                return kind
-        return None
+        """Which walk is next. Where both are, they take turns: neither waits for the other's end."""
+        intervals = ("listing", self._settings.list_interval_ms), ("reading", self._settings.read_interval_ms)
+        pending = [kind for kind, interval_ms in intervals if self._pends(self._pass(kind), interval_ms)]
+        return next((kind for kind in pending if kind != self._last), pending[0] if pending else None)
+
+    def _pends(self, at: Pass, interval_ms: int) -> bool:
+        since_ms = None if at.began_ms is None else self._clock.now_ms() - at.began_ms
+        return at.under_way or since_ms is None or not 0 <= since_ms < interval_ms
 
     def _pass(self, kind: str) -> Pass:
         return self.notes.listing if kind == "listing" else self.notes.reading
@@ -171,11 +155,12 @@ class Scrub:
         """Steps of a walk, as many as a turn takes; what they came to."""
         if not self._pass(kind).under_way:
             self._begin(kind)
-        if self._steps is None or self._steps[0] != kind:
-            self._steps = (kind, self._walk(kind).steps(self._pass(kind).after or ""))
+        self._last = kind
+        if kind not in self._open:
+            self._open[kind] = self._walk(kind).steps(self._pass(kind).after or "")
         most = self._settings.max_bytes_per_second or 1 << 62
         byte_count = objects = damaged = 0
-        for seen in self._steps[1]:
+        for seen in self._open[kind]:
             byte_count += seen.bytes
             if seen.done:
                 objects += 1
@@ -192,10 +177,9 @@ class Scrub:
         self._set(
             kind, self._pass(kind).begun(self._clock.now_ms(), date_ms, -1 if head is None else head.seq)
         )
-        self._steps = None
 
     def _end(self, kind: str) -> None:
-        self._steps = None
+        self._open.pop(kind, None)
         now_ms = self._clock.now_ms()
         if kind == "listing":
             self._book.notes = self.notes.listed(now_ms)

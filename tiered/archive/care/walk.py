@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import chain
 
 from tiered.archive.care.loose import LooseChecks
 from tiered.archive.keys import Area, CommitKey, IdentityKey, ObjectKey, build, parse
 from tiered.archive.log.reader import LogReader, stand_in
 from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.runs import is_segment
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.checksum import crc32c
@@ -65,6 +67,7 @@ class Walk:
             reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend
         )
         self._loose = LooseChecks(reader, spend)
+        self._reads_segments = find_spec("pyarrow") is not None
         self._before: tuple[int, bytes] | None = None  # the commit that was read last, and its id
 
     def steps(self, after: str) -> Iterator[Seen]:
@@ -98,12 +101,13 @@ class Walk:
         head = fold.head()
         if head is None:
             return iter(())
-        seqs = range(head.floor, head.seq + 1)
-        low = bisect_right(seqs, after, key=_commit_path)
-        high = len(seqs) if end is None else bisect_right(seqs, end, key=_commit_path)
+        every = range(head.seq + 1)
+        low = bisect_right(every, after, key=_commit_path)
+        high = len(every) if end is None else bisect_right(every, end, key=_commit_path)
         paths = chain(
             (build(IdentityKey()),),
-            map(_commit_path, seqs[low:high]),
+            map(_commit_path, fold.inline_needed(low, min(high, head.floor))),
+            map(_commit_path, every[max(low, head.floor) : high]),
             fold.needed_paths(f"{Area.DATA.value}/", after),
             fold.needed_paths(f"{Area.SEGMENT.value}/", after),
             self._loose.shard_paths(fold, end),
@@ -135,7 +139,8 @@ class Walk:
         fold, made = self._state(), parse(path)
         if isinstance(made, CommitKey):
             head = fold.head()
-            return head is not None and made.seq >= head.floor
+            seqs = fold.inline_needed(made.seq, made.seq + 1)
+            return head is not None and (made.seq >= head.floor or next(seqs, None) is not None)
         if isinstance(made, ObjectKey) and made.area in (Area.DATA, Area.SEGMENT):
             item = fold.object_at(path)
             return item is not None and is_needed(item)
@@ -168,6 +173,9 @@ class Walk:
             return
         if not self._wanted(path, stored, item.ref.commit_seq):
             yield Seen(path, length=stored.length)
+            return
+        if is_segment(item) and not self._reads_segments:
+            yield Seen(path, length=stored.length, note="skipped")
             return
         yield from self._contents_of(item, path, stored)
 

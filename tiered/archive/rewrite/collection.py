@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -144,13 +144,23 @@ class Collection:
     name = "gc"
 
     def __init__(
-        self, log: CommitLog, clock: Clock, settings: Gc, own_keys: OwnKeys, weak: Sequence[str] = ()
+        self,
+        log: CommitLog,
+        clock: Clock,
+        settings: Gc,
+        own_keys: OwnKeys,
+        weak: Sequence[str] = (),
+        *,
+        damaged: Callable[[], Container[str]] = tuple,
     ) -> None:
+        """``damaged``: paths that are not to be named, though nothing refers to them: what is left of a lost commit may lie
+        there, and cannot be read."""
         self._log = log
         self._clock = clock
         self._settings = settings
         self._own_keys = own_keys
         self._weak = tuple(weak)
+        self._damaged = damaged
         self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
         self._shelf = Shelf()
         self._commits: Iterator[str] | None = None
@@ -251,9 +261,12 @@ class Collection:
             p for p in self._own_keys.given_up() if not p.startswith(shards) and state.object_at(p) is None
         )
         strays = orphans(reader.provider, reader.keys, state, head.epoch, Listed())
+        damaged = self._damaged()
         yield from state.unreferenced()
         for path in chain(self._shelf.unneeded(reader, state, self._own_keys), given_up, strays):
-            if path not in self._named and not self._own_keys.in_hand(path) and not state.is_retired(path):
+            if path in damaged or path in self._named:
+                continue
+            if not self._own_keys.in_hand(path) and not state.is_retired(path):
                 yield path
 
     def _name(self, paths: list[str], turn: Turn) -> Figures:

@@ -12,7 +12,17 @@ from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.rewrite.plan import NOTHING, Bounds, Job, Window, job, windows
+from tiered.archive.rewrite.plan import (
+    NOTHING,
+    Bounds,
+    DamagedObjects,
+    Job,
+    LeftOut,
+    Window,
+    job,
+    none_damaged,
+    windows,
+)
 from tiered.archive.rewrite.sources import Sources, UnevenCut
 from tiered.archive.rewrite.swap import Replacement, Swap
 from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Rewritten, rewrite
@@ -64,12 +74,15 @@ class Merge:
         options: MergeOptions,
         own_keys: OwnKeys,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        *,
+        damaged: DamagedObjects = none_damaged,
     ) -> None:
         self._log = log
         self._clock = clock
         self._options = options
         self._own_keys = own_keys
         self._random_bytes = random_bytes
+        self._damaged = damaged
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
         self._round: list[Window] | None = None  # what is left of it
@@ -95,7 +108,7 @@ class Merge:
             self._round = self._windows()
         made = None
         while self._round and made is None:
-            made = job(self._log.proven(), self._options.bounds, self._round[0], self._left_out)
+            made = job(self._log.proven(), self._options.bounds, self._round[0], self._avoided())
             if made is None:
                 del self._round[0]
         done = Done(more=False) if made is None else self._merge(made, turn, self._round)
@@ -105,7 +118,10 @@ class Merge:
         return done
 
     def _windows(self) -> list[Window]:
-        return windows(self._log.proven(), self._options.bounds, self._left_out)
+        return windows(self._log.proven(), self._options.bounds, self._avoided())
+
+    def _avoided(self) -> LeftOut:
+        return self._left_out.and_objects(self._damaged(self._log.proven()))
 
     def _merge(self, made: Job, turn: Turn, left: list[Window]) -> Done:
         try:

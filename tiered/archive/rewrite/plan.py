@@ -7,7 +7,7 @@ merged again only about as often as its run doubles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -52,8 +52,20 @@ class LeftOut:
     objects: frozenset[ObjectRef] = frozenset()
     runs: frozenset[bytes] = frozenset()
 
+    def and_objects(self, objects: frozenset[ObjectRef]) -> LeftOut:
+        """With these objects, too."""
+        return LeftOut(self.objects | objects, self.runs)
+
 
 NOTHING = LeftOut()
+
+DamagedObjects = Callable[[ArchiveState], frozenset[ObjectRef]]
+"""Which objects of a fold are known to be damaged: no job takes them."""
+
+
+def none_damaged(state: ArchiveState) -> frozenset[ObjectRef]:
+    """Nobody looked."""
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

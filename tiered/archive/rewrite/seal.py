@@ -13,7 +13,7 @@ from tiered.archive.keys import Area, ObjectKey, build, segment_key
 from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.rewrite.plan import NOTHING, Job
+from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, LeftOut, none_damaged
 from tiered.archive.rewrite.sealplan import (
     SEGMENT_LEVEL,
     Sealable,
@@ -119,6 +119,8 @@ class Sealing:
         options: SealOptions,
         own_keys: OwnKeys,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        *,
+        damaged: DamagedObjects = none_damaged,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -126,6 +128,7 @@ class Sealing:
         self._off = options.off
         self._own_keys = own_keys
         self._random_bytes = random_bytes
+        self._damaged = damaged
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
         self._round: list[TopicDay] | None = None
@@ -199,7 +202,10 @@ class Sealing:
             self._trouble = f"uploads that were not completed cannot be given up: {error}"
 
     def _sealable(self) -> list[Sealable]:
-        return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._left_out)
+        return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._avoided())
+
+    def _avoided(self) -> LeftOut:
+        return self._left_out.and_objects(self._damaged(self._log.proven()))
 
     def _seal(self, what: TopicDay, job: Job, turn: Turn) -> Done:
         try:

@@ -269,6 +269,16 @@ class ArchiveState:
                         yield key[1:].decode()
             start = some[-1][0] + b"\0"
 
+    def inline_needed(self, first: int, end: int) -> Iterator[int]:
+        """Numbers of the commits in [first, end) that runs lie in, ascending."""
+        start = OBJECT + U8.pack(first)
+        for key, value in self.view.iterate(OBJECT, start=start) if first < end else ():
+            ref = ObjectRef(*U8_U4.unpack_from(key, 1))
+            if ref.commit_seq >= end:
+                return
+            if not is_unreferenced(value) and not unpack_object(ref, value).path:
+                yield ref.commit_seq
+
     def objects_of(self, seq: int) -> Iterator[ObjectState]:
         """Objects that commit ``seq`` added, inline data among them."""
         for key, value in self.view.iterate(OBJECT + U8.pack(seq)):

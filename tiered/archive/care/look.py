@@ -1,0 +1,76 @@
+"""One walk from its beginning to its end, by somebody who has nothing else to do: a verb."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.care.notes import MOST_FINDINGS, Notes, shown
+from tiered.archive.care.scrub import finding
+from tiered.archive.care.walk import Walk
+from tiered.archive.log.reader import LogReader
+from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock
+from tiered.provider.wrap import TokenBucket
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a walk found. ``damaged``: keys, of which ``damage`` lists the first."""
+
+    damaged: int
+    damage: list[dict[str, object]]
+    figures: dict[str, int]
+
+
+FOLLOW_SECONDS = 60.0
+"""Between two looks for new commits: what they retire is deleted a grace later, which is longer."""
+
+
+class _Followed:
+    """The fold as it was at most ``FOLLOW_SECONDS`` ago."""
+
+    def __init__(self, follow: Callable[[], ArchiveState], clock: Clock) -> None:
+        self._follow = follow
+        self._clock = clock
+        self._seen: tuple[float, ArchiveState] | None = None
+
+    def __call__(self) -> ArchiveState:
+        now = self._clock.monotonic()
+        if self._seen is None or now - self._seen[0] >= FOLLOW_SECONDS:
+            self._seen = now, self._follow()
+        return self._seen[1]
+
+
+def look(
+    reader: LogReader,
+    follow: Callable[[], ArchiveState],
+    clock: Clock,
+    *,
+    deep: bool,
+    bytes_per_second: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Look:
+    """Walk over everything; ``follow``: the fold as it is now; ``deep``: read every byte.
+
+    ``progress`` hears of bytes read, or else of keys."""
+    bucket = TokenBucket(bytes_per_second, clock) if bytes_per_second else None
+
+    def spend(byte_count: int) -> None:
+        if bucket is not None:
+            clock.wait(bucket.take(byte_count))
+
+    notes, sums, why = Notes(reader.identity.archive_id), Counter[str](), Counter[str]()
+    walk = Walk(reader, _Followed(follow, clock), spend, lambda path, stored, seq: deep)
+    for seen in walk.steps(""):
+        sums["read_bytes"] += seen.bytes
+        if seen.done:
+            sums["keys"] += 1
+            sums["bytes"] += seen.length
+            why[seen.note or "compared"] += 1
+        if seen.damage is not None:
+            notes = notes.damaged(finding(seen.path, seen.damage, clock.now_ms()))
+        progress(sums["read_bytes"] if deep else sums["keys"])
+    figures = {name: sums[name] for name in ("keys", "bytes", "read_bytes")} | dict(sorted(why.items()))
+    return Look(len(notes.findings) + notes.more, shown(notes, reader.keys.root, MOST_FINDINGS), figures)

@@ -1,0 +1,119 @@
+"""``tiered scrub``: what the walks over the bucket found, and a walk now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiered.archive.care.look import Look, look
+from tiered.archive.care.notes import figures_of, read_notes, said_of_notes, shown
+from tiered.cli.access import OpenedArchive, reading
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.clock import SystemClock
+from tiered.errors import Invalid, TieredError
+from tiered.text.human import Kind
+from tiered.text.output import Column, Output
+
+REMEDY = (
+    "readers refuse these bytes and read all others; tiered repair mends commits; restore other keys from the bucket's "
+    "versions or a copy of the archive: a key that is sound again is no longer listed after the next walk"
+)
+COLUMNS = (
+    Column("what"),
+    Column("key"),
+    Column("position", kind=Kind.COUNT, less=1),
+    Column("first_seen_ms", "first seen", kind=Kind.TIME, less=2),
+    Column("detail", flexible=True),
+)
+
+
+def command(
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Walk over the bucket now; a daemon may run beside it.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="With --once: read every byte, and not only the listing.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --once: say how much it would look at.")
+    ] = False,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """What the daemon's walks over the bucket found and how far they are; with --once, what a walk finds now.
+
+    A walk compares presence and length of everything in the bucket with the log; --deep compares every byte with its checksum.
+    It writes nothing. Exit code 1 while anything is damaged or missing.
+    """
+    out = output(json)
+    if (deep or dry_run) and not once:
+        raise Invalid("--deep and --dry-run say how --once walks", hint="tiered scrub --once --deep")
+    with reading(out, config, archive, sets, whole=once) as opened:
+        if not once:
+            return _kept(out, opened, state, json=json)
+        if dry_run:
+            return _foretell(out, opened, deep=deep)
+        found = _walk(out, opened, deep=deep)
+    verdict = {"verdict": "DAMAGED" if found.damaged else "sound", "deep": deep, **found.figures}
+    _tell(out, verdict, found.damage, json=json)
+    return TieredError.exit_code if found.damaged else 0
+
+
+def _walk(out: Output, opened: OpenedArchive, *, deep: bool) -> Look:
+    """One walk; as much of it as the settings let it read in a second."""
+    clock, rate = SystemClock(), opened.loaded.settings.scrub.max_bytes_per_second
+    total = sum(item.length for item in opened.view.state.objects() if item.references) if deep else 0
+    with out.progress("reading bytes" if deep else "listing keys", total) as advance:
+        return look(
+            opened.view.log, lambda: opened.reader.follow().state, clock,
+            deep=deep, bytes_per_second=rate, progress=advance,
+        )  # fmt: skip
+
+
+def _foretell(out: Output, opened: OpenedArchive, *, deep: bool) -> int:
+    needed = [item.length for item in opened.view.state.objects() if item.references]
+    head = opened.view.head
+    told: dict[str, object] = {
+        "commits": 0 if head is None else head.seq + 1 - head.floor,
+        "objects": len(needed),
+        "bytes_to_read": sum(needed) if deep else 0,
+    }
+    out.record(told, kinds={"bytes_to_read": Kind.SIZE})
+    return 0
+
+
+def _kept(out: Output, opened: OpenedArchive, state: str | None, *, json: bool) -> int:
+    """What a daemon wrote down."""
+    settings, identity = opened.loaded.settings, opened.view.identity
+    where = state or settings.state_directory
+    notes = read_notes(Path(where), identity.archive_id) if where else None
+    if notes is None:
+        raise Invalid(
+            "no walk over this archive is noted in the state directory",
+            hint="--state or state.directory names the daemon's; tiered scrub --once walks now", path=where or "none",
+        )  # fmt: skip
+    figures = figures_of(notes, SystemClock().now_ms(), identity.created_ms)
+    damage = shown(notes, opened.view.keys.root, len(notes.findings))
+    _tell(out, dict(figures), damage, json=json)
+    if not json:
+        out.note(said_of_notes(figures))
+    return TieredError.exit_code if figures["damaged_keys"] else 0
+
+
+def _tell(out: Output, told: dict[str, object], damage: list[dict[str, object]], *, json: bool) -> None:
+    kinds = {
+        "listed_bytes": Kind.SIZE, "bytes": Kind.SIZE, "read_bytes": Kind.SIZE,
+        "last_listed_ms": Kind.TIME, "last_read_ms": Kind.TIME,
+    }  # fmt: skip
+    out.record({**told, "damage": damage} if json else told, kinds=kinds)
+    if json or not damage:
+        return
+    out.table(COLUMNS, [[row[column.name] for column in COLUMNS] for row in damage], title="damage")
+    out.note(REMEDY)
