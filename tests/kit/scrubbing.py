@@ -11,12 +11,12 @@ from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene
 from tests.kit.readstore import Cold
 from tiered.archive.care.notes import Notebook, Notes
-from tiered.archive.care.scrub import Scrub
+from tiered.archive.care.scrub import Scrubber
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done
 from tiered.provider.base import Provider, Stored
 from tiered.provider.wrap import Wrapped
-from tiered.settings import Scrub as ScrubSettings
+from tiered.settings import Scrub
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -44,16 +44,16 @@ class Scrubbing:
     scene: Scene | Cold
     directory: Path | None
     options: dict[str, Any]
-    task: Scrub
+    task: Scrubber
     book: Notebook
 
     @classmethod
     def of(cls, scene: Scene | Cold, directory: Path | None = None, **options: Any) -> Scrubbing:
         """``options``: of section ``scrub``."""
-        settings = ScrubSettings(**{"max_bytes_per_second": 0, **options})
+        settings = Scrub(**{"max_bytes_per_second": 0, **options})
         log = scene.daemon.log
         book = Notebook(directory, log.reader.identity.archive_id)
-        task = Scrub(log.reader, log.proven, scene.clock, settings, book)
+        task = Scrubber(log.reader, log.proven, scene.clock, settings, book)
         scene.clock.advance(600)
         return cls(scene, directory, options, task, book)
 

@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         _CONTENT,
-        "            yield Looked(damage=damage)\n",
+        "            yield ContentStep(damage=damage)\n",
         "            pass\n",
         f"{_CONTENTS}::test_every_flipped_bit_is_found_and_named",
     ),

@@ -16,7 +16,7 @@ from tests.kit.merging import merge_all, spread
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.read import content as content_module
 from tiered.archive.read import runs as runs_module
-from tiered.archive.read.content import ContentCheck, Looked
+from tiered.archive.read.content import ContentCheck, ContentStep
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.errors import Unavailable
 
@@ -42,7 +42,7 @@ def runs_of(made: Scene, item: ObjectState) -> list[RunState]:
     return [run for run in made.state.runs_all() if run.object == item.ref]
 
 
-def look(made: Scene, item: ObjectState, *, records: bool = True, ahead: int = 1) -> list[Looked]:
+def look(made: Scene, item: ObjectState, *, records: bool = True, ahead: int = 1) -> list[ContentStep]:
     identity = made.daemon.log.reader.identity
     check = ContentCheck(made.provider, KEYS, identity.archive_id, records=records, ahead=ahead)
     return list(check.steps(item, runs_of(made, item)))

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tiered.archive.care.notes import Notebook
-from tiered.archive.care.scrub import Scrub
+from tiered.archive.care.scrub import Scrubber
 from tiered.archive.checkpoint.store import checkpoint_keys
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
@@ -77,7 +77,7 @@ class Archiving:
         self._start: PhysicalOffset | None = None
         self._dispatcher: Dispatcher | None = None
         self.maintenance: MaintenanceLoop | None = None
-        self.scrub: Scrub | None = None
+        self.scrub: Scrubber | None = None
         called = parts.settings.source
         names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
         self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
@@ -134,7 +134,7 @@ class Archiving:
             parts.log, parts.clock, settings, self._own_keys, parts.weak,
             retain=self._retain, archives=True, notebook=notebook,
         )  # fmt: skip
-        self.scrub = Scrub(parts.log.reader, parts.log.proven, parts.clock, settings.scrub, notebook)
+        self.scrub = Scrubber(parts.log.reader, parts.log.proven, parts.clock, settings.scrub, notebook)
         self.maintenance = MaintenanceLoop(
             (*tasks, self.scrub), line, parts.clock, settings, parts.metrics,
             lambda: self._stop.is_set() or parts.give_up.is_set(),

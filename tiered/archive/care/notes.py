@@ -27,7 +27,7 @@ _MOST_DETAIL = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DamagedKey:
     """A key that is damaged or missing: ``path`` below the broker's root, ``position`` in it where that is known, times in ms
     by this host's clock. ``walk``: number of the walk over the listing that saw it last."""
 
@@ -89,10 +89,10 @@ class Notes:
     archive_id: bytes
     listing: Pass = field(default_factory=Pass)
     reading: Pass = field(default_factory=Pass)
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, DamagedKey] = field(default_factory=dict)
     more: int = 0
 
-    def damaged(self, found: Finding) -> Notes:
+    def damaged(self, found: DamagedKey) -> Notes:
         """With a finding; one that is listed keeps when it was seen first."""
         known = self.findings.get(found.path)
         if known is None and len(self.findings) >= MOST_FINDINGS:
@@ -179,7 +179,7 @@ def _decode(data: bytes, archive_id: bytes | None) -> Notes | None:
     kept_id = bytes.fromhex(fields["archive_id"])
     if fields["format"] != _FORMAT or archive_id not in (None, kept_id):
         return None
-    findings = [Finding(**found) for found in fields["findings"]]
+    findings = [DamagedKey(**found) for found in fields["findings"]]
     return Notes(
         kept_id, Pass(**fields["listing"]), Pass(**fields["reading"]), {f.path: f for f in findings}, fields["more"],
     )  # fmt: skip

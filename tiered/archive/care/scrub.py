@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tiered.archive.care.notes import Finding, Notebook, Notes, Pass, figures_of, said_of_notes, shown
+from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
 from tiered.archive.care.walk import Seen, Walk, said_of
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
@@ -17,7 +17,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import Corrupt, NotFound
 from tiered.provider.base import Stored
-from tiered.settings.keeping import Scrub as ScrubSettings
+from tiered.settings.keeping import Scrub
 
 FIRST_SECONDS = 600.0
 """After the start: a process that is started and ended again makes no requests for this."""
@@ -29,7 +29,7 @@ TICK_MS = 1000
 """Stores tell times in whole seconds."""
 
 
-class Scrub:
+class Scrubber:
     """The task. A turn looks at about a second's worth of bytes, or a page of the listing, and then leaves the thread to
     others: bytes a second are kept by when the next turn is due. It reads, needs no epoch, and changes nothing.
 
@@ -43,7 +43,7 @@ class Scrub:
         reader: LogReader,
         state: Callable[[], ArchiveState],
         clock: Clock,
-        settings: ScrubSettings,
+        settings: Scrub,
         notebook: Notebook,
     ) -> None:
         self._reader = reader
@@ -233,9 +233,9 @@ def written_anew(stored: Stored, seq: int, whole_seq: int, whole_date_ms: int | 
     )
 
 
-def finding(path: str, damage: Corrupt | NotFound, now_ms: int) -> Finding:
+def finding(path: str, damage: Corrupt | NotFound, now_ms: int) -> DamagedKey:
     """Damage as it is listed."""
     position = damage.fields.get("position")
-    return Finding(
+    return DamagedKey(
         path, damage.message, said_of(damage), position if isinstance(position, int) else None, now_ms, now_ms
     )

@@ -59,7 +59,7 @@ Columns = dict[str, npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ContentStep:
     """What one step looked at. ``bytes``: stored, as they were read. ``damage``: what was wrong, with key and position."""
 
     bytes: int = 0
@@ -91,26 +91,26 @@ class ContentCheck:
         self._records = records
         self._ahead = ahead
 
-    def steps(self, item: ObjectState, runs: Sequence[RunState] = ()) -> Iterator[Looked]:
+    def steps(self, item: ObjectState, runs: Sequence[RunState] = ()) -> Iterator[ContentStep]:
         """Look at all of an object, damage after damage. ``runs``: those of the fold that lie in it, compared with its own."""
         key = self._objects.key_of(item)
         try:
             yield from (self._segment if is_segment(item) else self._steps)(item, key, runs)
         except NotFound:
             gone = NotFound("an object of the archive is not there", hint=damage_hint({"key": key}), key=key)
-            yield Looked(damage=gone)
+            yield ContentStep(damage=gone)
         except Corrupt as error:
-            yield Looked(damage=error)
+            yield ContentStep(damage=error)
         finally:
             self._held.forget(key)
 
-    def _steps(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[Looked]:
-        yield Looked(bytes=self._hold_tables(item, key))
+    def _steps(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[ContentStep]:
+        yield ContentStep(bytes=self._hold_tables(item, key))
         self._objects.check_footer(item)
         bad = set()
         for number, damage in self._objects.damaged_sections(item):
             bad.add(number)
-            yield Looked(damage=damage)
+            yield ContentStep(damage=damage)
         if SectionKind.BLOCK_TABLE in bad:
             return
         table = self._objects.block_table(item)
@@ -119,23 +119,23 @@ class ContentCheck:
             directory = self._objects.directory(item)
             if SectionKind.KEYS not in bad:
                 self._objects.check_keys(item)
-            yield from (Looked(damage=e) for e in _misplaced(directory, runs, key))
+            yield from (ContentStep(damage=e) for e in _misplaced(directory, runs, key))
         yield from self._blocks(item, key, table, directory)
 
-    def _segment(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[Looked]:
+    def _segment(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[ContentStep]:
         """A Parquet segment: its row groups are checked as a whole, its records by the sums of their runs."""
         at_once = item.length <= WINDOW_BYTES
         if at_once:
-            yield Looked(bytes=len(self._held.fetch(key, 0, item.length)))
+            yield ContentStep(bytes=len(self._held.fetch(key, 0, item.length)))
         tables = self._objects.sealed(item)
         segment, groups = tables.segment, tables.segment.directory.groups
         try:
             self._objects.segments().check(tables)
         except Corrupt as error:
-            yield Looked(damage=error)
+            yield ContentStep(damage=error)
         if not at_once:
-            yield Looked(bytes=item.length - int(groups["stored_length"].sum()))
-        yield from (Looked(damage=e) for e in _misplaced(tables.directory, runs, key))
+            yield ContentStep(bytes=item.length - int(groups["stored_length"].sum()))
+        yield from (ContentStep(damage=e) for e in _misplaced(tables.directory, runs, key))
         windows = coalesced(groups, 0, len(groups))
         blocks = np.bincount(tables.group_of, minlength=len(groups))
         for (first, end), data in self._windows(key, groups, windows):
@@ -145,10 +145,10 @@ class ContentCheck:
                 try:
                     self._look_at_group(segment, number, data[place.start - begin : place.end - begin])
                 except Corrupt as error:
-                    yield Looked(damage=error)
+                    yield ContentStep(damage=error)
                 record_bytes = int(row["bytes"]) if self._records else 0
                 stored = 0 if at_once else place.length
-                yield Looked(stored, int(blocks[number]), int(row["rows"]), record_bytes)
+                yield ContentStep(stored, int(blocks[number]), int(row["rows"]), record_bytes)
 
     def _look_at_group(self, segment: Segment, number: int, stored: memoryview) -> None:
         if self._records:
@@ -170,16 +170,18 @@ class ContentCheck:
 
     def _blocks(
         self, item: ObjectState, key: str, table: BlockTable, directory: Directory | None
-    ) -> Iterator[Looked]:
+    ) -> Iterator[ContentStep]:
         rows = np.append(0, np.cumsum(table["rows"], dtype=np.int64))
         for (first, end), data in self._windows(key, table, coalesced(table, 0, len(table))):
             opened_blocks, damaged = _opened(data, table[first:end], key, records=directory is not None)
-            yield from (Looked(damage=e) for e in damaged)
+            yield from (ContentStep(damage=e) for e in damaged)
             record_bytes = sum(len(raw) for raw in opened_blocks.values())
             if directory is not None:
                 window = _Window(first, end, table, rows, directory, key)
-                yield from (Looked(damage=e) for e in window.differences(self._objects, item, opened_blocks))
-            yield Looked(
+                yield from (
+                    ContentStep(damage=e) for e in window.differences(self._objects, item, opened_blocks)
+                )
+            yield ContentStep(
                 0 if item.length <= WINDOW_BYTES else len(data),
                 end - first, int(rows[end] - rows[first]), record_bytes,
             )  # fmt: skip
