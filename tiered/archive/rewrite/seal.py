@@ -178,11 +178,11 @@ class Sealing:
         until they hold nothing more of it."""
         state, bounds, made = self._log.proven(), self._options.bounds, None
         if self._slab is not None:
-            made = seal_job(state, bounds, what, self._slab, self._left_out)
+            made = seal_job(state, bounds, what, self._slab, self._avoided())
         if made is None:
-            self._slab = slab_end(state, bounds, what, self._left_out)
+            self._slab = slab_end(state, bounds, what, self._avoided())
             if self._slab is not None:
-                made = seal_job(state, bounds, what, self._slab, self._left_out)
+                made = seal_job(state, bounds, what, self._slab, self._avoided())
         return made
 
     def _pop(self) -> None:
