@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.archiveedits import Edits
-from tests.kit.fetchscene import ORDERS, Scene
+from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.merging import merge_all, spread
 from tests.kit.readstore import Cold, cold
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
 from tiered.archive.rewrite.sealplan import DAY_MS
+from tiered.codec.record.message import Message
+from tiered.provider.posix import PosixProvider
+from tiered.provider.resolve import create_root
 
 TRIMMED_OFFSET = 5
 """Where ``ORDERS`` begins at the stage of that name."""
@@ -74,3 +77,17 @@ def age(made: Scene, stage: Stage, *, seed: int = 1) -> None:
         seal_all(made.daemon)
     if stage is Stage.TRIMMED:
         Edits(made).trim(ORDERS, TRIMMED_OFFSET)
+
+
+def aged_directory(
+    directory: Path, stage: Stage, *, seed: int = 1
+) -> tuple[str, list[tuple[Message, bytes]]]:
+    """``age``, as an archive in a directory: its URL, and every message that was sent, with its record."""
+    with scene(directory / "made") as made:
+        age(made, stage, seed=seed)
+        provider = PosixProvider(str(directory / "archive"), made.clock)
+        create_root(provider)
+        for stored in made.provider.list(""):
+            provider.put(stored.key, [made.provider.get(stored.key).data])
+        provider.close()
+        return f"file://{directory / 'archive'}", list(made.broker.sent)

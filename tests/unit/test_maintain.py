@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.kit.aged import Stage, aged_directory
 from tests.kit.command import Done, archive_once, tiered
+from tests.kit.pipeline import PREPARED
 from tiered.archive.log.localfiles import check_fence
 from tiered.daemon.lock import StateLock
 
@@ -138,3 +141,45 @@ def test_a_task_that_cannot_be_done_keeps_no_other_from_its_work(fresh: Place) -
         topics.unlink()
         topics.parent.rmdir()
     assert fresh.run("--once", *retain).code == 0
+
+
+def test_days_that_are_over_are_sealed(tmp_path: Path) -> None:
+    url, sent = aged_directory(tmp_path, Stage.MERGED)
+    options = ("--archive", url, "--state", tmp_path / "state", *QUIET, "--set", "archive.takeover_wait_ms=0")
+    sealing = (*options, "--set", "seal.enabled=true")
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = tiered(
+            "status", "--archive", url, "--set", "seal.enabled=true", "--json"
+        ).json
+        return found
+
+    def records() -> list[bytes]:
+        queues = {(m.topic, m.queue_id) for m, _ in sent if not m.sys_flag & PREPARED}
+        words = ("read", "--archive", url, "--format", "raw")
+        return [tiered(*words, "--topic", topic, "--queue", number).out for topic, number in sorted(queues)]
+
+    before, read = status(), records()
+    assert sum(map(len, read)) == sum(len(raw) for m, raw in sent if not m.sys_flag & PREPARED)
+    assert before["wait_for_sealing"]["messages"] == len(sent)
+    off = tiered("maintain", "--dry-run", *options, "--json").json["seal"]
+    assert off == {"jobs": 0, "rows": []}
+    plan = tiered("maintain", "--dry-run", *sealing, "--json")
+    assert {row["day"] for row in plan.json["seal"]["rows"]} == {"2023-11-14", "2023-11-15"}
+    done = tiered("maintain", "--once", *sealing, "--json")
+    assert done.code == 0, done.err
+    assert (done.json["seal"]["complete"], done.json["seal"]["messages"]) == (True, len(sent))
+    after = status()
+    assert after["wait_for_sealing"]["messages"] == 0
+    assert (
+        {level["level"]: level["objects"] for level in after["levels"]}[2]
+        == done.json["seal"]["written_files"]
+        == 6
+    )
+    assert after["messages"] == before["messages"]
+    assert records() == read
+    assert tiered("verify", "--archive", url, "--deep").code == 0
+    files = sorted(
+        str(path.relative_to(tmp_path / "archive")) for path in tmp_path.glob("archive/**/*.parquet")
+    )
+    assert [name.split("/")[2:5] for name in files][2] == ["segment", "topic=Orders", "day=2023-11-14"]
