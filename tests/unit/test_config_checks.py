@@ -47,6 +47,20 @@ def test_a_throttle_that_outlasts_the_watchdog_is_told() -> None:
     assert cautions(load(flags=GOOD).settings) == ()
 
 
+def test_retention_below_the_sealing_age_is_refused_by_its_key() -> None:
+    sealing = {"seal.enabled": "true", "seal.min_age_ms": "6h"}
+    check(load(flags={**sealing, "retain.keep_ms": "30h", "retain.topics": "Trace=31h,Audit=forever"}))
+    check(load(flags={"seal.min_age_ms": "6h", "retain.keep_ms": "29h"}))
+    for change, key, found in (
+        ({"retain.keep_ms": "1d"}, "retain.keep_ms", "1 d"),
+        ({"retain.topics": "Orders=9d,Trace=1d"}, "retain.topics", "Trace=1 d"),
+    ):
+        with pytest.raises(Invalid, match="shorter than the sealing age") as caught:
+            check(load(flags={**sealing, **change}))
+        assert (caught.value.fields["key"], caught.value.fields["found"]) == (key, found)
+        assert "seal.min_age_ms" in str(caught.value)
+
+
 def test_object_lock_needs_a_mode_a_time_a_checksum_and_s3() -> None:
     locked = {
         "archive.url": "s3://bucket/x",

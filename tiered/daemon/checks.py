@@ -13,6 +13,7 @@ from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.settings import ONE_DAY_MS, Settings
 from tiered.text.addresses import split_address
+from tiered.text.human import duration
 from tiered.text.values import time_ms
 
 UNSEEN_RESTARTS = (
@@ -207,12 +208,30 @@ def _replay(settings: Settings) -> None:
 def _patterns(settings: Settings) -> None:
     TopicPolicy(settings.source.exclude_topics)
     StorageLevels(settings.fetch.storage_level, settings.fetch.topic_storage_levels)
-    policy_from(settings.retain)
+    _ages(settings)
     if not all(pattern.strip() for pattern in settings.replay.groups):
         raise Invalid(
             "replay.groups holds an empty pattern",
             hint="remove it, or name a group; an empty list means every group that is seen",
         )
+
+
+def _ages(settings: Settings) -> None:
+    """What retention would take before its day is sealed is sealed for nothing, or never."""
+    policy, seal = policy_from(settings.retain), settings.seal
+    sealed_ms = seal.min_age_ms + ONE_DAY_MS
+    rules = [
+        ("retain.keep_ms", "", policy.default),
+        *(("retain.topics", p, rule) for p, rule in policy.patterns),
+    ]
+    for key, pattern, rule in rules if seal.enabled else ():
+        if rule.keep_ms is not None and rule.keep_ms < sealed_ms:
+            raise Invalid(
+                "retention is shorter than the sealing age: messages would go before their day is sealed",
+                key=key, found=f"{pattern}={duration(rule.keep_ms)}".lstrip("="),
+                expected=f"at least seal.min_age_ms and a day, {duration(sealed_ms)}",
+                hint=f"raise {key}, lower seal.min_age_ms, or set seal.enabled = false",
+            )  # fmt: skip
 
 
 def _places(settings: Settings) -> None:
