@@ -144,6 +144,8 @@ class ObjectReader:
 
     def check_sections(self, item: ObjectState) -> None:
         """Check every section against the fold, also what no reader asks for. ``Corrupt`` at the first that differs."""
+        if is_segment(item):
+            self.segments().check(self.sealed(item))
         for _, damage in self.damaged_sections(item):
             raise damage
 
