@@ -334,12 +334,13 @@ def test_a_store_that_fails_while_sealing_changes_nothing(small: Scene) -> None:
 
 
 def test_everything_that_is_read_and_written_is_told(small: Scene) -> None:
-    for _ in range(5):
-        small.send(5, noise=True)
+    for queue_id in range(5):
+        small.send(5, noise=True, queue_id=queue_id)
+    merge_all(small.daemon)  # into one object, which is read in several windows
     after_midnight(small)
     small.provider.gets.clear()
     turn = AtOnceTurn(small.daemon)
-    done = seal_all(small.daemon, turn)
+    done = seal_all(small.daemon, turn, window_bytes=2000)
     written = sum(int(each.figures.get("written_bytes") or 0) for each in done)
     assert sum(turn.spent) >= small.provider.bytes + written
 

@@ -32,6 +32,4 @@ def give_up_abandoned(provider: Provider, keys: ArchiveKeys, epoch: int, own_key
 def _abandoned(path: str, epoch: int, own_keys: OwnKeys) -> bool:
     """Whether it is of a writer that was superseded, or this process gave its key up."""
     made = parse(path)
-    if not isinstance(made, ObjectKey) or own_keys.in_hand(path):
-        return False
-    return made.epoch < epoch or path in own_keys.given_up()
+    return isinstance(made, ObjectKey) and (made.epoch < epoch or path in own_keys.given_up())

@@ -1,0 +1,77 @@
+"""What sealing must put where, leave alone, and let pass."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_SEAL = "tests/unit/test_seal.py"
+_REWRITE = "tiered/archive/rewrite"
+
+MUTANTS = (
+    Mutant(
+        f"{_REWRITE}/sealing.py",
+        "            if not ours[a]:\n",
+        "            if False:\n",
+        f"{_SEAL}::test_what_a_run_leaves_to_other_days_is_written_anew_and_sealed_with_its_own",
+    ),
+    Mutant(
+        f"{_REWRITE}/sealing.py",
+        '            end_offset = int(gathered.queue_offset[b]) if goes_on else int(run["end"])\n',
+        '            end_offset = int(run["end"])\n',
+        f"{_SEAL}::test_what_a_run_leaves_to_other_days_is_written_anew_and_sealed_with_its_own",
+    ),
+    Mutant(
+        f"{_REWRITE}/sealing.py",
+        "        return at.written >= self._shape.segment_bytes or at.rest_bytes >= self._shape.rest_bytes\n",
+        "        return at.written >= self._shape.segment_bytes\n",
+        f"{_SEAL}::test_what_is_left_to_other_days_is_bounded",
+    ),
+    Mutant(
+        f"{_REWRITE}/sealplan.py",
+        "        return (now_ms - self.min_age_ms) // DAY_MS * DAY_MS\n",
+        "        return now_ms // DAY_MS * DAY_MS\n",
+        f"{_SEAL}::test_a_day_that_is_not_over_for_long_enough_waits",
+    ),
+    Mutant(
+        f"{_REWRITE}/sealplan.py",
+        '        (runs["closed_by"] == what.closed_by)\n',
+        '        (runs["closed_by"] >= -1)\n',
+        f"{_SEAL}::test_trimmed_and_rewound_runs_keep_their_live_part_and_closed_history_its_own_files",
+    ),
+    Mutant(
+        f"{_REWRITE}/sealplan.py",
+        "    found = np.flatnonzero(there)[: bounds.job_objects]\n",
+        "    found = np.flatnonzero(there)\n",
+        f"{_SEAL}::test_a_job_reads_no_more_objects_and_replaces_no_more_runs_than_it_may",
+    ),
+    Mutant(
+        f"{_REWRITE}/swap.py",
+        "        if not targets or any(_epoch(made.data) != place.epoch for made in self.made):\n",
+        "        if not targets:\n",
+        f"{_SEAL}::test_a_job_of_an_epoch_that_is_over_is_dropped",
+    ),
+    Mutant(
+        f"{_REWRITE}/seal.py",
+        "            self._left_out = replace(self._left_out, objects=self._left_out.objects | {damaged.ref})\n",
+        "            self._pop()\n",
+        f"{_SEAL}::test_a_source_that_is_damaged_is_left_out_and_told",
+    ),
+    Mutant(
+        f"{_REWRITE}/uploads.py",
+        "    return isinstance(made, ObjectKey) and (made.epoch < epoch or path in own_keys.given_up())\n",
+        "    return isinstance(made, ObjectKey) and made.epoch <= epoch\n",
+        f"{_SEAL}::test_uploads_of_writers_before_and_those_given_up_are_given_up",
+    ),
+    Mutant(
+        "tiered/codec/segment/cutting.py",
+        "        if part.begins and stretch:\n",
+        "        if stretch:\n",
+        "tests/unit/test_segment_file.py::test_a_part_that_goes_on_is_the_same_run",
+    ),
+    Mutant(
+        "tiered/archive/read/held.py",
+        "            self._spend(length or 0)\n",
+        "            pass\n",
+        f"{_SEAL}::test_everything_that_is_read_and_written_is_told",
+    ),
+)
