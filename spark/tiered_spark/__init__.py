@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from tiered_spark.late import late_frame, view
     from tiered_spark.noted import metrics
     from tiered_spark.replay.source import TieredReplay
+    from tiered_spark.sealedframe import frame
 
-__all__ = ["SteadyQuery", "TieredDataSource", "TieredReplay", "late_frame", "metrics", "register", "view"]
+__all__ = [
+    "SteadyQuery",
+    "TieredDataSource",
+    "TieredReplay",
+    "frame",
+    "late_frame",
+    "metrics",
+    "register",
+    "view",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from tiered_spark.noted import metrics
 
         return metrics
+    if name == "frame":
+        from tiered_spark.sealedframe import frame
+
+        return frame
     if name in ("late_frame", "view"):
         from tiered_spark import late
 

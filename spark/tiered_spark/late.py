@@ -110,7 +110,7 @@ def _of_one(
     from pyspark.sql import functions as f
 
     headers = [name for name in names if COLUMNS[name].cost is not ColumnCost.BLOCK]
-    chosen = {key: value for key, value in options.items() if key.lower() not in _PINNED}
+    chosen = {key: value for key, value in options.items() if key.lower() not in PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker), "asOfCommit": str(commit),
         "topics": perhaps(parsed.topics), "columns": ",".join([*headers, RECORD]),
@@ -124,7 +124,8 @@ def _of_one(
     return frame.select(*columns)
 
 
-_PINNED = ("archive", "cluster", "broker", "asofcommit", "asoftimestamp", "topics", "columns")
+PINNED = ("archive", "cluster", "broker", "asofcommit", "asoftimestamp", "topics", "columns")
+"""Options that a frame of one snapshot gives its source itself."""
 
 
 def _function(

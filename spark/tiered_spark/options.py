@@ -66,6 +66,7 @@ class Options:
     starting_times: Bounds = ()
     ending_times: Bounds = ()
     fail_on_loss: bool = True
+    sealed: bool = True
     min_partitions: int | None = None
     max_bytes: int | None = None
     max_messages: int | None = None
@@ -127,6 +128,12 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Op
                 found=value,
                 hint="leave it out; startingOffsets, startingTimestamp and their like bound a batch",
             )
+        if stream and name.lower() == "sealed":
+            raise Invalid(
+                "a stream reads sealed files, too: its batches are what commits appended",
+                option=name,
+                hint="leave it out",
+            )
         if (name.lower(), value.strip().lower()) == ("startingoffsets", "latest") and stream is not False:
             name = "startingPosition"
         values.update([parsed(_PARSERS, name, value)])
@@ -183,6 +190,7 @@ _PARSERS: Parsers = {
     "startingTimestamps": ("starting_times", times),
     "endingTimestamps": ("ending_times", times),
     "failOnDataLoss": ("fail_on_loss", flag),
+    "sealed": ("sealed", flag),
     "minPartitions": ("min_partitions", whole(1, 1_000_000)),
     "startingPosition": ("starting", one_of(POSITIONS)),
     "maxBytesPerTrigger": ("max_bytes", whole(1, 1 << 50)),

@@ -21,7 +21,7 @@ from tiered.errors import NotFound
 from tiered.model import ObjectRef
 from tiered_spark.options import Options
 from tiered_spark.ranges import Range
-from tiered_spark.runs import Queues, RunTable, read_runs
+from tiered_spark.runs import Queues, RunTable, objects_of, read_runs
 from tiered_spark.snapshot import ArchivePlace, Snapshot
 from tiered_spark.wanted import Wanted
 
@@ -29,6 +29,8 @@ log = logging.getLogger("tiered.spark")
 
 MAX_PIECES = 20_000
 """Runs of one partition, whatever their size."""
+
+SEALED_LEVEL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,17 @@ def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTabl
     return runs.only(wanted.runs(snapshot.place.broker, runs))
 
 
+def levels(snapshot: Snapshot, runs: RunTable) -> Ints:
+    """The level of each run's object."""
+    refs, mine = objects_of(runs)
+    of_objects: Ints = np.array([snapshot.object(ref).level for ref in refs], np.int64)
+    return of_objects[mine]
+
+
 def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
     """Live runs of queues that may hold wanted messages, with these queues alone."""
-    return read_runs(snapshot.view.state, lambda queues: _queues(snapshot, queues, options, wanted))
+    runs = read_runs(snapshot.view.state, lambda queues: _queues(snapshot, queues, options, wanted))
+    return runs if options.sealed else runs.only(levels(snapshot, runs) < SEALED_LEVEL)
 
 
 def check_topics(options: Options, seen: Collection[str]) -> None:

@@ -10,20 +10,21 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import is_segment
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Ints
 from tiered.errors import Corrupt
-from tiered.model import OFF_QUEUE_TOPIC, ObjectRef
+from tiered.model import OFF_QUEUE_TOPIC
 from tiered.settings import MIB
 from tiered_spark.noted import note
 from tiered_spark.pruning import passing
-from tiered_spark.runs import RunTable
+from tiered_spark.runs import RunTable, objects_of
 from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, requests
 from tiered_spark.wanted import Wanted
 
@@ -54,16 +55,6 @@ REQUESTS = 16
 def _objects(place: ArchivePlace) -> ObjectReader:
     """Kept while the process lives."""
     return open_objects(place, CACHE_BYTES)
-
-
-def objects_of(runs: RunTable) -> tuple[list[ObjectRef], Ints]:
-    """Objects that runs lie in, and of each run its object (an index)."""
-    seqs, seq = np.unique(runs.records["commit_seq"], return_inverse=True)
-    numbers = runs.records["object"].astype(np.int64)
-    width = int(numbers.max(initial=0)) + 1
-    codes, mine = np.unique(seq * width + numbers, return_inverse=True)
-    pairs = zip(seqs[codes // width].tolist(), (codes % width).tolist(), strict=True)
-    return [ObjectRef(*pair) for pair in pairs], mine
 
 
 def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable:
@@ -108,6 +99,9 @@ def _holds(place: ArchivePlace, keys: frozenset[str], item: ObjectState, topics:
     """Whether an object's messages in these topics may have a wanted key."""
     objects = _objects(place)
     try:
+        if is_segment(item):
+            sought = product(topics, keys)
+            return OFF_QUEUE_TOPIC in topics or any(len(objects.key_rows(item, t, k)) for t, k in sought)
         found = objects.key_filter(item)
         if found is None or OFF_QUEUE_TOPIC in topics:
             return found is not None

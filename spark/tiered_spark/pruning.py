@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.runs import SeveralRuns
+from tiered.archive.read.runs import SeveralRuns, is_segment
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.keyindex import KeyFilter
@@ -52,9 +52,12 @@ def prune(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) 
     good = wanted.blocks(table[numbers], ends, limits)
     good &= runs.live_blocks(table["first_queue_offset"][numbers], ends, piece_of)
     keep = np.flatnonzero(good)
-    if wanted.tags is not None and len(keep):
+    if wanted.tags is not None and len(keep) and not is_segment(item):
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
-    if wanted.keys is not None and len(keep):
+    if wanted.keys is not None and len(keep) and is_segment(item):
+        firsts = table["first_queue_offset"][numbers[keep]]
+        keep = keep[_keyed_in_segment(objects, portion, piece_of[keep], firsts, ends[keep], wanted.keys)]
+    elif wanted.keys is not None and len(keep):
         topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
         keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, wanted.keys)]
     mine = table[numbers[keep]]
@@ -66,7 +69,7 @@ def prune(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) 
 
 def _may_hold(objects: ObjectReader, portion: Portion, wanted: Wanted) -> bool:
     """Whether the object may hold the keys wanted, by its filter alone: most have none of them, and need no other request."""
-    if wanted.keys is None:
+    if wanted.keys is None or is_segment(portion.object):
         return True
     topics = {piece.run.queue.topic for piece in portion.pieces}
     found = objects.key_filter(portion.object)
@@ -104,6 +107,21 @@ def _tagged(
     begin = first_rows[numbers] - low
     found: Bools = hits[begin + table["rows"][numbers]] > hits[begin]
     return found
+
+
+def _keyed_in_segment(
+    objects: ObjectReader, portion: Portion, piece_of: Ints, firsts: Ints, ends: Ints, keys: Collection[str]
+) -> Bools:
+    """Which blocks of a segment hold a message with one of the keys, by its filters and then its columns."""
+    topics = {piece.run.queue.topic for piece in portion.pieces}
+    queue_ids = np.array([piece.run.queue.queue_id for piece in portion.pieces])[piece_of]
+    generations = np.array([piece.run.generation for piece in portion.pieces])[piece_of]
+    good: Bools = np.full(len(piece_of), OFF_QUEUE_TOPIC in topics)
+    for topic, key in product(topics - {OFF_QUEUE_TOPIC}, keys):
+        for queue_id, generation, offset in objects.key_rows(portion.object, topic, key).tolist():
+            mine = (queue_ids == queue_id) & (generations == generation)
+            good |= mine & (firsts <= offset) & (offset < ends)
+    return good
 
 
 def _keyed(

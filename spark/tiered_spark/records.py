@@ -17,6 +17,7 @@ from tiered.codec.arrow.columns import RecordColumns
 from tiered.codec.record.frame import edges_of
 from tiered.codec.record.header import read_headers
 from tiered.codec.record.layout import SYS_COMPRESSED
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 from tiered_spark.inflate import Inflater
 
@@ -28,13 +29,13 @@ class RecordBlock:
     ``bodies``: those that are shown, where they are not as they are stored.
     """
 
-    data: bytes
+    data: Buffer
     headers: npt.NDArray[np.void]
     where: str
     bodies: pa.Array | None = None
 
     @classmethod
-    def parse(cls, data: bytes, rows: int, where: str) -> RecordBlock:
+    def parse(cls, data: Buffer, rows: int, where: str) -> RecordBlock:
         """All records of ``data``, which must be exactly ``rows``; else ``Corrupt``."""
         edges = edges_of(data, rows)
         if edges is None:

@@ -15,7 +15,7 @@ from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, table
 from tiered.archive.state.values import RunState, run_state
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.types import Ints
-from tiered.model import MessageQueue
+from tiered.model import MessageQueue, ObjectRef
 
 _CHUNK = 8192
 _OFFSET_BYTES = 8
@@ -143,3 +143,13 @@ def _prefixes(queues: Queues, good: npt.NDArray[np.bool_]) -> Iterator[bytes]:
         return
     for topic in np.unique(queues.topic[good]).tolist():
         yield RUN + topic_key(queues.topics[topic])
+
+
+def objects_of(runs: RunTable) -> tuple[list[ObjectRef], Ints]:
+    """Objects that runs lie in, and of each run its object (an index)."""
+    seqs, seq = np.unique(runs.records["commit_seq"], return_inverse=True)
+    numbers = runs.records["object"].astype(np.int64)
+    width = int(numbers.max(initial=0)) + 1
+    codes, mine = np.unique(seq * width + numbers, return_inverse=True)
+    pairs = zip(seqs[codes // width].tolist(), (codes % width).tolist(), strict=True)
+    return [ObjectRef(*pair) for pair in pairs], mine

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tiered.allocator import keep_freed_memory
-from tiered.archive.read.runs import SeveralRuns, rows_before, stretch_offsets
+from tiered.archive.read.runs import SeveralRuns, is_segment, rows_before, stretch_offsets
 from tiered.archive.state.values import ObjectState
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
@@ -77,11 +77,12 @@ class PartitionScan:
         """Batches in the order of the objects. ``Corrupt`` for damage, unless it is to be skipped."""
         keep_freed_memory(KEPT_BYTES)
         with ThreadPoolExecutor(self._options.requests, "scan") as pool:
-            if self._by_block:
-                yield from self._blocks(pool)
-            else:
-                for batches in self._results((partial(self._headers, p) for p in self._portions), pool):
-                    yield from batches
+            # Of a segment a row group is read whole, so that its checksum can be compared, whichever columns are wanted.
+            whole = [p for p in self._portions if self._by_block or is_segment(p.object)]
+            tables = [p for p in self._portions if not (self._by_block or is_segment(p.object))]
+            for batches in self._results((partial(self._headers, p) for p in tables), pool):
+                yield from batches
+            yield from self._blocks(whole, pool)
 
     def _results(self, calls: Iterable[Callable[[], T]], pool: ThreadPoolExecutor) -> Iterator[T]:
         """Results in the order of the calls, as many ahead as there are requests; without those that met damage, if so told."""
@@ -143,8 +144,8 @@ class PartitionScan:
 
     # ---- from the records
 
-    def _blocks(self, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
-        groups = self._groups(pool)
+    def _blocks(self, portions: Sequence[Portion], pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
+        groups = self._groups(portions, pool)
         waiting: deque[tuple[BlockGroup, Future[list[Buffer]]]] = deque()
         in_flight = 0
         try:
@@ -191,13 +192,13 @@ class PartitionScan:
             else:
                 yield from batches
 
-    def _groups(self, pool: ThreadPoolExecutor) -> Iterator[BlockGroup]:
+    def _groups(self, portions: Sequence[Portion], pool: ThreadPoolExecutor) -> Iterator[BlockGroup]:
         """Neighbouring blocks that may hold wanted messages; the tables of later objects are asked for meanwhile."""
 
         def pruned(portion: Portion) -> tuple[Portion, KeptBlocks]:
             return portion, prune(self._objects, self._place.broker, portion, self._wanted)
 
-        for portion, kept in self._results((partial(pruned, p) for p in self._portions), pool):
+        for portion, kept in self._results((partial(pruned, p) for p in portions), pool):
             yield from groups_of(portion, kept)
 
     def _records(self, group: BlockGroup, blocks: Sequence[Buffer]) -> Iterator[pa.RecordBatch]:

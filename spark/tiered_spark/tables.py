@@ -12,7 +12,8 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.codec.arrow.arrays import FIRST_MS, LAST_MS
 from tiered_spark.options import Options
 from tiered_spark.plan import partitions, queue_runs
-from tiered_spark.plan_keys import holding_runs, objects_of
+from tiered_spark.plan_keys import holding_runs
+from tiered_spark.runs import objects_of
 from tiered_spark.snapshot import Snapshot
 from tiered_spark.wanted import first_wish
 

@@ -13,6 +13,8 @@ from typing import Any
 import pyspark
 
 from tests.kit.pysparks import PLAIN_JVM, session
+from tiered_jobs.main import main as job
+from tiered_jobs.pipeline.formats import FORMATS
 from tiered_spark import SteadyQuery, late_frame, register
 
 COLUMNS = "topic,queue_id,queue_offset,tags,body"
@@ -55,11 +57,21 @@ def main(url: str, directory: Path, jars: Path) -> None:
 
         SteadyQuery(start).wait()
         seen["delta stream"] = _rows(spark.read.format("delta").load(f"{directory}/streamed"))
+        for name in ("delta", "iceberg"):
+            seen[f"pipeline {name}"] = _pipeline(spark, url, f"{directory}/pipeline-{name}", name)
         try:
             SteadyQuery(lambda: start(maxMessagesPerTrigger="100")).wait()
         except Exception as error:
             seen["bounded"] = str(error)
     print(json.dumps(seen))
+
+
+def _pipeline(spark: Any, url: str, table: str, name: str) -> list[list[Any]]:
+    """Bronze in a format; a second run adds nothing."""
+    for _ in range(2):
+        words = ["--archive", url, "--table", table, "--layers", "bronze", "--format", name]
+        assert job(["pipeline", *words]) == 0
+    return _rows(FORMATS[name].read(spark, f"{table}/bronze"))
 
 
 def _rows(frame: Any) -> list[list[Any]]:

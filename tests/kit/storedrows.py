@@ -39,7 +39,6 @@ def expected_row(record: OddRecord, topic: str) -> dict[str, Any]:
     """What a reader that goes message by message shows of a sound record; without ``record`` and ``commit_seq``."""
     message = decode_message(record.raw)
     found = message_fields(record.queue_offset, message)
-    del found["body_size"]
     for name in ("store_timestamp", "born_timestamp"):
         found[name] = instant(found[name])
     magic = int.from_bytes(record.raw[4:8], "big", signed=True)

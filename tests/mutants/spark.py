@@ -47,4 +47,22 @@ MUTANTS = (
         "        found: Bools = offsets < high\n",
         "tests/spark/test_spark_edits.py -k test_scans_beside_edits_at_random",
     ),
+    Mutant(
+        "spark/tiered_spark/sealedfiles.py",
+        "    whole[at] = np.array(counts, np.int64) == np.add.reduceat(rows, starts)[at]\n",
+        "",
+        "tests/spark/test_spark_aged.py::test_a_file_whose_last_rows_are_dead_is_cut",
+    ),
+    Mutant(
+        "spark/tiered_spark/plan.py",
+        "    return runs if options.sealed else",
+        "    return runs if True else",
+        "tests/spark/test_spark_aged.py::test_what_is_not_sealed_yet",
+    ),
+    Mutant(
+        "spark/tiered_spark/pruning.py",
+        "            good |= mine & (firsts <= offset) & (offset < ends)\n",
+        "            good |= mine & (firsts > offset) & (offset < ends)\n",
+        "tests/spark/test_spark_aged.py -k test_options_choose_the_same_rows",
+    ),
 )

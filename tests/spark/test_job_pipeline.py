@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.kit.daemonproc import wait_for
-from tests.kit.pysparks import session
+from tests.kit.pysparks import quick_jvm, session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
 from tiered.clock import ManualClock, SystemClock
@@ -26,9 +26,9 @@ from tiered.errors import Invalid, Refused, Unavailable
 from tiered.source.generator.store import GeneratorOptions, StoreGenerator
 from tiered_jobs.main import main
 from tiered_jobs.pipeline import silver
-from tiered_jobs.pipeline.bronze import bronze_schema
 from tiered_jobs.pipeline.claim import BEAT_SECONDS, DEAD_SECONDS, TableClaim
 from tiered_jobs.pipeline.declarations import read_declarations
+from tiered_jobs.pipeline.formats import bronze_schema
 from tiered_jobs.pipeline.table import Files, Table
 from tiered_spark import register
 
@@ -263,6 +263,7 @@ def test_a_driver_that_is_killed_and_one_beside_it(scene: Scene) -> None:
     driver = subprocess.Popen(
         [sys.executable, "-c", code, *words, "--conf", "spark.driver.memory=600m"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "SPARK_SUBMIT_OPTS": quick_jvm()},
     )  # fmt: skip
     log = scene.table / "bronze" / "_spark_metadata"
     try:

@@ -20,7 +20,7 @@ from tests.kit.pysparks import session
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive, rows_of
 from tiered_jobs.main import main
-from tiered_jobs.pipeline.bronze import bronze_schema
+from tiered_jobs.pipeline.formats import bronze_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

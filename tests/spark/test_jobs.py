@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.pysparks import quick_jvm
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive
 from tiered_jobs.main import JOBS, main
@@ -78,7 +79,10 @@ def test_as_a_program(url: str, command: str) -> None:
     done = subprocess.run(
         [*map(str, start), "profile", "--archive", url, "--quick", "--json"],
         check=False, capture_output=True, text=True, timeout=500,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        env={
+            **os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_SUBMIT_OPTS": quick_jvm(),
+        },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)

@@ -32,7 +32,7 @@ def test_all_of_it(tmp_path: Path) -> None:
     sent = expected(url)
     assert seen["version"] == cache.PYSPARK
     right = [[len(sent), sum(map(_sum, sent))]]
-    for what in ("rows", "view", "delta", "delta stream", "iceberg"):
+    for what in ("rows", "view", "delta", "delta stream", "iceberg", "pipeline delta", "pipeline iceberg"):
         assert seen[what] == right, what
     assert "take PySpark 4.2" in seen["bounded"]
 

@@ -40,6 +40,7 @@ MESSAGE_SCHEMA = pa.schema(
         ("msg_id", _TEXT),
         ("properties", pa.map_(_TEXT, _TEXT)),
         ("body", pa.binary()),
+        ("body_size", pa.int32()),
         pa.field("commit_seq", pa.int64(), nullable=False),
         ("record", pa.binary()),
     ]

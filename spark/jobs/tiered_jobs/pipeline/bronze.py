@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tiered.errors import NotFound
+from tiered_jobs.pipeline.formats import TableFormat
 from tiered_jobs.pipeline.queries import Hours, drain, observed
 from tiered_jobs.pipeline.table import Files, Table, checkpoint, keep
 from tiered_jobs.work import Work
-from tiered_spark.columns import COLUMNS, message_schema
+from tiered_spark.columns import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 ALL = ",".join(COLUMNS)
 """Bronze is the one layer that keeps everything, bodies too: the others are made from it, and may be made again."""
 
 METRICS = "bronze"
-FORMAT = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,7 @@ class Bronze:
 
     table: Table
     beat: Callable[[], None]
+    format: TableFormat
 
     def fill(self, work: Work, batch_bytes: int) -> dict[str, object]:
         """Take what the archive has committed since the last run; the part of the summary about it."""
@@ -42,9 +42,9 @@ class Bronze:
         counted = rows.withColumn("store_date", Hours(sf.col("store_timestamp")).date()).observe(
             METRICS, sf.count(sf.lit(1)).alias("rows"), sf.sum(sf.octet_length("body")).alias("bytes")
         )
-        writer = counted.writeStream.format(FORMAT).partitionBy("topic", "store_date")
+        writer = counted.writeStream.partitionBy("topic", "store_date").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", checkpoint(self.table.bronze)).queryName("bronze")
-        query = writer.trigger(availableNow=True).start(self.table.bronze)
+        query = self.format.start(writer, self.table.bronze)
         batches = drain(query, lambda text: work.say(f"bronze: {text}"), self.beat)
         return {
             "rows": observed(batches, METRICS, "rows"),
@@ -64,7 +64,7 @@ class Bronze:
             "include-system-topics": args.include_system_topics,
             "from": args.start,
             "to": args.end,
-            "format": FORMAT,
+            "format": self.format.name,
         }
         keep(
             Files(work.spark), f"{self.table.bronze}/_source.json", chosen, what="this table",
@@ -73,15 +73,15 @@ class Bronze:
 
     def there(self, spark: SparkSession) -> bool:
         """Whether a batch was ever written."""
-        return any(name[:1].isdigit() for name in Files(spark).names(f"{self.table.bronze}/_spark_metadata"))
+        return self.format.there(spark, self.table.bronze)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Rows by files, those that a query has not seen; only what a batch has written completely."""
-        return spark.readStream.schema(bronze_schema()).parquet(self.table.bronze)
+        """Rows that a query has not seen."""
+        return self.format.stream(spark, self.table.bronze)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """All rows of now."""
-        return spark.read.schema(bronze_schema()).parquet(self.table.bronze)
+        return self.format.read(spark, self.table.bronze)
 
 
 def check(spark: SparkSession, table: Table) -> None:
@@ -91,11 +91,6 @@ def check(spark: SparkSession, table: Table) -> None:
             "there is no bronze layer to make this from", table=table.bronze,
             hint="run the layer bronze first, or leave --layers out",
         )  # fmt: skip
-
-
-def bronze_schema() -> StructType:
-    """The columns of the archive and ``store_date``. Topics stay texts: Spark would take one named ``42`` for a number."""
-    return message_schema().add("store_date", "date")
 
 
 def _commits(batches: list[Any]) -> dict[str, list[int]]:

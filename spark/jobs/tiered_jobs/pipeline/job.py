@@ -15,18 +15,19 @@ from typing import Annotated
 
 import typer
 
-from tiered.errors import Invalid, Refused
+from tiered.errors import Invalid
 from tiered.text.human import Kind
 from tiered.text.values import size_bytes
 from tiered_jobs.pipeline import gold, silver
-from tiered_jobs.pipeline.bronze import FORMAT, Bronze, check
+from tiered_jobs.pipeline.bronze import Bronze, check
 from tiered_jobs.pipeline.claim import TableClaim
 from tiered_jobs.pipeline.declarations import Declaration, read_declarations
+from tiered_jobs.pipeline.formats import FORMATS
 from tiered_jobs.pipeline.table import Files, Table
 from tiered_jobs.work import SharedFlags, Work
+from tiered_spark.limits import ADMISSION
 
 LAYERS = ("bronze", "silver", "gold")
-OTHERS = ("delta", "iceberg")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,15 +54,16 @@ class Flags(SharedFlags):
             help="TOML: how the bodies of which topics are decoded, for silver.",
         ),
     ] = None
-    format: Annotated[str, typer.Option("--format", help="Of bronze; parquet is the only one as yet.")] = (
+    format: Annotated[str, typer.Option("--format", help="Of bronze: " + ", ".join(FORMATS) + ".")] = (
         "parquet"
     )
     batch_bytes: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--batch-bytes", metavar="SIZE", help="About so much of the archive in one batch of bronze."
+            "--batch-bytes", metavar="SIZE",
+            help="About so much of the archive in one batch of bronze; default: 4GiB, with Spark 4.1 all of it.",
         ),
-    ] = "4GiB"
+    ] = None  # fmt: skip
 
 
 def writes(work: Work) -> list[str]:
@@ -76,12 +78,13 @@ def writes(work: Work) -> list[str]:
 def run(work: Work) -> None:
     """Fill the layers, one after the other."""
     layers, declared, table, batch_bytes = _parsed(work)
+    FORMATS[work.args.format].check(work.spark)
     tables = silver.prepare(work.spark, declared) if "silver" in layers else []
     summary: dict[str, object] = {"table": table.root, "layers": list(layers)}
     if "bronze" not in layers:
         check(work.spark, table)
     with TableClaim(Files(work.spark), table, work.clock, work.say) as claim:
-        bronze = Bronze(table, claim.beat)
+        bronze = Bronze(table, claim.beat, FORMATS[work.args.format])
         if "bronze" in layers:
             summary["bronze"] = bronze.fill(work, batch_bytes)
         if bronze.there(work.spark):
@@ -116,14 +119,12 @@ def _parsed(work: Work) -> tuple[tuple[str, ...], list[Declaration], Table, int]
         raise Invalid(
             "silver needs to know how bodies are decoded", flag="--layers", found=args.layers, hint=hint
         )
-    if args.format in OTHERS:
-        raise Refused(
-            f"no release of {args.format} works with the version of Spark that this is tested with", flag="--format",
-            found=args.format, hint=f"--format {FORMAT}; see spark/jobs/pipeline.md",
-        )  # fmt: skip
-    if args.format != FORMAT:
-        raise Invalid("unknown format", flag="--format", found=args.format, hint=f"--format {FORMAT}")
-    size = size_bytes("--batch-bytes", args.batch_bytes)
+    if args.format not in FORMATS:
+        raise Invalid(
+            "unknown format", flag="--format", found=args.format, hint="formats: " + ", ".join(FORMATS)
+        )
+    default = "4GiB" if ADMISSION else "0"
+    size = size_bytes("--batch-bytes", args.batch_bytes if args.batch_bytes is not None else default)
     declared = read_declarations(args.declarations) if args.declarations is not None else []
     return names, declared, Table(args.table), size
 

@@ -1,0 +1,126 @@
+"""The data source over archives of every age: the same rows at each stage. No JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.aged import Stage, age
+from tests.kit.archiveedits import Edits
+from tests.kit.fetchscene import scene
+from tests.kit.sparkaged import CHOICES, SYSTEM, aged_archives, aged_rows
+from tests.kit.sparkedits import read
+from tests.kit.sparkscene import by_place, saved, scan
+from tiered.model import MessageQueue
+from tiered_spark import plan_keys
+from tiered_spark.columns import message_schema
+from tiered_spark.datasource import MessageReader
+from tiered_spark.options import parse_options
+from tiered_spark.sealedfiles import sealed_files
+from tiered_spark.snapshot import open_snapshots
+from tiered_spark.stream import MessageStreamReader
+from tiered_spark.wanted import Wanted, first_wish
+
+pytestmark = pytest.mark.spark
+
+AGED = [stage for stage in Stage if stage is not Stage.FRESH]
+HEADERS = (
+    "topic,queue_id,queue_offset,store_timestamp,tags,sys_flag,physical_offset,body_crc,body_size,record"
+)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[Stage, str]:
+    plan_keys._objects.cache_clear()
+    return aged_archives(tmp_path_factory.mktemp("aged"))
+
+
+@pytest.mark.parametrize("stage", AGED)
+@pytest.mark.parametrize("small", ["", "65536"])
+def test_every_row_and_column(archives: dict[Stage, str], stage: Stage, small: str) -> None:
+    options = {**SYSTEM, **({"partitionBytes": small} if small else {})}
+    rows = by_place(scan({"archive": archives[stage], **options}))
+    assert rows == aged_rows(archives, stage, **SYSTEM)
+
+
+@pytest.mark.parametrize("stage", AGED)
+def test_columns_that_need_no_record(archives: dict[Stage, str], stage: Stage) -> None:
+    """With the place of each record, by which it is found again."""
+    rows = by_place(scan({"archive": archives[stage], "columns": HEADERS}))
+    places = {tuple(row.pop("record").values()) for row in rows.values()}
+    assert len(places) == len(rows)
+    assert rows == aged_rows(archives, stage, columns=HEADERS.removesuffix(",record"))
+
+
+@pytest.mark.parametrize("stage", [Stage.SEALED, Stage.MIXED])
+@pytest.mark.parametrize("options", CHOICES, ids=lambda options: "-".join(options))
+def test_options_choose_the_same_rows(
+    archives: dict[Stage, str], stage: Stage, options: dict[str, str]
+) -> None:
+    wanted = aged_rows(archives, stage, **options)
+    assert wanted
+    assert by_place(scan({"archive": archives[stage], **options})) == wanted
+
+
+def test_files_that_cannot_hold_a_key_are_left_out_by_the_plan(archives: dict[Stage, str]) -> None:
+    for key, planned in (("no such key", 0), ("u7", 1)):
+        options = parse_options({"archive": archives[Stage.SEALED], "keys": key})
+        portions = [
+            portion
+            for partition in MessageReader(options, message_schema()).partitions()
+            for portion in partition.portions  # type: ignore[attr-defined]
+        ]
+        assert len(portions) == planned, key
+
+
+def test_what_is_not_sealed_yet(archives: dict[Stage, str]) -> None:
+    """The option by which a frame reads only that."""
+    assert scan({"archive": archives[Stage.SEALED], "sealed": "false"}) == []
+    rows = by_place(scan({"archive": archives[Stage.MIXED], "sealed": "false"}))
+    assert rows
+    assert rows.items() < aged_rows(archives, Stage.MIXED).items()
+
+
+def test_a_stream_reads_sealed_files_by_commit(archives: dict[Stage, str]) -> None:
+    """Each row in the batch of the commit that appended it, though all of them lie in sealed files by now."""
+    seen, sizes = [], []
+    options = parse_options(
+        {"archive": archives[Stage.SEALED], "columns": "topic,queue_id,queue_offset,body"}, stream=True
+    )
+    reader = MessageStreamReader(options, message_schema(("topic", "queue_id", "queue_offset", "body")))
+    start = reader.initialOffset()
+    (place,) = start
+    last = reader.latestOffset(start, reader.getDefaultReadLimit())[place]
+    while start[place] < last:
+        end = {place: start[place] + 1}
+        rows = read(reader, reader.partitions(start, end))
+        sizes.append(len(rows))
+        seen += rows
+        start = end
+    wanted = aged_rows(archives, Stage.SEALED, columns="topic,queue_id,queue_offset,body")
+    assert by_place(seen) == wanted
+    assert sum(size > 0 for size in sizes) >= 8
+
+
+def test_a_file_whose_last_rows_are_dead_is_cut(tmp_path: Path) -> None:
+    """Live runs that lie back to back from the first row on do not say that nothing follows them: the footer does."""
+    last = MessageQueue("Orders", 1)
+    with scene(tmp_path) as made:
+        age(made, Stage.SEALED)
+        (first, *_) = Edits(made).runs(last)
+        Edits(made).trim(last, first.end)
+        item = made.state.object(first.object)
+        assert item is not None
+        options = parse_options({"archive": saved(made.provider, tmp_path / "archive")})
+    (snapshot,) = open_snapshots(options)
+    files = sealed_files(snapshot, options, first_wish(options))
+    assert files.cut == (item.path,)
+    assert set(files.parts["queue_id"].tolist()) == {0}
+    assert len(files.whole) == 3
+    assert (
+        sealed_files(
+            snapshot, parse_options({"archive": "-", "queueIds": "7"}), Wanted(queue_ids=frozenset({7}))
+        ).cut
+        == ()
+    )

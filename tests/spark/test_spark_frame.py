@@ -1,0 +1,196 @@
+"""Sealed history by Spark's own reader and the rest by the data source: at every stage of ageing the same rows, each once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.kit.aged import Stage, age
+from tests.kit.archiveedits import rewind
+from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.pysparks import session
+from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
+from tests.kit.sparkaged import CHOICES, SYSTEM, aged_archives, aged_rows
+from tests.kit.sparkscene import by_place, rows_of, saved
+from tiered.errors import Corrupt, Invalid, NotFound, Refused
+from tiered_spark import frame, register, sealedfiles
+from tiered_spark.columns import COLUMNS, message_schema
+from tiered_spark.enginepaths import engine_path
+from tiered_spark.options import parse_options
+from tiered_spark.snapshot import open_snapshots
+from tiered_spark.wanted import first_wish
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+QUEUE = (ORDERS.topic, ORDERS.queue_id)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session() as running:
+        register(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[Stage, str]:
+    """The same messages at every stage."""
+    return aged_archives(tmp_path_factory.mktemp("aged"))
+
+
+def sealed_by_hand(directory: Path, *, then: Callable[[Scene], object] = lambda made: None) -> str:
+    """An archive of two sealed days to which something happens."""
+    with scene(directory) as made:
+        age(made, Stage.SEALED)
+        then(made)
+        return saved(made.provider, directory / "archive")
+
+
+def framed(spark: SparkSession, url: str, **options: object) -> Rows:
+    """All rows of a frame."""
+    made = frame(spark, url, **options)
+    wanted = str(options.get("columns", ",".join(COLUMNS))).split(",")
+    types = [(f.name, f.dataType) for f in message_schema(wanted)]
+    assert [(f.name, f.dataType) for f in made.schema] == types
+    return by_place(rows_of(made.toArrow()))
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_every_stage_has_the_same_rows(spark: SparkSession, archives: dict[Stage, str], stage: Stage) -> None:
+    assert framed(spark, archives[stage], **SYSTEM) == aged_rows(archives, stage, **SYSTEM)
+
+
+@pytest.mark.parametrize("options", CHOICES, ids=lambda options: "-".join(options))
+def test_options_choose_the_same_rows(
+    spark: SparkSession, archives: dict[Stage, str], options: dict[str, str]
+) -> None:
+    wanted = aged_rows(archives, Stage.MIXED, **options)
+    assert wanted
+    assert framed(spark, archives[Stage.MIXED], **options) == wanted
+
+
+def test_what_is_sealed_is_scanned_by_spark_alone(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    """Columns that a query does not name are not read, its filters are pushed down, and no Python runs."""
+    made = (
+        frame(spark, archives[Stage.SEALED], decodeBody=False).where("unique_key = 'u7'").select("queue_id")
+    )
+    plan = made._jdf.queryExecution().executedPlan().toString()
+    assert "FileScan parquet" in plan
+    assert "EqualTo(unique_key,u7)" in plan
+    assert "body" not in plan
+    assert "BatchScan" not in plan
+    assert "Python" not in plan
+    assert made.count() == len(
+        [r for r in aged_rows(archives, Stage.SEALED).values() if r["unique_key"] == "u7"]
+    )
+    half = frame(spark, archives[Stage.MIXED], startingTimestamp=str(MIDNIGHT_MS + 2 * HOUR_MS))
+    assert "FileScan" not in half._jdf.queryExecution().executedPlan().toString(), (
+        "no sealed file is of that time"
+    )
+
+
+def test_a_frame_is_of_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+    with scene(tmp_path) as made:
+        age(made, Stage.MERGED)
+        merged = made.state.head()
+        assert merged is not None
+        after_midnight(made)
+        seal_all(made.daemon)
+        url = saved(made.provider, tmp_path / "archive")
+        rows = framed(spark, url)
+        assert framed(spark, url, asOfCommit=merged.seq) == rows, "before it was sealed"
+        before = frame(spark, url)
+        made.broker.send("Orders", 0, b"later")
+        made.daemon.settle(2.0)
+        saved(made.provider, tmp_path / "grown")
+        shutil.copytree(tmp_path / "grown", tmp_path / "archive", dirs_exist_ok=True)
+        assert by_place(rows_of(before.toArrow())) == rows
+        assert frame(spark, url).count() == len(rows) + 1
+
+
+def test_rows_that_a_rewind_closed_are_not_shown(spark: SparkSession, tmp_path: Path) -> None:
+    def lose(made: Scene) -> None:
+        last = [m for m, _ in made.broker.sent if (m.topic, m.queue_id) == QUEUE][-3]
+        rewind(made, last)
+
+    url = sealed_by_hand(tmp_path, then=lose)
+    options = parse_options({"archive": url})
+    (snapshot,) = open_snapshots(options)
+    files = sealedfiles.sealed_files(snapshot, options, first_wish(options))
+    assert files.cut
+    assert files.whole
+    live = {(run.queue.topic, run.queue.queue_id): run.end for run in snapshot.view.state.runs_all()}
+    rows = framed(spark, url)
+    assert {at[:2] for at in rows} == {at for at in live if not at[0].startswith("!")}
+    assert sum(at[:2] == QUEUE for at in rows) == live[QUEUE]
+    assert rows[*QUEUE, live[QUEUE] - 1]["body"].startswith(b"anew")
+
+
+def test_without_footers_rows_are_compared_one_by_one(
+    spark: SparkSession, archives: dict[Stage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealedfiles, "MAX_FOOTERS", 0)
+    assert framed(spark, archives[Stage.SEALED]) == aged_rows(archives, Stage.SEALED)
+
+
+def last_page(path: Path) -> int:
+    """Where the last page of a file's first column of texts ends."""
+    column = pq.read_metadata(path).row_group(0).column(0)
+    return int(column.dictionary_page_offset + column.total_compressed_size - 1)
+
+
+def test_damage_is_an_error_and_never_fewer_rows(spark: SparkSession, tmp_path: Path) -> None:
+    url = sealed_by_hand(tmp_path)
+    files = sorted((tmp_path / "archive").glob("*/*/segment/topic=[OP]*/*/*"))
+    one, other = files[:2]
+    data = one.read_bytes()
+    made = frame(spark, url)
+
+    at = last_page(one)
+    one.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(Exception, match=r"(?i)checksum|crc"):
+        made.toArrow()
+
+    one.unlink()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Exception, match=one.name):
+            made.toArrow()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    sealedfiles._rows.clear()
+    with pytest.raises(NotFound, match=one.name):
+        frame(spark, url)
+
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    with pytest.raises(Corrupt, match=one.name):
+        frame(spark, url)
+
+
+def test_what_is_refused(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    url = archives[Stage.SEALED]
+    with pytest.raises(Invalid, match="column"):
+        frame(spark, url, columns="topic,record")
+    for options in ({"table": "queues"}, {"onDamage": "skip"}, {"sealed": False}):
+        with pytest.raises(Invalid, match="of all messages"):
+            frame(spark, url, **options)
+    with pytest.raises(NotFound, match="no archive here has this topic"):
+        frame(spark, url, topics="Nowhere")
+
+
+def test_paths_as_spark_takes_them() -> None:
+    assert engine_path("s3://bucket/a%20b?endpoint=http://x", "c/b/k") == "s3a://bucket/a b/c/b/k"
+    assert engine_path("file:///a%5Bb%5D", "c/k") == "file:///a\\[b\\]/c/k"
+    assert engine_path("fsspec+gs://bucket/x/", "k") == "gs://bucket/x/k"
+    for url in ("memory://x", "fsspec+sftp://host/x"):
+        with pytest.raises(Refused, match="no file system of its own"):
+            engine_path(url, "k")
