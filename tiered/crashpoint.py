@@ -77,7 +77,17 @@ class SealPoint(IntEnum):
     AFTER_SEAL = 304  # the commit proven
 
 
-Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint
+class ProposalPoint(IntEnum):
+    """In the order in which what was sealed elsewhere becomes part of the archive; no number is also another point's."""
+
+    BEFORE_PROPOSAL = 401  # objects up, no proposal names them
+    AFTER_PROPOSAL = 402
+    BEFORE_ACCEPTED = 403  # read and checked by the writer, not in line yet
+    AFTER_ACCEPTED = 404  # the commit proven, the proposal still there
+    AFTER_SETTLED = 405  # accepted or refused, and named for deletion
+
+
+Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint | ProposalPoint
 Hook = Callable[[Point], None]
 _hooks: list[Hook] = []
 

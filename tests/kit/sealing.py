@@ -35,14 +35,19 @@ Rows = dict[tuple[MessageQueue, int, int | None], list[tuple[int, bytes, int]]]
 
 
 def sealing(daemon: Assembly, **options: Any) -> Sealing:
-    """The task, with bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SealOptions``; ``own_keys``."""
+    """The task, with bounds that fit a small archive. ``options``: of ``seal_options``; ``own_keys``."""
     own_keys = options.pop("own_keys", OwnKeys())
+    return Sealing(daemon.log, daemon.clock, seal_options(**options), own_keys)
+
+
+def seal_options(**options: Any) -> SealOptions:
+    """Bounds that fit a small archive. ``options``: of ``SealBounds`` and ``SealOptions``."""
     bounds = SealBounds(
         options.pop("min_age_ms", HOUR_MS), options.pop("job_objects", 512), options.pop("job_runs", 100_000)
     )
     layout = Layout(4096, 1, 1 << 16)
     made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None, row_group_bytes=4096)
-    return Sealing(daemon.log, daemon.clock, replace(made, **options), own_keys)
+    return replace(made, **options)
 
 
 def seal_all(daemon: Assembly, turn: AtOnceTurn | None = None, **options: Any) -> list[Done]:

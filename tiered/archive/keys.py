@@ -41,7 +41,7 @@ _MAX_EPOCH = 10**10 - 1
 _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_OBJECT = re.compile(rf"(data|shard|config|datakey)/([0-9]{{10}})-({_UUID})")
+_OBJECT = re.compile(rf"(data|shard|config|datakey|proposal)/([0-9]{{10}})-({_UUID})")
 _SEGMENT = re.compile(
     rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
 )
@@ -59,6 +59,7 @@ class Area(Enum):
     SHARD = "shard"  # checkpoint shards
     CONFIG = "config"  # snapshots of the broker's own config
     DATAKEY = "datakey"  # wrapped keys of an encrypted archive
+    PROPOSAL = "proposal"  # what was sealed elsewhere, for the epoch's writer
 
 
 @dataclass(frozen=True, slots=True)

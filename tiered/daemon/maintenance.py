@@ -21,6 +21,7 @@ from tiered.archive.log.maintenance import Done, OwnKeys, Stopped, Task
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.merge import Merge, MergeOptions
+from tiered.archive.rewrite.proposals import Proposals
 from tiered.archive.rewrite.retention import Retention
 from tiered.archive.rewrite.seal import Sealing, SealOptions
 from tiered.backoff import Backoff
@@ -68,6 +69,7 @@ def tasks_of(
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
+        Proposals(commit_log, clock, settings.seal.proposal_interval_ms, own_keys),
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak, damaged=damaged.paths),
     )

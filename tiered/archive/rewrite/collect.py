@@ -19,7 +19,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, Rows, batch
 from tiered.provider.base import Provider
 
-ORPHAN_AREAS = (Area.DATA, Area.SEGMENT, Area.CONFIG)
+ORPHAN_AREAS = (Area.DATA, Area.SEGMENT, Area.CONFIG, Area.PROPOSAL)
 """Where what the fold does not know is an orphan. Of shards the manifests say what is needed, not the fold."""
 
 

@@ -105,6 +105,15 @@ class Job:
         stretch = np.arange(len(runs), dtype=np.int64)
         return Job(self.keys[first:end], self.values[first:end], runs, stretch, self.objects_of(runs))
 
+    def without(self, rows: Ints) -> Job | None:
+        """All but some of its runs, each a stretch of its own; ``None`` if none is left."""
+        kept = np.setdiff1d(np.arange(len(self.runs)), rows)
+        if not len(kept):
+            return None
+        keys, values = (tuple(some[i] for i in kept.tolist()) for some in (self.keys, self.values))
+        runs = self.runs[kept]
+        return Job(keys, values, runs, np.arange(len(runs), dtype=np.int64), self.objects_of(runs))
+
     def objects_of(self, runs: npt.NDArray[np.void]) -> tuple[ObjectState, ...]:
         """What some of its runs lie in."""
         wanted = set(map(tuple, refs_of(runs).tolist()))

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tiered.archive.keys import Area, ObjectKey, build, segment_key
-from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, LeftOut, none_damaged
@@ -27,20 +25,17 @@ from tiered.archive.rewrite.sources import Sources, UnevenCut
 from tiered.archive.rewrite.spool import Spool
 from tiered.archive.rewrite.swap import Replacement, Swap
 from tiered.archive.rewrite.uploads import give_up_abandoned
-from tiered.archive.rewrite.writing import MERGED_LEVEL, Layout, Target
+from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.layout import OPEN
 from tiered.clock import Clock
-from tiered.codec.format.object import EncodedObject, encode_object
-from tiered.codec.format.sections import SectionKind
-from tiered.codec.types import Buffer
 from tiered.crashpoint import SealPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
-from tiered.model import MessageQueue, ObjectRef
+from tiered.model import ObjectRef
 from tiered.provider.resolve import put_own
 from tiered.settings import MIB, Settings
 
 if TYPE_CHECKING:
-    from tiered.archive.rewrite.sealing import MadeSegment, SegmentShape
+    from tiered.archive.rewrite.sealing import SegmentShape
 
 WINDOW_BYTES = 32 * MIB
 """Records opened at once; a second such window is read meanwhile."""
@@ -227,89 +222,34 @@ class Sealing:
 
     def _swap(self, what: TopicDay, job: Job, spool: Spool, turn: Turn) -> Done:
         """Make the file, put it, then have the commit that names it."""
-        from tiered.archive.rewrite.sealing import SegmentMaker
+        from tiered.archive.rewrite.sealedday import NewObjects, SealedDay
 
         reader, head = self._log.reader, self._log.proven().head()
         assert head is not None  # there are runs
-        archive_id, object_id = reader.identity.archive_id, self._random_bytes(16)
+        archive_id = reader.identity.archive_id
         sources = Sources(reader.provider, reader.keys, archive_id, turn.spend, table_bytes=TABLE_BYTES)
-        maker = SegmentMaker(job, what, sources, self._options.shape(), lambda: turn.spend(0))
-
-        def write(piece: Buffer) -> None:
-            turn.spend(len(piece))
-            spool.write(piece)
-
-        made = maker.make(archive_id=archive_id, object_id=object_id, write=write)
-        used = job.part(0, made.used)
+        ids = NewObjects(archive_id, head.epoch, self._random_bytes)
+        day = SealedDay(what, job, sources, self._options.shape(), ids, turn.spend)
         with ExitStack() as stack:
-            reach(SealPoint.BEFORE_SEALED)
-            replacements, counted = [], []
-            if made.sealed is not None:
-                key = segment_key(what.topic, what.date, head.epoch, object_id)
-                replacements.append(_segment(what, made, object_id, build(key), spool))
-                counted.append(stack.enter_context(self._own_keys.making(build(key))))
-                self._put(replacements[-1].data)
-                reach(SealPoint.AFTER_SEALED)
-            if made.rests:
-                rest = self._rest(used, made, head.epoch, sources, turn)
-                replacements.append(rest)
-                counted.append(stack.enter_context(self._own_keys.making(rest.data.path)))
-                self._put(rest.data)
+            replacements: list[Replacement] = []
+            counted = []
+            for item in day.objects(spool):
+                if not replacements:
+                    reach(SealPoint.BEFORE_SEALED)
+                replacements.append(item)
+                counted.append(stack.enter_context(self._own_keys.making(item.data.path)))
+                put_own(reader.provider, reader.keys.key(item.data.path), item.data.encoded.parts)
+                if item.level == SEGMENT_LEVEL:
+                    reach(SealPoint.AFTER_SEALED)
             reach(SealPoint.AFTER_REST)
-            proven = turn.commit(Swap(used, replacements, self._clock.monotonic()))
+            proven = turn.commit(Swap(day.used, replacements, self._clock.monotonic()))
             if proven is None:
                 self._pop()  # in the next round, as it is then
                 return Done(more=True, figures={"dropped_jobs": 1})
             for each in counted:
                 each()
         reach(SealPoint.AFTER_SEAL)
-        return Done(True, _figures(used, made))
-
-    def _put(self, data: DataObject) -> None:
-        reader = self._log.reader
-        put_own(reader.provider, reader.keys.key(data.path), data.encoded.parts)
-
-    def _rest(self, used: Job, made: MadeSegment, epoch: int, sources: Sources, turn: Turn) -> Replacement:
-        """What belongs to other days, as an object of level 1."""
-        from tiered.archive.rewrite.sealing import rewrite_rests
-
-        rewritten = rewrite_rests(used, made.rests, sources, self._options.rest, lambda: turn.spend(0))
-        object_id, archive_id = self._random_bytes(16), self._log.reader.identity.archive_id
-        tables = rewritten.tables
-        encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
-        turn.spend(encoded.length)
-        data = DataObject(build(ObjectKey(Area.DATA, epoch, object_id)), object_id, encoded, there=True)
-        return Replacement(data, MERGED_LEVEL, tables.runs, rewritten.targets)
-
-
-def _segment(what: TopicDay, made: MadeSegment, object_id: bytes, path: str, spool: Spool) -> Replacement:
-    """The file as the commit names it."""
-    sealed = made.sealed
-    assert sealed is not None
-    encoded = EncodedObject(spool.parts(), sealed.length, {int(SectionKind.SEGMENT_FOOTER): sealed.footer})
-    closed_by = None if what.closed_by == OPEN else what.closed_by
-    targets = [
-        Target(MessageQueue(what.topic, queue_id), generation, closed_by)
-        for queue_id, generation in zip(
-            sealed.runs["queue_id"].tolist(), sealed.runs["generation"].tolist(), strict=True
-        )
-    ]
-    return Replacement(DataObject(path, object_id, encoded, there=True), SEGMENT_LEVEL, sealed.runs, targets)
-
-
-def _figures(used: Job, made: MadeSegment) -> Figures:
-    sealed = made.sealed
-    return {
-        "sealed_runs": len(used.runs),
-        "made_runs": 0 if sealed is None else len(sealed.runs),
-        "messages": 0 if sealed is None else sealed.rows,
-        "record_bytes": 0 if sealed is None else int(sealed.runs["bytes"].sum()),
-        "verbatim_messages": 0 if sealed is None else sealed.verbatim,
-        "read_objects": len(used.objects),
-        "written_files": 0 if sealed is None else 1,
-        "written_bytes": 0 if sealed is None else sealed.length,
-        "left_to_other_days_bytes": sum(rest.flat_end - rest.flat_start for rest in made.rests),
-    }
+        return Done(True, day.figures)
 
 
 def _row(each: Sealable) -> Figures:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.sealplan import TopicDay
-from tiered.archive.rewrite.sources import Gathered, Sources
+from tiered.archive.rewrite.sources import Gathered, Sources, UnevenCut
 from tiered.archive.rewrite.writing import Layout, Rewritten, SourceRecords, place_of, rewrite
 from tiered.codec.segment.cutting import RunPart
 from tiered.codec.segment.writer import SealedSegment, SegmentWriter
@@ -118,7 +118,10 @@ class SegmentMaker:
                 yield window
 
     def _open(self, first: int, end: int) -> _Window:
-        gathered = self._sources.gather_for_segment(self._job.part(first, end))
+        try:
+            gathered = self._sources.gather_for_segment(self._job.part(first, end))
+        except UnevenCut as uneven:
+            raise UnevenCut(uneven.runs + first) from uneven
         edges = np.append(0, np.cumsum(gathered.rows["size"], dtype=np.int64))
         return _Window(first, end, gathered, edges, SourceRecords(gathered, edges).until(int(edges[-1])))
 

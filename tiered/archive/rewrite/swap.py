@@ -18,7 +18,8 @@ from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import SCHEMA, Col, EditBatch, EditKind, Rows, batch
 from tiered.model import MessageQueue
 
-_TARGET_INTS = tuple(n for n, how in SCHEMA[EditKind.APPEND_RUN] if how is Col.INT and n != "object")
+TARGET_COLUMNS = tuple(n for n, how in SCHEMA[EditKind.APPEND_RUN] if how is Col.INT and n != "object")
+"""Of a run that takes the place of others: what its object's table of runs says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ class Swap:
             runs = runs[[place_of(key)[0] not in changed for key in self.job.keys]]
         closed = [None if by == OPEN else by for by in runs["closed_by"].tolist()]
         sources = {name: runs[name].tolist() for name in ("commit_seq", "index", "start", "end")}
-        tables = [{name: made.runs[name].tolist() for name in _TARGET_INTS} for made in self.made]
-        columns = {name: [tables[number][name][row] for number, row, _ in targets] for name in _TARGET_INTS}
+        tables = [{name: made.runs[name].tolist() for name in TARGET_COLUMNS} for made in self.made]
+        columns = {name: [tables[number][name][row] for number, row, _ in targets] for name in TARGET_COLUMNS}
         return batch(
             EditKind.REPLACE_RUNS,
             sources={**sources, "closed_by": closed},

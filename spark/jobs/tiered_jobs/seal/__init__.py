@@ -1,0 +1,1 @@
+"""Sealed files made on executors, and proposed to the daemon."""
