@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Callable
@@ -108,4 +109,9 @@ def _commits(batches: list[Any]) -> dict[str, list[int]]:
 
 
 def _offset(text: Any) -> dict[str, int]:
-    return dict(json.loads(text) or {}) if text else {}  # "null" before the first batch
+    """None before the first batch. Spark 4.1 shows offsets as Python does, later ones as JSON."""
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        found = ast.literal_eval(text)
+    return dict(found or {})
