@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.find import shown_archives
 from tiered.archive.read.objects import ObjectReader
@@ -20,7 +23,8 @@ from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
-from tiered.settings import Fetch, Store
+from tiered.settings import Encryption, Fetch, Store
+from tiered.text.settingvalues import convert
 from tiered_spark.options import Options, matches
 from tiered_spark.roots import archives_below
 
@@ -99,8 +103,21 @@ requests = Requests()
 
 @functools.lru_cache(maxsize=16)
 def shared_provider(url: str) -> Provider:
-    """The store, kept while this process lives: executors read many partitions of it."""
-    return open_provider(url, Store(), SystemClock(), observer=requests)
+    """The store, kept while this process lives: executors read many partitions of it. Encrypted archives are opened by the key
+    that this process's environment names: no key, and no name of one, travels with a plan."""
+    opened = open_provider(url, Store(), SystemClock(), observer=requests)
+    return encrypted(opened, encryption_of(os.environ))  # noqa: TID251 - secrets must not travel with the plan
+
+
+def encryption_of(environment: Mapping[str, str]) -> Encryption:
+    """The section ``encryption`` by the variables that the daemon has for it, ``TIERED_ENCRYPTION_KEY_FILE`` and the others."""
+    named = {f: f"TIERED_ENCRYPTION_{f.name.upper()}" for f in fields(Encryption)}
+    given = {
+        f.name: convert(f"encryption.{f.name}", f, environment[name], where=name)
+        for f, name in named.items()
+        if name in environment
+    }
+    return Encryption(**given)
 
 
 def open_objects(place: ArchivePlace, cache_bytes: int = TABLE_CACHE_BYTES) -> ObjectReader:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
+from tests.kit.encryption import KEY
 from tests.kit.faultbroker import FaultBroker
 from tests.kit.oracle import closed_records, compare, opened
 from tiered.archive.read.verify import Verifier
@@ -60,9 +61,9 @@ def test_every_point_has_a_case() -> None:
     assert sorted(P) == list(range(1, len(P) + 1))
 
 
-def check(url: str, broker: FaultBroker) -> None:
+def check(url: str, broker: FaultBroker, key_file: str = "") -> None:
     """Everything readable exactly once, and nothing damaged; objects of a dead flush may lie about, unnamed."""
-    archive = opened(url)
+    archive = opened(url, key_file=key_file)
     verdict = compare(archive, broker.oracle)
     assert verdict.good, verdict
     assert (verdict.in_gaps, verdict.readable) == (0, verdict.messages)
@@ -114,6 +115,34 @@ def test_kill_while_merging_restart_compare(tmp_path: Path, point: P, times: int
     assert daemon.maintain() == 0, daemon.output()
     check(url, broker)
     assert len(list(opened(url).state.runs_all())) < before
+    broker.close()
+
+
+ENCRYPTED = (
+    (P.AFTER_OPEN_EPOCH, 1), (P.AFTER_FIRST_OBJECT, 1), (P.AFTER_OBJECTS, 2), (P.AFTER_COMMIT, 3), (P.AFTER_SHARDS, 1),
+    (P.AFTER_REWIND, 1),
+)  # fmt: skip
+"""Between the claim of an epoch, its data key, and what is put with it."""
+
+
+@pytest.mark.parametrize(("point", "times"), ENCRYPTED)
+def test_kill_restart_compare_an_encrypted_archive(tmp_path: Path, point: P, times: int) -> None:
+    """The first 900 messages are plain, what follows is not; local state is forgotten each time."""
+    broker = FaultBroker.started(tmp_path / "store", 900)
+    url, key = f"file://{tmp_path / 'archive'}", tmp_path / "key"
+    key.write_text(KEY)
+    settings = CASES[point][0]
+    assert Daemon(tmp_path, broker.options.store_dir, url, **settings).once() == 0
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **settings, **{"encryption.key_file": str(key)})
+    if point in REWINDS:
+        broker.lose_tail(broker.starts()[-200], zero=False)
+    broker.write(600)
+    assert daemon.once(crash=point, times=times) == CRASHED, daemon.output()
+    shutil.rmtree(daemon.state)
+    broker.write(300)
+    assert daemon.once() == 0, daemon.output()
+    check(url, broker, str(key))
+    assert KEY not in daemon.output()
     broker.close()
 
 

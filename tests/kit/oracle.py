@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader, Stretch
 from tiered.archive.read.reader import ArchiveReader
@@ -24,7 +25,7 @@ from tiered.clock import SystemClock
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.provider.open import open_provider
-from tiered.settings import MIB, Store
+from tiered.settings import MIB, Encryption, Store
 
 BLANK = 0xCBD43194
 OFF_QUEUE = ("!off-queue", 0)
@@ -142,9 +143,10 @@ class Verdict:
         return "; ".join([counts, *self.details[:10]])
 
 
-def opened(archive_url: str, store: Store | None = None) -> View:
-    """An archive as a fresh reader sees it: nothing local, everything from the store."""
+def opened(archive_url: str, store: Store | None = None, *, key_file: str = "") -> View:
+    """An archive as a fresh reader sees it: nothing local, everything from the store. ``key_file``: of an encrypted one."""
     provider = open_provider(archive_url, store or Store(), SystemClock())
+    provider = encrypted(provider, Encryption(key_file=key_file))
     keys = ArchiveKeys("DefaultCluster", "broker-a")
     return ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=64 * MIB).at()
 

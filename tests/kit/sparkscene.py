@@ -38,9 +38,9 @@ def archive(store: Path, directory: Path, **settings: object) -> str:
     return url
 
 
-def expected(url: str, *, system: bool = False) -> list[dict[str, Any]]:
-    """Every readable message as ``tiered read`` shows it, with its body as stored."""
-    found = opened(url)
+def expected(url: str, *, system: bool = False, key_file: str = "") -> list[dict[str, Any]]:
+    """Every readable message as ``tiered read`` shows it, with its body as stored. ``key_file``: of an encrypted archive."""
+    found = opened(url, key_file=key_file)
     reader = RunReader(found.state, found.objects)
     rows = []
     for queue in found.state.queues():

@@ -10,12 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit import golden
+from tests.kit.encryption import KEY
 from tests.kit.pysparks import session
 from tests.kit.sparkcluster import Cluster, cluster
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
 from tiered_spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KEY_FILE = "TIERED_ENCRYPTION_KEY_FILE"
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,19 @@ def sent(url: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
+def key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file with the key of encrypted archives. This process's environment names it, and so that of a driver it starts."""
+    made = tmp_path_factory.mktemp("key") / "archive-key"
+    made.write_text(KEY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEY_FILE, str(made))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Cluster]:
+    environment = {KEY_FILE: str(key)}
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2, environment=environment) as made:
         yield made
 
 
@@ -60,6 +74,25 @@ def test_every_row_and_column(
     for place, row in wanted.items():
         assert rows[place] == row, place
     assert len(list(workers.work.glob("*/app-*/*/stderr"))) == 2  # both workers had an executor
+
+
+def test_an_encrypted_archive(
+    spark: SparkSession, workers: Cluster, key: Path, tmp_path: Path, sent: list[dict[str, Any]]
+) -> None:
+    """The key is named in the environment of every machine; plans, tasks and logs know nothing of it."""
+    root = golden.unpack("broker-store", tmp_path) / golden.STORE_DIRS["broker-store"][0]
+    small = {"dispatch__group_commit_bytes": 1 << 20, "dispatch__inline_bytes": 1 << 18}
+    url = archive(root, tmp_path, encryption__key_file=key, **small)
+    frame = load(spark, url, decodeBody="false", partitionBytes=1 << 20)
+    rows, wanted = by_place(rows_of(frame.toArrow())), by_place(sent)
+    assert rows.keys() == wanted.keys()
+    for place, row in wanted.items():
+        assert rows[place] == row, place
+    text = frame._jdf.queryExecution().toString() + "".join(
+        log.read_text() for log in workers.work.glob("*/app-*/*/std*")
+    )
+    assert KEY not in text
+    assert str(key) not in text
 
 
 def test_filters(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:

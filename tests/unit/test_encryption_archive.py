@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -326,3 +327,17 @@ def test_secrets_are_in_no_error_and_no_repr(
             said += [str(error), repr(error), repr(error.fields)]
     for hidden in (secret.secret.hex(), repr(secret.secret), OTHER_KEY):
         assert not [text for text in said if hidden in text]
+
+
+def test_whoever_opens_an_archive_encrypts() -> None:
+    """Every module that opens a store wraps it; `tiered key` alone reads what is never encrypted."""
+    root = Path(__file__).parents[2]
+    openers = [
+        path
+        for part in ("tiered", "spark")
+        for path in (root / part).rglob("*.py")
+        if re.search(r"(?<!def )\bopen_provider\(", path.read_text())
+    ]
+    assert len(openers) > 7
+    lax = [str(path) for path in openers if "encrypted(" not in path.read_text()]
+    assert [path.removeprefix(f"{root}/") for path in lax] == ["tiered/cli/key.py"]

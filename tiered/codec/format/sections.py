@@ -62,7 +62,11 @@ class SectionKind(IntEnum):
 
 FIRST_OPTIONAL_SECTION = 32
 
-NAME_A_KEY = "name the archive's key by encryption.key_file, encryption.key_env or encryption.key_command"
+NAME_A_KEY = (
+    "name the archive's key by encryption.key_file, encryption.key_env or encryption.key_command; for Spark by"
+    " TIERED_ENCRYPTION_KEY_FILE, TIERED_ENCRYPTION_KEY_ENV or TIERED_ENCRYPTION_KEY_COMMAND in the environment of driver and"
+    " executors"
+)
 """What helps whoever meets something encrypted and has no key."""
 
 
