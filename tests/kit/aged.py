@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.archiveedits import Edits
+from tests.kit.encryption import encrypting
 from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.merging import merge_all, spread
 from tests.kit.readstore import Cold, cold
@@ -25,27 +26,36 @@ TRIMMED_OFFSET = 5
 
 class Stage(Enum):
     """``FRESH``: level 0. ``MERGED``: level 1. ``SEALED``: level 2, two days. ``MIXED``: the first day sealed, of the second
-    some merged and some fresh. ``TRIMMED``: the same, and ``ORDERS`` begins inside a sealed run."""
+    some merged and some fresh. ``TRIMMED``: the same, and ``ORDERS`` begins inside a sealed run. ``ENCRYPTED``: some merged,
+    some fresh, all encrypted."""
 
     FRESH = "fresh"
     MERGED = "merged"
     SEALED = "sealed"
     MIXED = "mixed"
     TRIMMED = "trimmed"
+    ENCRYPTED = "encrypted"
 
 
 EVERY_STAGE = (Stage.FRESH, Stage.MERGED, Stage.SEALED, Stage.MIXED)
 """Of an archive from which nothing was trimmed."""
 
+READABLE = (*EVERY_STAGE, Stage.ENCRYPTED)
+"""The same, and one that is encrypted: for who reads through a provider that decrypts."""
+
 
 @contextmanager
 def aged_cold(directory: Path, stage: Stage, **options: Any) -> Iterator[Cold]:
     """``readstore.cold`` whose archive ages as it grows: whatever is archived is merged or sealed at once, or, ``MIXED``, one
-    flush is sealed, the next merged, the next left as it is."""
+    flush is sealed, the next merged, the next left as it is; ``ENCRYPTED``, every other one is merged."""
     flushes = count()
+    if stage is Stage.ENCRYPTED:
+        options["over"] = encrypting
 
     def ageing(made: Cold) -> None:
-        turn = {Stage.SEALED: 0, Stage.MERGED: 1, Stage.MIXED: next(flushes) % 3}.get(stage, 2)
+        number = next(flushes)
+        turns = {Stage.SEALED: 0, Stage.MERGED: 1, Stage.MIXED: number % 3, Stage.ENCRYPTED: 1 + number % 2}
+        turn = turns.get(stage, 2)
         if turn == 0:
             made.clock.set_wall(max(made.clock.now_ms(), made.broker.time_ms + 2 * DAY_MS))
             seal_all(made.daemon)

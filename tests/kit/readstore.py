@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.kit.assemble import KEYS, Assembly, AtOnce, Counting, assemble, memory
+from tests.kit.assemble import KEYS, Assembly, AtOnce, Counting, assemble
 from tests.kit.pipeline import Crafted
 from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
@@ -19,6 +19,8 @@ from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
+from tiered.provider.base import Provider
+from tiered.provider.memory import MemoryProvider
 from tiered.settings import MIB, Fetch, Settings
 from tiered.store.follower import Follower
 from tiered.store.messages import MessageStore
@@ -122,15 +124,16 @@ def cold(
     settings: Settings | None = None,
     open_now: bool = True,
     store: Path | None = None,
+    over: Callable[[Provider], Provider] = lambda stored: stored,
     **options: object,
 ) -> Iterator[Cold]:
     """A broker without messages (or the store that is there), its daemon and, unless told otherwise, one reader.
 
-    ``options`` go to ``assemble``.
+    ``over`` makes the store of the one in memory; ``options`` go to ``assemble``.
     """
     clock = ManualClock()
     broker = Crafted(store or directory / "store", file_bytes=1 << 16)
-    provider = memory(clock)
+    provider = Counting(over(MemoryProvider("", clock)))
     daemon = assemble(broker.store, provider, clock, **options)  # type: ignore[arg-type]
     made = Cold(broker, daemon, provider, clock, Metrics(), dict(options))
     try:

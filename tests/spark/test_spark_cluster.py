@@ -26,7 +26,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """20,000 messages that a real broker wrote, archived in many commits."""
     directory = tmp_path_factory.mktemp("cluster-archive")
     root = golden.unpack("broker-store", directory) / golden.STORE_DIRS["broker-store"][0]
-    return archive(root, directory, dispatch__group_commit_bytes=1 << 20, dispatch__inline_bytes=0)
+    small = {"dispatch__group_commit_bytes": 1 << 20, "dispatch__inline_bytes": 0}
+    return archive(root, directory, **small, encryption__key_file="")
 
 
 @pytest.fixture(scope="module")

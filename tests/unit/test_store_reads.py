@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.kit.aged import EVERY_STAGE, Stage, aged_cold
+from tests.kit.aged import READABLE, Stage, aged_cold
 from tests.kit.assemble import KEYS, AtOnce
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.readstore import READER, Cold, cold, with_fetch
@@ -57,7 +57,7 @@ def scene(tmp_path: Path) -> Iterator[Cold]:
         yield two_flushes(made)
 
 
-@pytest.fixture(params=EVERY_STAGE, ids=lambda stage: stage.value)
+@pytest.fixture(params=READABLE, ids=lambda stage: stage.value)
 def stage(request: pytest.FixtureRequest) -> Stage:
     """How old the archive is: whether merged, sealed or fresh must not show."""
     found: Stage = request.param
