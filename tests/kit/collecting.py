@@ -82,7 +82,8 @@ class Sweeping:
 
 def stored(scene: Scene) -> set[str]:
     """Paths of data objects in the bucket."""
-    return {str(KEYS.path(item.key)) for item in scene.provider.list(KEYS.key("data/"))}
+    listed = (item for area in ("data/", "segment/") for item in scene.provider.list(KEYS.key(area)))
+    return {str(KEYS.path(item.key)) for item in listed}
 
 
 def needed(scene: Scene) -> set[str]:
