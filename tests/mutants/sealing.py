@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         f"{_REWRITE}/uploads.py",
-        "    return isinstance(made, ObjectKey) and (made.epoch < epoch or path in own_keys.given_up())\n",
+        "    return isinstance(made, ObjectKey) and (made.epoch < epoch or own_keys.gave_up(path))\n",
         "    return isinstance(made, ObjectKey) and made.epoch <= epoch\n",
         f"{_SEAL}::test_uploads_of_writers_before_and_those_given_up_are_given_up",
     ),

@@ -6,6 +6,7 @@ import random
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,18 @@ import pytest
 from tests.kit.archiveedits import rewind, start_again
 from tests.kit.assemble import KEYS, assemble, live_rows
 from tests.kit.collecting import GRACE_MS, HOUR_MS, Sweeping, needed, stored
-from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, Ranges, Scene, scene
 from tests.kit.merging import AtOnceTurn, merge_all
+from tests.unit.test_seal import Uploads
 from tiered import crashpoint
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
-from tiered.archive.rewrite.collection import Collection, look, said
+from tiered.archive.rewrite.collection import Collection, figures, look, said
 from tiered.archive.rewrite.retention import Retention
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.crashpoint import AgeingPoint, CrashPoint
-from tiered.errors import Fenced, Refused, Unavailable
+from tiered.errors import Fenced, Invalid, Refused, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.provider.base import Fetched, Stored
@@ -413,6 +415,31 @@ def test_random_lives_of_an_archive_leave_no_orphan_and_lose_nothing(tmp_path: P
             sweeping.after_grace()
             assert stored(made) == needed(made), seed
             assert ORDERS.topic in {q.queue.topic for q in made.state.queues()}
+
+
+def test_uploads_that_nobody_completes_are_shown_and_given_up_and_a_missing_right_is_told(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush(small)
+    start_again(small)
+    uploads = Uploads(KEYS.key(f"data/0000000001-{UUID}1"), KEYS.key(f"data/0000000002-{UUID}2"))
+    capabilities = replace(small.provider.capabilities, uploads=uploads)
+    monkeypatch.setattr(Ranges, "capabilities", capabilities, raising=False)
+    log = small.daemon.log
+    found = look(log.reader, small.state, Gc(), small.clock)
+    assert (found.uploads, figures(found)["abandoned_uploads"], found.deletable) == (1, 1, 1)
+    assert "1 abandoned uploads to be given up" in said(found)
+    assert len(uploads.left) == 2
+    sweeping = Sweeping.of(small)
+    assert sweeping.gc.plan().jobs == 1
+    assert sweeping.count(sweeping.gc) == {"given_up_uploads": 1}
+    assert [upload.key for upload in uploads.left] == [KEYS.key(f"data/0000000002-{UUID}2")]
+    uploads.refusal = Invalid("no rights to list uploads")
+    small.provider.put(KEYS.key(f"data/0000000001-{UUID}3"), [b"an orphan"])
+    assert look(log.reader, small.state, Gc(), small.clock).uploads is None
+    (done,) = sweeping.all(sweeping.gc)
+    assert "no rights" in str(done.trouble)
+    assert done.figures == {"named_keys": 1}
 
 
 class Endless(MemoryProvider):

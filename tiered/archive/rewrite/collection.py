@@ -17,10 +17,11 @@ from tiered.archive.rewrite.floor import Shelf, next_floor
 from tiered.archive.rewrite.policy import agreed_now
 from tiered.archive.rewrite.removal import removable
 from tiered.archive.rewrite.storetime import commit_time
+from tiered.archive.rewrite.uploads import abandoned, give_up_abandoned
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import Refused, TieredError
+from tiered.errors import Invalid, Refused, TieredError
 from tiered.settings.keeping import Gc
 
 NAMED_KEYS = 4096
@@ -37,7 +38,8 @@ _EVER_MS = 2**62
 @dataclass(frozen=True, slots=True)
 class Collectable:
     """What collection finds. ``unreferenced``, ``orphans`` and what is left of old checkpoints (``saved``) may be named; of
-    those that ``wait`` (named, not deleted) ``due`` are past their grace; ``commits`` may be removed."""
+    those that ``wait`` (named, not deleted) ``due`` are past their grace; ``commits`` may be removed, ``uploads`` given up
+    (``None``: the store does not tell)."""
 
     unreferenced: int = 0
     orphans: int = 0
@@ -45,6 +47,7 @@ class Collectable:
     wait: int = 0
     due: int = 0
     commits: int = 0
+    uploads: int | None = 0
     foreign: int = 0
     listed: int = 0
 
@@ -56,7 +59,7 @@ class Collectable:
     @property
     def deletable(self) -> int:
         """What may be deleted."""
-        return self.due + self.commits
+        return self.due + self.commits + (self.uploads or 0)
 
 
 class Ages:
@@ -120,9 +123,17 @@ def look(
         wait=len(waiting),
         due=sum(waiting),
         commits=sum(1 for _ in old_commits(reader, state, ages, settings)),
+        uploads=_uploads(reader, head.epoch, own_keys or OwnKeys()),
         foreign=listed.foreign,
         listed=listed.objects,
     )
+
+
+def _uploads(reader: LogReader, epoch: int, own_keys: OwnKeys) -> int | None:
+    try:
+        return len(abandoned(reader.provider, reader.keys, epoch, own_keys))
+    except Invalid:
+        return None
 
 
 def check_store(weak: Sequence[str]) -> None:
@@ -164,6 +175,8 @@ class Collection:
         self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
         self._shelf = Shelf()
         self._commits: Iterator[str] | None = None
+        self._given_up: dict[str, int] = {}
+        self._unlisted: str | None = None
         self._round: list[str] | None = None
         self._failed: set[str] = set()
         self._locked_until_ms: dict[str, int] = {}  # what the store itself keeps: asked again after that
@@ -205,6 +218,7 @@ class Collection:
             if moved is not None:
                 return moved
             self._round = list(islice(self._nameable(state), ROUND_KEYS))
+            self._given_up = self._give_up_uploads(head.epoch)
         return self._name_some(turn, self._trouble(ages))
 
     def _trouble(self, ages: Ages) -> str | None:
@@ -214,16 +228,28 @@ class Collection:
             return (
                 f"{self._shelf.unread} cannot be read: no shard of a checkpoint is given up while it is there"
             )
-        return None
+        return self._unlisted
 
     def _name_some(self, turn: Turn, trouble: str | None) -> Done:
         """The next batch of the round."""
         paths, self._round = (self._round or [])[:NAMED_KEYS], (self._round or [])[NAMED_KEYS:]
-        named = self._name(paths, turn) if paths else {}
+        named = {**(self._name(paths, turn) if paths else {}), **self._given_up}
+        self._given_up = {}
         more = bool(self._round)
         if not more:
             self._end_round()
         return Done(more, named, trouble)
+
+    def _give_up_uploads(self, epoch: int) -> dict[str, int]:
+        """Have the store drop what other writers began to send and nobody completes (D9)."""
+        reader = self._log.reader
+        self._unlisted = None
+        try:
+            count = give_up_abandoned(reader.provider, reader.keys, epoch, self._own_keys)
+        except TieredError as error:  # everything else is collected all the same
+            self._unlisted = f"uploads that were not completed cannot be given up: {error}"
+            return {}
+        return {"given_up_uploads": count} if count else {}
 
     def _move_floor(self, state: ArchiveState, turn: Turn) -> Done | None:
         """Move the log's floor where it may be moved; ``None`` where it stays."""
@@ -346,6 +372,7 @@ def figures(found: Collectable) -> Figures:
         "waiting_for_grace": found.wait - found.due,
         "deletable": found.due,
         "removable_commits": found.commits,
+        "abandoned_uploads": found.uploads,
         "foreign_keys": found.foreign,
         "listed_objects": found.listed,
     }
@@ -353,10 +380,11 @@ def figures(found: Collectable) -> Figures:
 
 def said(found: Collectable) -> str:
     """For people."""
-    if not found.wait + found.nameable + found.commits:
+    if not found.wait + found.nameable + found.commits + (found.uploads or 0):
         return "nothing to collect"
+    uploads = "an unknown number of" if found.uploads is None else found.uploads
     return (
         f"{found.unreferenced} objects that nothing refers to, {found.saved} of old checkpoints and {found.orphans} orphans"
         f" to be named for deletion, {found.due} to be deleted, {found.wait - found.due} wait for the end of their grace,"
-        f" {found.commits} commits to be removed"
+        f" {found.commits} commits to be removed, {uploads} abandoned uploads to be given up"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tiered.archive.keys import ArchiveKeys, Area, ObjectKey, parse
 from tiered.archive.log.maintenance import OwnKeys
-from tiered.provider.base import Provider
+from tiered.provider.base import Provider, UnfinishedUpload
 
 
 def give_up_abandoned(provider: Provider, keys: ArchiveKeys, epoch: int, own_keys: OwnKeys) -> int:
@@ -15,21 +15,27 @@ def give_up_abandoned(provider: Provider, keys: ArchiveKeys, epoch: int, own_key
 
     ``epoch``: the one in force, of this process. Nothing where uploads do not outlive their writers.
     """
+    uploads, found = provider.capabilities.uploads, abandoned(provider, keys, epoch, own_keys)
+    for upload in found:
+        assert uploads is not None  # which listed it
+        uploads.give_up(upload)
+    return len(found)
+
+
+def abandoned(provider: Provider, keys: ArchiveKeys, epoch: int, own_keys: OwnKeys) -> list[UnfinishedUpload]:
+    """What ``give_up_abandoned`` would give up."""
     uploads = provider.capabilities.uploads
     if uploads is None:
-        return 0
-    found = [
+        return []
+    return [
         upload
         for area in (Area.DATA, Area.SEGMENT)
         for upload in uploads.unfinished(keys.prefix(area))
         if _abandoned(str(keys.path(upload.key)), epoch, own_keys)
     ]
-    for upload in found:
-        uploads.give_up(upload)
-    return len(found)
 
 
 def _abandoned(path: str, epoch: int, own_keys: OwnKeys) -> bool:
     """Whether it is of a writer that was superseded, or this process gave its key up."""
     made = parse(path)
-    return isinstance(made, ObjectKey) and (made.epoch < epoch or path in own_keys.given_up())
+    return isinstance(made, ObjectKey) and (made.epoch < epoch or own_keys.gave_up(path))
