@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tiered.archive.checkpoint.own import OwnCheckpoints
-from tiered.archive.log.flush import Proven, Unsettled
+from tiered.archive.log.flush import Priority, Proven, Unsettled
 
 Figures = Mapping[str, int | str | None]
 """What is told to programs: names with units in them, as JSON shows them."""
@@ -44,6 +44,27 @@ class Done:
 
 class Stopped(Exception):
     """The process ends, and so does the turn, wherever it stands: what it has put and not committed nobody refers to."""
+
+
+class WithoutMessages:
+    """What stands in the line of commits and archives nothing: behind all that does."""
+
+    __slots__ = ()
+
+    @property
+    def messages(self) -> int:
+        """None that were not archived before."""
+        return 0
+
+    @property
+    def raw_bytes(self) -> int:
+        """None of the commitlog."""
+        return 0
+
+    @property
+    def priority(self) -> Priority:
+        """Behind what is archived."""
+        return Priority.SEALING
 
 
 class OwnKeys:

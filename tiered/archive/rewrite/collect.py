@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tiered.archive.keys import ArchiveKeys, Area, CheckpointKey, ObjectKey, parse
-from tiered.archive.log.flush import Flush, Priority
-from tiered.archive.log.maintenance import OwnKeys
+from tiered.archive.log.flush import Flush
+from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
 from tiered.archive.log.writer import Place
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.state.view import ArchiveState
@@ -57,15 +57,12 @@ def orphans(
 
 
 @dataclass(frozen=True, slots=True)
-class NameForDeletion:
+class NameForDeletion(WithoutMessages):
     """A ``Retire`` on its way to its place. ``own_keys``: what this process makes, made and gave up."""
 
     paths: Sequence[str]
     own_keys: OwnKeys
     now: float
-    messages: int = 0
-    raw_bytes: int = 0
-    priority: Priority = Priority.SEALING
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of what may still be named there; ``None`` if nothing is left."""
@@ -92,14 +89,11 @@ class NameForDeletion:
 
 
 @dataclass(frozen=True, slots=True)
-class SayDeleted:
+class SayDeleted(WithoutMessages):
     """A ``Deleted`` on its way to its place: ``paths`` whose deletion the store has answered."""
 
     paths: Sequence[str]
     now: float
-    messages: int = 0
-    raw_bytes: int = 0
-    priority: Priority = Priority.SEALING
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of those that the fold still names; ``None`` if it names none."""

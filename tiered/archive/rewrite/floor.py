@@ -15,8 +15,8 @@ from tiered.archive.checkpoint.store import (
     read_manifest,
 )
 from tiered.archive.keys import Area, CheckpointKey, ObjectKey, parse
-from tiered.archive.log.flush import Flush, Priority
-from tiered.archive.log.maintenance import OwnKeys
+from tiered.archive.log.flush import Flush
+from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import Place
 from tiered.archive.rewrite.storetime import aged_commit
@@ -31,15 +31,12 @@ _TRIED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class NewFloor:
+class NewFloor(WithoutMessages):
     """A floor on its way to its place, and the two checkpoints that stand above what it gives up."""
 
     floor: int
     standing: tuple[Manifest, ...]
     now: float
-    messages: int = 0
-    raw_bytes: int = 0
-    priority: Priority = Priority.SEALING
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit; ``None`` if the floor is there already, or a shard was named for deletion meanwhile."""

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Protocol
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.flush import Flush, Priority
-from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
+from tiered.archive.log.flush import Flush
+from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn, WithoutMessages
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog, Place
 from tiered.archive.rewrite.holds import holds_in_force
@@ -98,15 +98,12 @@ TRIMS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class TrimQueues:
+class TrimQueues(WithoutMessages):
     """Trims on their way to their place in the log, where each is narrowed to what the fold allows then."""
 
     trims: Sequence[Trim]
     run: RetentionRun
     now: float
-    messages: int = 0
-    raw_bytes: int = 0
-    priority: Priority = Priority.SEALING
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of what is left of the trims; ``None`` if nothing is."""

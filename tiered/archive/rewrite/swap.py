@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.keys import ObjectKey, parse
-from tiered.archive.log.flush import DataObject, Flush, Priority
+from tiered.archive.log.flush import DataObject, Flush
+from tiered.archive.log.maintenance import WithoutMessages
 from tiered.archive.log.writer import Place
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.writing import Target, place_of
@@ -34,7 +35,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(WithoutMessages):
     """A job whose objects are put, on its way to a commit.
 
     At its place in the log every source is looked up again (DESIGN.md, "Merge and seal", M4): a queue with one that a trim, a
@@ -44,21 +45,6 @@ class Swap:
     job: Job
     made: Sequence[Replacement]
     now: float
-
-    @property
-    def messages(self) -> int:
-        """None that were not archived before."""
-        return 0
-
-    @property
-    def raw_bytes(self) -> int:
-        """None of the commitlog."""
-        return 0
-
-    @property
-    def priority(self) -> Priority:
-        """Behind what is archived."""
-        return Priority.SEALING
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of what is unchanged; ``None`` if nothing is, or if an object is of another epoch than the place."""
