@@ -13,8 +13,11 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.aged import Stage
 from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.merging import merge_all
 from tests.kit.pipeline import INNER_BATCH
+from tests.kit.sealing import after_midnight, seal_all
 from tiered.fetch.base import ReaderId
 from tiered.fetch.budget import Budget
 from tiered.fetch.window import UNIT_BYTES, ReadAheadWindow
@@ -97,14 +100,20 @@ def expected(
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(FLUSHES, READS, st.sampled_from([None, Sizes(False), Sizes(True)]))
+@given(FLUSHES, READS, st.sampled_from([None, Sizes(False), Sizes(True)]), st.sampled_from(Stage))
 def test_reads_answer_as_a_list_would(
     flushes: list[list[tuple[int, int, bool, int]]],
     reads: list[tuple[str, int, int, int, bool]],
     chosen: Sizes | None,
+    stage: Stage,
 ) -> None:
     with tempfile.TemporaryDirectory() as directory, scene(Path(directory)) as s:
         write(s, flushes)
+        if stage is Stage.MERGED:
+            merge_all(s.daemon)
+        if stage in (Stage.SEALED, Stage.MIXED):
+            after_midnight(s)
+            seal_all(s.daemon, row_group_bytes=3000)
         fetcher = s.fetcher()
         offset = 0
         for kind, place, count, size, same in reads:

@@ -7,42 +7,35 @@ from typing import Any
 
 import pytest
 
-from tests.kit.aged import EVERY_STAGE, TRIMMED_OFFSET, Stage, age
+from tests.kit.aged import EVERY_STAGE, TRIMMED_OFFSET, Stage, aged_cold, aged_directory
 from tests.kit.command import Done, tiered
-from tests.kit.fetchscene import ORDERS, scene
+from tests.kit.fetchscene import ORDERS
 from tests.kit.merging import QUEUES
-from tiered.codec.record.message import Message
+from tests.kit.pipeline import PREPARED
 from tiered.model import MessageQueue
+from tiered.replay.base import Debt, DebtReason, GroupQueue
+from tiered.replay.cold import read_debt
 
 
 class Archives:
     """The same messages at every stage of ageing, in directories."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.sent: list[tuple[Message, bytes]] = []
+        made = {stage: aged_directory(root / stage.value, stage) for stage in (*EVERY_STAGE, Stage.TRIMMED)}
+        self.urls = {stage: url for stage, (url, _) in made.items()}
+        self.sent = made[Stage.FRESH][1]
 
     def ask(self, stage: Stage, *words: object) -> Done:
-        return tiered(*words, "--archive", f"file://{self.root / stage.value}")
+        return tiered(*words, "--archive", self.urls[stage])
 
     def raws(self, queue: MessageQueue) -> list[bytes]:
-        return [
-            raw for m, raw in self.sent if MessageQueue(m.topic, m.queue_id) == queue and not m.sys_flag & 0x4
-        ]
+        mine = ((m, raw) for m, raw in self.sent if MessageQueue(m.topic, m.queue_id) == queue)
+        return [raw for m, raw in mine if not m.sys_flag & PREPARED]
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
-    made = Archives(tmp_path_factory.mktemp("aged"))
-    for stage in (*EVERY_STAGE, Stage.TRIMMED):
-        with scene(made.root / f"{stage.value}-broker") as found:
-            age(found, stage)
-            for item in found.provider.list(""):
-                path = made.root / stage.value / item.key
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(found.provider.get(item.key).data)
-            made.sent = found.broker.sent
-    return made
+    return Archives(tmp_path_factory.mktemp("aged"))
 
 
 AGED = [stage for stage in EVERY_STAGE if stage is not Stage.FRESH]
@@ -111,3 +104,20 @@ def test_verify_finds_every_message_sound(archives: Archives, stage: Stage) -> N
 def test_a_trimmed_queue_begins_inside_a_sealed_run(archives: Archives) -> None:
     words = ("read", "--topic", ORDERS.topic, "--queue", ORDERS.queue_id, "--count", 0, "--format", "raw")
     assert archives.ask(Stage.TRIMMED, *words).out == b"".join(archives.raws(ORDERS)[TRIMMED_OFFSET:])
+
+
+def test_what_is_owed_to_a_group_is_replayed_alike(tmp_path: Path) -> None:
+    debt = Debt(1, GroupQueue("group", "Orders", 0), 2, 30, DebtReason.SKIPPED, 0, drained=2)
+    found = []
+    for stage in EVERY_STAGE:
+        with aged_cold(tmp_path / stage.value, stage, open_now=False) as made:
+            for number in range(45):
+                made.broker.send(
+                    "Orders", 0, b"%d" % number, properties={"TAGS": "ab"[number % 2], "KEYS": f"k{number}"}
+                )
+                if number % 15 == 14:
+                    made.archive()
+            batch = read_debt(made.open(), debt, "%RETRY%group", 100, 1 << 20, None)
+            found.append((batch.items, batch.end, batch.holes))
+    assert len(found[0][0]) == 28
+    assert all(each == found[0] for each in found)
