@@ -77,7 +77,7 @@ def test_kill_while_sealing_restart_compare(tmp_path: Path, point: SealPoint) ->
     for _ in range(4):  # the run of each queue reaches over midnight
         broker.write(120)
         broker.clock.advance(20)
-    daemon = Daemon(tmp_path, broker.options.store_dir, url, **COLLECTS, **{"seal.enabled": True})
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **COLLECTS)
     assert daemon.once() == 0, daemon.output()
     codes = []
     for crash in (point, point, None):

@@ -146,12 +146,9 @@ def test_a_task_that_cannot_be_done_keeps_no_other_from_its_work(fresh: Place) -
 def test_days_that_are_over_are_sealed(tmp_path: Path) -> None:
     url, sent = aged_directory(tmp_path, Stage.MERGED)
     options = ("--archive", url, "--state", tmp_path / "state", *QUIET, "--set", "archive.takeover_wait_ms=0")
-    sealing = (*options, "--set", "seal.enabled=true")
 
     def status() -> dict[str, Any]:
-        found: dict[str, Any] = tiered(
-            "status", "--archive", url, "--set", "seal.enabled=true", "--json"
-        ).json
+        found: dict[str, Any] = tiered("status", "--archive", url, "--json").json
         return found
 
     def records() -> list[bytes]:
@@ -162,11 +159,11 @@ def test_days_that_are_over_are_sealed(tmp_path: Path) -> None:
     before, read = status(), records()
     assert sum(map(len, read)) == sum(len(raw) for m, raw in sent if not m.sys_flag & PREPARED)
     assert before["wait_for_sealing"]["messages"] == len(sent)
-    off = tiered("maintain", "--dry-run", *options, "--json").json["seal"]
+    off = tiered("maintain", "--dry-run", *options, "--set", "seal.enabled=false", "--json").json["seal"]
     assert off == {"jobs": 0, "rows": []}
-    plan = tiered("maintain", "--dry-run", *sealing, "--json")
+    plan = tiered("maintain", "--dry-run", *options, "--json")
     assert {row["day"] for row in plan.json["seal"]["rows"]} == {"2023-11-14", "2023-11-15"}
-    done = tiered("maintain", "--once", *sealing, "--json")
+    done = tiered("maintain", "--once", *options, "--json")
     assert done.code == 0, done.err
     assert (done.json["seal"]["complete"], done.json["seal"]["messages"]) == (True, len(sent))
     after = status()

@@ -69,12 +69,6 @@ def cautions(settings: Settings) -> tuple[str, ...]:
             "store.object_lock_ms is longer than retain.keep_ms: what retention takes is no longer served, and is stored and"
             " paid for until its lock ends"
         )
-    sealed_ms = ONE_DAY_MS + settings.seal.min_age_ms
-    if settings.seal.enabled and 0 < settings.retain.keep_ms < sealed_ms:
-        said.append(
-            f"retain.keep_ms is {settings.retain.keep_ms}, less than a day and seal.min_age_ms ({sealed_ms}): messages are"
-            " trimmed before their day is sealed; raise it, or set seal.enabled to false"
-        )
     return tuple(said)
 
 

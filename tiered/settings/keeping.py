@@ -13,8 +13,9 @@ class Seal(SettingsSection):
     """Sealing: finished days become Parquet files, one topic and one UTC day each, that any engine reads."""
 
     enabled: bool = option(
-        False,
-        "whether days are sealed; needs the extra parquet (pyarrow); with false, merged objects are the archive's last form",
+        True,
+        "whether days are sealed; needs the extra parquet (pyarrow), without which, or with false, merged objects are the"
+        " archive's last form",
     )
     min_age_ms: int = ms(
         3_600_000,
