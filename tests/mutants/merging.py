@@ -64,4 +64,22 @@ MUTANTS = (
         "",
         f"{_LOOP}::test_the_end_of_the_line_ends_it",
     ),
+    Mutant(
+        f"{_REWRITE}/proposals.py",
+        "        if made.archive_id != reader.identity.archive_id:\n",
+        "        if False:\n",
+        "tests/unit/test_proposals.py -k another",
+    ),
+    Mutant(
+        f"{_REWRITE}/proposals.py",
+        "        if found is None or found.commit.commit_id != made.commit_id:\n",
+        "        if found is None:\n",
+        "tests/unit/test_proposals.py -k another",
+    ),
+    Mutant(
+        f"{_REWRITE}/proposals.py",
+        "                raise looked.damage\n",
+        "                pass\n",
+        "tests/unit/test_proposals.py -k flipped",
+    ),
 )

@@ -8,7 +8,8 @@ that nobody refers to. Turn seal.enabled off in the daemon, or both do the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from tiered_spark.snapshot import Snapshot
 
 HOUR_MS = 3_600_000
+SHOWN = (
+    "proposals", "written_files", "messages", "record_bytes", "written_bytes", "verbatim_messages", "left_to_other_days_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,22 +62,21 @@ def run(work: Work) -> None:
     for snapshot in work.snapshots():
         tasks = list(_tasks(work, snapshot, parsed, options))
         work.say(f"{snapshot.place}: {len(tasks)} tasks")
-        sums = dict.fromkeys(("proposals", "files", "messages", "record_bytes", "bytes", "skipped"), 0)
+        sums: Counter[str] = Counter()
         if tasks:
-            made = work.spark.sparkContext.parallelize(tasks, len(tasks)).map(propose).collect()
-            for each in made:
+            for each in work.spark.sparkContext.parallelize(tasks, len(tasks)).map(propose).collect():
+                sums.update(each.figures)
                 for trouble in each.troubles:
                     work.say(trouble)
-                for name, value in each.figures.items():
-                    sums[name] += value
         head = snapshot.view.head
         told.append(
             {
                 "archive": str(snapshot.place), "commit": snapshot.commit,
-                "epoch": None if head is None else head.epoch, "tasks": len(tasks), **sums,
+                "epoch": None if head is None else head.epoch, "tasks": len(tasks),
+                **{name: sums[name] for name in SHOWN},
             }
         )  # fmt: skip
-    kinds = {"bytes": Kind.SIZE, "record_bytes": Kind.SIZE, "messages": Kind.COUNT}
+    kinds = {name: Kind.SIZE if name.endswith("bytes") else Kind.COUNT for name in SHOWN}
     work.out.record({"archives": told}, title="proposed", kinds=kinds)
 
 
@@ -89,7 +92,7 @@ def _options(work: Work) -> tuple[Options, SealOptions]:
         min_age_ms=int(args.min_age_hours * HOUR_MS),
         segment_bytes=size_bytes("--segment-bytes", args.segment_bytes),
     )
-    return parse_options(work.options()), SealOptions.of(Settings(seal=seal))
+    return parse_options(work.options()), replace(SealOptions.of(Settings(seal=seal)), directory=None)
 
 
 def _tasks(work: Work, snapshot: Snapshot, parsed: Options, options: SealOptions) -> Iterator[SealTask]:
