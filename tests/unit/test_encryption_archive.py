@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, assemble
+from tests.kit.assemble import KEYS, Assembly, assemble, live_rows
 from tests.kit.encryption import OTHER_KEY, encrypting
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import Area
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
+from tiered.archive.read.find import find_identity
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
@@ -29,6 +31,7 @@ from tiered.errors import Corrupt, Refused, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
+from tiered.repair.mend import Mender
 
 SMALL = {"block_bytes": 4096, "object_bytes": 65_536}
 OBJECTS = {**SMALL, "inline_bytes": 0}
@@ -227,6 +230,41 @@ def test_an_epoch_that_was_opened_twice(broker: Crafted, stored: MemoryProvider,
     for provider in (lasting, encrypting(stored)):
         objects = ObjectReader(provider, KEYS, again.log.reader.identity.archive_id, cache_bytes=1 << 20)
         assert all(len(objects.block_table(item)) for item in again.state.objects())
+
+
+@pytest.mark.parametrize("how", ["flipped", "footer", "removed"])
+def test_a_damaged_commit_is_repaired(
+    broker: Crafted, stored: MemoryProvider, clock: ManualClock, how: str
+) -> None:
+    """What stands for it is encrypted like it; what was in objects is read, whatever became of the commit."""
+    for _ in range(2):
+        send(broker)
+        daemon = archive(broker, encrypting(stored), clock, **OBJECTS)
+        rows = daemon.rows()
+        daemon.close()
+    key = KEYS.commit(2)
+    data = bytearray(stored.get(key).data)
+    stored.delete(key)
+    if how != "removed":
+        data[0 if how == "flipped" else -100] ^= 1
+        stored.put(key, [data])
+    provider = encrypting(stored)
+    mender = Mender(
+        provider,
+        KEYS,
+        find_identity(provider, KEYS),
+        None,
+        random.Random(1).randbytes,
+        table_cache_bytes=1 << 20,
+    )
+    steps = mender.plan()
+    mender.mend(steps)
+    assert len(steps) == 1
+    assert steps[0].put is not None
+    view = ArchiveReader(encrypting(stored), KEYS, MemoryStore(), table_cache_bytes=1 << 20).at()
+    assert dict(live_rows(view.state, view.objects)) == rows
+    assert b"Orders" not in bytes(stored.get(steps[0].put).data)
+    assert provider.get(steps[0].put).data != stored.get(steps[0].put).data
 
 
 class Nonces(MemoryProvider):

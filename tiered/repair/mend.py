@@ -345,7 +345,7 @@ class Mender:
     def _strays(self, base: MetadataStore, seq: int, following: Sequence[Commit]) -> Iterator[Stray]:
         """The inline data of the damaged commit, and data objects that neither the fold before it nor later commits name."""
         key = self._keys.commit(seq)
-        with contextlib.suppress(NotFound):
+        with contextlib.suppress(NotFound, Corrupt):  # encrypted bytes cannot be read where they are damaged
             found = inline_stray(bytes(self._provider.get(key).data), key, self._identity.archive_id)
             if found is not None:
                 yield found
