@@ -1,4 +1,4 @@
-"""``tiered maintain``: merge, trim and collect now, for cron and for archives whose daemon is stopped."""
+"""``tiered maintain``: merge, seal, trim and collect now, for cron and for archives whose daemon is stopped."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Merge small runs into larger objects; trim queues where section [retain] asks for it; with gc.enabled delete what nothing
-    refers to. A daemon does this by itself; this is for cron while no daemon runs.
+    """Merge small runs into larger objects; seal days that are over; trim queues where section [retain] asks for it; with
+    gc.enabled delete what nothing refers to. A daemon does this by itself; this is for cron while no daemon runs.
 
     It opens an epoch as a daemon does, so it waits for a foreign writer to fall silent. Exit code 1 if something could not be
     read, that of its error if a task could not be done; everything else was done.
