@@ -212,3 +212,11 @@ class GetMessageResult:
     def buffer_bytes(self) -> int:
         """Bytes of all records."""
         return self.records.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Which archive is meant: as it was after a commit, or at a time of the store in ms since 1970. One of them."""
+
+    commit: int | None = None
+    time_ms: int | None = None

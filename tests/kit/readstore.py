@@ -18,7 +18,7 @@ from tiered.fetch.pull import Pull
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult
+from tiered.model import GetMessageResult, Past
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.settings import MIB, Fetch, Settings
@@ -81,13 +81,14 @@ class Cold:
         provider: object = None,
         settings: Settings | None = None,
         whole_bytes: int = 0,
+        as_of: Past | None = None,
     ) -> MessageStore:
         """One more reader."""
         chosen = settings or Settings()
         workers = pool or AtOnce()
         follower = reader_follower(
             provider or self.provider, self.clock, self.metrics,
-            fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes,
+            fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes, as_of=as_of,
         )  # fmt: skip
         made = MessageStore(chosen, follower, workers, self.clock, self.metrics)
         follower.open()
@@ -104,6 +105,7 @@ def reader_follower(
     pool: Executor | None = None,
     fetch: Fetch | None = None,
     whole_bytes: int = 0,
+    as_of: Past | None = None,
 ) -> Follower:
     """What ``tiered.store.opening`` makes, over a provider that is there already and, by default, without threads."""
     reader = ArchiveReader(
@@ -114,7 +116,9 @@ def reader_follower(
         whole_bytes=whole_bytes,
     )
     every_seconds = (fetch or Fetch()).follow_ms / 1000
-    return Follower(reader, clock, every_seconds=every_seconds, pool=pool or AtOnce(), metrics=metrics)
+    return Follower(
+        reader, clock, every_seconds=every_seconds, pool=pool or AtOnce(), metrics=metrics, as_of=as_of
+    )
 
 
 @contextmanager

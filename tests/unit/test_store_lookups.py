@@ -17,8 +17,8 @@ from tests.kit.sealing import seal_all
 from tiered.archive.read.lookup import KeyLookup
 from tiered.archive.rewrite.sealplan import DAY_MS
 from tiered.codec.record.message import Message
-from tiered.errors import Corrupt, Unavailable
-from tiered.model import BoundaryType, MessageQueue
+from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.model import BoundaryType, MessageQueue, Past
 
 ALWAYS = (0, 1 << 60)
 
@@ -244,6 +244,20 @@ def test_what_was_trimmed_and_deleted_is_no_answer_and_no_error(in_objects: Cold
     assert young.message.body == b"young"
     assert old.message_time("Orders", 0, 0) is None
     assert old.earliest_message_time("Orders", 1) is None
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_archive_as_it_was_that_was_deleted_since_says_so(in_objects: Cold, question: Any) -> None:
+    head = in_objects.daemon.state.head()
+    assert head is not None
+    wanted = question(in_objects.open())
+    then = Past(commit=head.seq)
+    assert question(in_objects.open(as_of=then)) == wanted
+    collected(in_objects, Stage.MERGED)
+    with pytest.raises(NotFound, match="as it was then cannot be read any more") as caught:
+        question(in_objects.open(as_of=then))
+    assert caught.value.fields["as_of"] == head.seq
+    assert "snapshot_retention_ms" in str(caught.value)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

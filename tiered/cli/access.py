@@ -20,6 +20,7 @@ from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
+from tiered.model import Past
 from tiered.provider.open import open_provider
 from tiered.settings import Settings
 from tiered.text.output import Output
@@ -46,7 +47,7 @@ def reading(
     sets: list[str] | None,
     *,
     store: str | None = None,
-    as_of: int | None = None,
+    as_of: Past | None = None,
     whole: bool = False,
     scope: Scope = EVERYTHING,
 ) -> Iterator[OpenedArchive]:
@@ -67,7 +68,8 @@ def reading(
                 table_cache_bytes=settings.fetch.table_cache_bytes,
                 progress=advance,
             )
-            view = reader.at(as_of)
+            past = Past() if as_of is None else as_of
+            view = reader.at(past.commit, time_ms=past.time_ms)
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         yield OpenedArchive(loaded, view, reader, policy)
     finally:
@@ -81,7 +83,7 @@ def messages(
     archive: str | None,
     sets: list[str] | None,
     *,
-    as_of: int | None = None,
+    as_of: Past | None = None,
     scope: Scope = EVERYTHING,
 ) -> Iterator[MessageStore]:
     """The messages of the archive that the settings name, as every reader gets them; closed after the block.

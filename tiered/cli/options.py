@@ -10,8 +10,10 @@ import typer
 from tiered.daemon.checks import check
 from tiered.daemon.config import Loaded, environment, load
 from tiered.errors import Invalid
+from tiered.model import Past
 from tiered.text.output import Output
 from tiered.text.speaker import speaker
+from tiered.text.values import time_ms
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ConfigFile = Annotated[
@@ -32,9 +34,29 @@ SetValues = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as section.key=value; repeatable."),
 ]
 
+
+def _past(text: str | Past) -> Past:
+    """``--as-of``: a commit's number, or a time with a date."""
+    if isinstance(text, Past):
+        return text
+    if text.isascii() and text.isdigit():
+        return Past(commit=int(text))
+    moment = time_ms(text)
+    if moment is None or moment < 0:
+        raise typer.BadParameter(
+            f"{text!r} is neither a commit's number nor a time such as 2026-01-31T12:00:00+00:00"
+        )
+    return Past(time_ms=moment)
+
+
 AsOf = Annotated[
-    int | None,
-    typer.Option("--as-of", metavar="COMMIT", min=0, help="The archive as it was after this commit."),
+    Past | None,
+    typer.Option(
+        "--as-of",
+        metavar="COMMIT|TIME",
+        parser=_past,
+        help="The archive as it was after this commit, or at this time (ISO 8601, the store's clock).",
+    ),
 ]
 
 

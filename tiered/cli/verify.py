@@ -12,6 +12,7 @@ from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, TieredError
+from tiered.model import Past
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
@@ -35,7 +36,7 @@ def command(
     wait = SystemClock().wait
 
     def verified(as_of: int | None) -> Report:
-        with reading(out, config, archive, sets, as_of=as_of, whole=True) as opened:
+        with reading(out, config, archive, sets, as_of=Past(as_of), whole=True) as opened:
             total = sum(1 for _ in opened.view.state.objects())
             with out.progress("verifying objects", total) as advance:
                 return Verifier(opened.view, advance, wait).run(deep=deep)

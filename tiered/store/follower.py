@@ -9,9 +9,10 @@ from concurrent.futures import Executor, Future
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
 from tiered.clock import Clock
-from tiered.errors import NotFound, TieredError, Unavailable
+from tiered.errors import Corrupt, NotFound, TieredError, Unavailable
 from tiered.fetch.steps import Steps, done, run_later
 from tiered.metrics import Metrics
+from tiered.model import Past
 
 log = logging.getLogger("tiered.store")
 
@@ -23,7 +24,7 @@ class Follower:
     """Looks for new commits, at most one look at a time and at most every ``every_seconds``. Thread-safe.
 
     ``reader`` is this follower's own; those who ask get frozen views, so that a fold under way is never seen. ``pool`` runs the
-    looks of those who do not wait. ``as_of``: the archive stays as it was after this commit.
+    looks of those who do not wait. ``as_of``: the archive stays as it was then.
     """
 
     def __init__(
@@ -34,20 +35,33 @@ class Follower:
         every_seconds: float,
         pool: Executor,
         metrics: Metrics,
-        as_of: int | None = None,
+        as_of: Past | None = None,
     ) -> None:
         self.reader = reader
         self._clock = clock
         self._every_seconds = every_seconds
         self._pool = pool
         self._metrics = metrics
-        self._as_of = as_of
+        self._as_of = Past() if as_of is None else as_of
         self._lock = threading.Lock()
         self._look: Future[bool] | None = None
         self._error: TieredError | None = None
         self._looked: float | None = None
         self._checked: float | None = None
         self._closed = False
+
+    def lost(self, gone: NotFound) -> TieredError:
+        """What it means that an object which the newest view names is not there: damage; or, of an archive as it was, most
+        likely that it was deleted since (DESIGN.md, "Readers of an older view", V4)."""
+        fields = {name: value for name, value in gone.fields.items() if name != "hint"}
+        if self._as_of == Past():
+            return Corrupt("an object of the archive is missing", hint=None, **fields)
+        head = self.view().head
+        return NotFound(
+            "the archive as it was then cannot be read any more: an object that it named is not there",
+            hint="choose a later commit: what was the head within gc.snapshot_retention_ms can be read",
+            as_of=None if head is None else head.seq, **fields,
+        )  # fmt: skip
 
     def open(self) -> View:
         """The first look. ``NotFound`` (naming what is there), ``Refused``, ``Corrupt``, ``Unavailable``."""
@@ -179,7 +193,9 @@ class Follower:
         """Bring the reader to the end of the log; whether it moved. Only one thread is ever in here."""
         before = self.reader.opened
         fresh = self._checked is not None and self._clock.monotonic() - self._checked < CHECK_SECONDS
-        view = self.reader.follow() if fresh else self.reader.at(self._as_of)
+        view = (
+            self.reader.follow() if fresh else self.reader.at(self._as_of.commit, time_ms=self._as_of.time_ms)
+        )
         if view is before or self._closed:
             return False
         self._metrics.read_seq.set(-1 if view.head is None else view.head.seq)

@@ -22,11 +22,19 @@ from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
-from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
+from tiered.model import (
+    BoundaryType,
+    GetMessageResult,
+    MessageQueue,
+    Past,
+    PhysicalOffset,
+    Progress,
+    QueueOffset,
+)
 from tiered.settings import Settings
 from tiered.store.follower import Follower, is_away
 from tiered.store.opening import open_follower
-from tiered.store.puller import LOOKS, Puller, missing
+from tiered.store.puller import LOOKS, Puller
 
 Answer = TypeVar("Answer")
 
@@ -74,7 +82,7 @@ class MessageStore:
         name: str | None = None,
         wait_for_archive: bool = False,
         progress: Callable[[int], None] | None = None,
-        as_of: int | None = None,
+        as_of: Past | None = None,
         scope: Scope = EVERYTHING,
     ) -> MessageStore:
         """Open provider, fold, fetcher and pools; ``stack`` closes them.
@@ -82,8 +90,7 @@ class MessageStore:
         ``name`` is that of a reader process that stays ("gateway"): it has a copy of the fold on disk that follows
         (``fetch.fold_directory``). Without one, what is asked for is loaded, and of later commits what concerns ``scope``.
         ``wait_for_archive``: an archive that is away or not there yet is not an error now; every read is then ``Unavailable``
-        until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was after
-        this commit.
+        until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was then.
 
         Raises ``Invalid`` (no ``archive.url``, or one that makes no sense), ``NotFound`` (no archive of this broker; the error
         names those that are there), ``Refused`` (a foreign or a newer archive), ``Unavailable``, ``Corrupt``.
@@ -298,7 +305,7 @@ class MessageStore:
         try:
             return ask()
         except NotFound as error:
-            raise missing(error) from error
+            raise self._follower.lost(error) from error
 
     def _queue(self, topic: str, queue_id: int) -> QueueState | None:
         """A queue's state; one that is not known is looked for in new commits."""

@@ -17,6 +17,7 @@ from tiered.archive.state.scope import Scope
 from tiered.clock import Clock
 from tiered.errors import Invalid
 from tiered.metrics import Metrics
+from tiered.model import Past
 from tiered.provider.open import open_provider
 from tiered.settings import Settings
 from tiered.store.follower import Follower
@@ -32,7 +33,7 @@ def open_follower(
     give_up: threading.Event,
     name: str | None,
     progress: Callable[[int], None] | None,
-    as_of: int | None,
+    as_of: Past | None,
     scope: Scope,
 ) -> Follower:
     """Provider, fold, and a follower that is not open yet; no request is made. ``give_up`` ends waits for the store.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 
 from tiered.archive.read.view import View
-from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.errors import NotFound, Unavailable
 from tiered.fetch.base import FetchedRecords
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
@@ -71,7 +71,7 @@ class Puller:
                     return finish(found, fetching.result())
                 except NotFound as error:
                     if tries == LOOKS:
-                        raise missing(error) from error
+                        raise self._follower.lost(error) from error
                     tries += 1
             elif looked or found.status not in ELSEWHERE:
                 return found
@@ -104,9 +104,3 @@ class Puller:
             self._metrics.read_messages.inc(len(result.records))
             self._metrics.read_bytes.inc(result.buffer_bytes)
         return result
-
-
-def missing(error: NotFound) -> Corrupt:
-    """An object that the newest commits name is not there."""
-    fields = {name: value for name, value in error.fields.items() if name != "hint"}
-    return Corrupt("an object of the archive is missing", hint=None, **fields)

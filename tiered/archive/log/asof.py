@@ -10,6 +10,7 @@ from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import Head
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
+from tiered.text.human import second
 
 
 def fold_as_of(
@@ -35,7 +36,8 @@ def commit_at(reader: LogReader, head: Head, time_ms: int) -> int:
     if first > time_ms:
         raise NotFound(
             "the archive had no commit at this time",
-            time_ms=time_ms, expected=f"{first} ms since 1970 or later", hint="choose a later time",
+            time_ms=time_ms, expected=f"{first} ms since 1970 or later",
+            hint=f"{second(first)} is the oldest that can be chosen",
         )  # fmt: skip
     while low < high:
         middle = (low + high + 1) // 2
