@@ -15,6 +15,7 @@ from rich.table import Table
 from tests.bench.aged import aged_read
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
+from tests.bench.encryption import encryption
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
 from tests.bench.live import idle, latency, objects, restart
@@ -34,6 +35,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
     return {
         "backlog": lambda work: backlog(work, messages, 500 if quick else 10_000),
         "s3": lambda work: to_s3(work, messages // 2),
+        "encryption": lambda work: encryption(work, messages // 4),
         "latency": lambda work: latency(work, 4 if quick else 20),
         "objects": lambda work: objects(work, 4 if quick else 15),
         "idle": lambda work: idle(work, 2 if quick else 10),

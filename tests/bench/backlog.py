@@ -121,9 +121,9 @@ def backlog(work: Path, messages: int, many: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def check_archive(archive: str, messages: int, settings: Store | None = None) -> None:
+def check_archive(archive: str, messages: int, settings: Store | None = None, *, key_file: str = "") -> None:
     """A figure counts only if everything is there."""
-    found = sum(queue.messages for queue in opened(archive, settings).state.queues())
+    found = sum(queue.messages for queue in opened(archive, settings, key_file=key_file).state.queues())
     expect(found, messages, f"messages are in {archive}")
 
 

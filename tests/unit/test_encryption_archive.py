@@ -7,6 +7,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.kit.assemble import KEYS, Assembly, assemble, live_rows
 from tests.kit.encryption import OTHER_KEY, encrypting
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
-from tiered.archive.keys import Area
+from tiered.archive.keys import Area, build, segment_key
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
@@ -23,6 +24,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.read.view import View
+from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.encryption import CHUNK_BYTES, TAG_BYTES
@@ -32,6 +34,7 @@ from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.repair.mend import Mender
+from tiered.settings import Encryption, Settings
 
 SMALL = {"block_bytes": 4096, "object_bytes": 65_536}
 OBJECTS = {**SMALL, "inline_bytes": 0}
@@ -347,6 +350,19 @@ def test_a_range_costs_one_request_and_no_more_than_a_chunk_at_each_end(stored: 
     assert length is not None
     assert start >= 500_000 - CHUNK_BYTES
     assert length <= 100_000 + 2 * CHUNK_BYTES + 1024
+
+
+def test_no_sealed_file_is_put_into_an_encrypted_epoch(stored: MemoryProvider) -> None:
+    """Whoever makes it: the daemon's task, which says so beforehand, or Spark's executors."""
+    provider = encrypting(stored)
+    provider.open_epoch(KEYS.root, b"a" * 16, 2)
+    plain, secret = (KEYS.key(build(segment_key("T", date(2026, 1, 1), n, b"o" * 16))) for n in (1, 2))
+    provider.put(plain, [b"PAR1"])
+    assert provider.get(plain).data == stored.get(plain).data == b"PAR1"
+    with pytest.raises(Refused, match="no engine would read"):
+        provider.put(secret, [b"PAR1"])
+    options = SealOptions.of(Settings(encryption=Encryption(key_env="KEY")))
+    assert options.off == "off: the archive is encrypted, and no engine would read its files"
 
 
 def test_secrets_are_in_no_error_and_no_repr(

@@ -693,6 +693,7 @@ def test_retired_and_deleted(log: Log) -> None:
     log.refuses("an object that runs lie in", retire("data/a"))
     log.refuses("never retired", retire("commit/0/1"))
     log.refuses("never retired", retire("archive.json"))
+    log.refuses("never retired", retire(f"datakey/{1:010d}-{UUID(bytes=bytes(16))}"))
     log.refuses("only retired keys", deleted("data/a"))
     log.add(trim(Q, 20))
     log.add(retire("data/a", "shard/orphan"))

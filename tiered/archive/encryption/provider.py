@@ -30,7 +30,7 @@ from tiered.codec.format.encryption import (
     plain_length,
 )
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Refused
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.body import joined
 from tiered.provider.resolve import tail
@@ -38,7 +38,6 @@ from tiered.provider.wrap import Wrapped
 from tiered.settings.keeping import Encryption
 
 _FOOTERS_KEPT = 4096
-_ENCRYPTED_AREAS = (Area.DATA, Area.SEGMENT, Area.SHARD, Area.CONFIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,12 @@ class Encrypting(Wrapped):
         footer: bytes | None = None
         if place.epoch is not None:
             data_key, salt = keys.for_put(place.epoch), place.object_id
+            if data_key is not None and place.path.startswith(f"{Area.SEGMENT.value}/"):
+                raise Refused(
+                    "the archive is encrypted, and a sealed file that is encrypted no engine would read",
+                    hint="leave its days unsealed",
+                    key=place.key,
+                )
         elif place.footer_bytes == OBJECT_FOOTER_BYTES:
             data_key, salt = keys.newest(), self._random_bytes(16)
         else:
@@ -278,7 +283,7 @@ def _place_of(key: str) -> _Place | None:
         return None
     root, path = key[: -len(key.split("/", 2)[2])], key.split("/", 2)[2]
     match found[2]:
-        case ObjectKey(area, epoch, object_id) if area in _ENCRYPTED_AREAS:
+        case ObjectKey(area, epoch, object_id) if area is not Area.DATAKEY:
             return _Place(key, root, path, OBJECT_FOOTER_BYTES, epoch, object_id)
         case CommitKey() | RepairKey():
             return _Place(key, root, path, COMMIT_FOOTER_BYTES)
