@@ -74,7 +74,7 @@ MUTANTS = (
         "tiered/codec/segment/keyrows.py",
         "    block = blocks[(hashed >> 32) * len(blocks) >> 32]\n",
         "    block = blocks[hashed % len(blocks)]\n",
-        f"{_SEALED}::test_keys_and_ids",
+        f"{_SEALED}::test_filters_hold_every_key_and_few_others",
     ),
     Mutant(
         "tiered/archive/read/segments.py",
@@ -92,7 +92,7 @@ MUTANTS = (
         "tiered/archive/read/segments.py",
         "        if head != MAGIC:\n",
         "        if False:\n",
-        "tests/unit/test_content.py::test_damage_behind_damage_is_named_too",
+        "tests/unit/test_content.py::test_damage_behind_damage_in_a_segment",
     ),
     Mutant(
         "tiered/archive/read/objects.py",

@@ -106,6 +106,25 @@ def test_a_window_is_as_much_as_is_in_memory(made: Scene, monkeypatch: pytest.Mo
     assert max(length for _, start, length in made.provider.gets if start < blocks_end) <= 6000
 
 
+@pytest.mark.parametrize("made", ["level 2"], indirect=True)
+def test_damage_behind_damage_in_a_segment(made: Scene) -> None:
+    """The first bytes, the filters, the last row group: each is told with its place."""
+    item = largest(made)
+    key = key_of(made, item)
+    segment = made.daemon.objects.sealed(item).segment
+    wrong = [0, segment.index_range.start, segment.range_of(len(segment.directory.groups) - 1).start]
+    for places in (wrong[:1], wrong[1:]):
+        damaged = bytearray(made.provider.get(key).data)
+        whole = bytes(damaged)
+        for place in places:
+            damaged[place] ^= 1
+        overwrite(made, key, damaged)
+        for ahead in (1, 3):
+            found = [step.damage for step in look(made, item, ahead=ahead) if step.damage is not None]
+            assert [error.fields.get("position") for error in found] == places
+        overwrite(made, key, whole)
+
+
 @pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
 def test_damage_behind_damage_is_named_too(made: Scene) -> None:
     item = largest(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from tests.kit.assemble import KEYS, live_rows
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import QUEUES, commits_of_rows, merge_all, spread
 from tests.kit.sealing import after_midnight, seal_all
+from tests.kit.segments import made as made_segment
+from tests.kit.segments import part
+from tests.unit.test_segment_file import record
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader
 from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
 from tiered.archive.read.reader import ArchiveReader
@@ -20,6 +24,7 @@ from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.message import decode_message
 from tiered.codec.segment.footer import FOOTER_CRC, UNKNOWN_CRC, sealed_footer
+from tiered.codec.segment.keyrows import groups_with_key, rows_with_key
 from tiered.codec.segment.reader import open_segment
 from tiered.errors import Corrupt, Invalid
 from tiered.metadata.memory import MemoryStore
@@ -157,6 +162,28 @@ def test_keys_and_ids(both: Both) -> None:
                 assert found is not None
                 assert (found.queue, found.record) == (queue, record)
     assert locate_physical(both.sealed, both.scene.objects(), PhysicalOffset(place + 1), 1) is None
+
+
+def test_filters_hold_every_key_and_few_others() -> None:
+    chance = random.Random(3)
+    rows = [(n, f"{chance.getrandbits(60):x}", f"{chance.getrandbits(60):x}") for n in range(4000)]
+    records = [
+        record(0, n, properties=f"KEYS\x01{a} {a}x\x02UNIQ_KEY\x01{b}\x02".encode()) for n, a, b in rows
+    ]
+    file = made_segment([part(records)], row_group_bytes=200_000)
+    segment = file.open()
+    index = file.data[segment.index_range.start : segment.index_range.end]
+    groups = segment.directory.groups
+    assert len(groups) > 3
+    for n, a, b in rows[::37]:
+        own = int(np.searchsorted(groups["first_row"], n, side="right")) - 1
+        for key in (a, f"{a}x", b):
+            assert own in groups_with_key(segment, index, key)
+            place = segment.range_of(own)
+            found = rows_with_key(segment, own, file.data[place.start : place.end], key)
+            assert found.tolist() == [n - int(groups["first_row"][own])]
+    denied = sum(len(groups) - len(groups_with_key(segment, index, f"absent {n}")) for n in range(500))
+    assert denied > 0.95 * 500 * len(groups)
 
 
 def test_a_row_group_is_fetched_and_decoded_once_for_all_its_parts(both: Both) -> None:
