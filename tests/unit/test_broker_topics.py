@@ -80,9 +80,10 @@ def test_hours_of_a_topic_are_read_and_nothing_else(beside: Beside) -> None:
     table = read_topics(str(beside.store))
     assert table is not None
     assert table.reserved_ms() == {"Orders": 72 * HOUR_MS, "D": 36_500 * DAY_MS}
-    assert beside.says("Orders", reserve_time=False).reserved_ms == {}
+    assert table.compacted() == {"E"}
+    assert beside.says("Orders", topic_attributes=False) == BrokerSays()
     assert beside.says("Orders", deleted_topic_ms=0) == BrokerSays(
-        {"Orders": 72 * HOUR_MS, "D": 36_500 * DAY_MS}
+        {"Orders": 72 * HOUR_MS, "D": 36_500 * DAY_MS}, compacted=frozenset({"E"})
     )
 
 
@@ -92,9 +93,13 @@ def test_a_list_of_a_broker_before_5_has_no_attributes(beside: Beside) -> None:
 
 
 def test_a_rule_of_our_own_goes_before_the_attribute_which_goes_before_the_default() -> None:
-    said = BrokerSays({"Orders": 5 * DAY_MS, "Audit": 5 * DAY_MS})
-    settings = Retain(keep_ms=30 * DAY_MS, keep_bytes=1 << 30, topics=("Audit=forever",))
+    reserved_ms = {"Orders": 5 * DAY_MS, "Audit": 5 * DAY_MS, "Both": 9 * DAY_MS}
+    said = BrokerSays(reserved_ms, compacted=frozenset({"State", "Both", "Trace"}))
+    settings = Retain(keep_ms=30 * DAY_MS, keep_bytes=1 << 30, topics=("Audit=forever", "Trace=2d"))
     policy = policy_from(settings, broker=said)
+    assert policy.rule("State").forever, "its newest message of a key may be old"
+    assert policy.rule("Both").keep_ms == 9 * DAY_MS
+    assert policy.rule("Trace") == RetentionRule(2 * DAY_MS)
     assert policy.rule("Orders") == RetentionRule(5 * DAY_MS, 1 << 30)
     assert policy.rule("Audit").forever
     assert policy.rule("Other") == RetentionRule(30 * DAY_MS, 1 << 30)
@@ -115,11 +120,11 @@ def test_a_list_that_is_not_whole_is_no_reason_to_trim(beside: Beside, content: 
     with pytest.raises(Unavailable, match="list of topics") as found:
         beside.says("Orders")
     assert found.value.fields["path"] == str(beside.file)
-    assert "retain.reserve_time" in str(found.value.hint)
+    assert "retain.topic_attributes" in str(found.value.hint)
     with pytest.raises(Unavailable):
         beside.says("Orders", deleted_topic_ms=0, keep_ms=DAY_MS)
     assert beside.says("Orders", deleted_topic_ms=0) == BrokerSays(), "nothing would be trimmed anyway"
-    assert beside.says("Orders", deleted_topic_ms=0, keep_ms=DAY_MS, reserve_time=False) == BrokerSays()
+    assert beside.says("Orders", deleted_topic_ms=0, keep_ms=DAY_MS, topic_attributes=False) == BrokerSays()
 
 
 def test_a_directory_that_is_away_is_no_reason_to_trim_and_a_store_without_a_broker_says_nothing(

@@ -173,6 +173,8 @@ def asked(place: Path, *words: object, sets: tuple[str, ...] = ()) -> Done:
 
 def test_the_verbs(place: Path) -> None:
     assert asked(place, "retain", "--dry-run").json == []
+    told = tiered("retain", "--dry-run", "--archive", f"file://{place}")
+    assert "what the broker says of its topics is not known here" in told.err
     policy = ("retain.topics=Orders=9d,No*=2d", "retain.keep_bytes=1", "retain.min_age_ms=1h")
     done = asked(place, "retain", "--dry-run", "--max-trim-percent", 100, sets=policy)
     assert done.code == 0, done.err

@@ -75,6 +75,12 @@ def command(
         broker = BrokersTopics(opened.loaded.settings, log.identity.archive_id, notes=False)
         run = look(log, opened.view.state, settings, SystemClock(), broker)
         plan = None if run is None else run.plan
+        if not opened.loaded.settings.source.store_dir and (
+            settings.topic_attributes or settings.deleted_topic_ms
+        ):
+            out.note(
+                "note: source.store_dir is not set: what the broker says of its topics is not known here"
+            )
         out.table(COLUMNS, (tuple(row(trim).values()) for trim in (() if plan is None else plan.trims)))
         if plan is None:
             out.note(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tiered import durable
@@ -29,7 +30,7 @@ class BrokersTopics:
 
     def heeded(self, settings: Retain) -> bool:
         """See ``BrokersWord``."""
-        return bool(self._store_dir) and (settings.reserve_time or settings.deleted_topic_ms > 0)
+        return bool(self._store_dir) and (settings.topic_attributes or settings.deleted_topic_ms > 0)
 
     def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
         """See ``BrokersWord``."""
@@ -43,14 +44,16 @@ class BrokersTopics:
             raise
         if table is None:
             return BrokerSays()
-        reserved_ms = table.reserved_ms() if settings.reserve_time else {}
+        said = BrokerSays()
+        if settings.topic_attributes:
+            said = BrokerSays(table.reserved_ms(), compacted=frozenset(table.compacted()))
         if not settings.deleted_topic_ms:
-            return BrokerSays(reserved_ms)
+            return said
         since_ms = self._gone(table.deleted(topics), now_ms)
         expired = {
             topic for topic, since in since_ms.items() if now_ms() - since >= settings.deleted_topic_ms
         }
-        return BrokerSays(reserved_ms, frozenset(expired))
+        return replace(said, expired=frozenset(expired))
 
     def _gone(self, deleted: Collection[str], now_ms: Callable[[], int]) -> Mapping[str, int]:
         """When each of these topics was first seen to be gone, as far as it was noted."""

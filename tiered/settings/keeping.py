@@ -66,10 +66,10 @@ class Retain(SettingsSection):
         "rules of single topics, instead of the two above: Orders*=30d, Trace=7d 100GiB, Audit=forever; the first pattern that"
         " fits decides",
     )
-    reserve_time: bool = option(
+    topic_attributes: bool = option(
         True,
-        "whether a topic's attribute reserve.time (brokers from 5.3 on) takes the place of keep_ms; with true, nothing is"
-        " trimmed while the broker's list of topics cannot be read",
+        "whether a topic's attributes at the broker count (5.x): reserve.time in place of keep_ms, cleanup.policy=COMPACTION"
+        " for ever; with true, nothing is trimmed while the broker's list of topics cannot be read",
     )
     deleted_topic_ms: int = ms(
         0,

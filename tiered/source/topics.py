@@ -17,6 +17,7 @@ TOPICS_FILE = os.path.join("config", "topics.json")
 """Below the store directory. Brokers that keep their configuration in RocksDB have none."""
 
 _RESERVE_TIME = "reserve.time"
+_CLEANUP_POLICY, _COMPACTION = "cleanup.policy", "COMPACTION"
 _HOUR_MS = 3_600_000
 _MOST_HOURS = 36_500 * 24
 """A hundred years: more is for ever, as it is in our own settings."""
@@ -40,6 +41,10 @@ class TopicList:
             if hours.isdecimal() and int(hours) > 0:
                 found[topic] = min(int(hours), _MOST_HOURS) * _HOUR_MS
         return found
+
+    def compacted(self) -> set[str]:
+        """Topics of which the broker keeps the newest message of each key, however old it is."""
+        return {t for t, found in self.attributes.items() if found.get(_CLEANUP_POLICY) == _COMPACTION}
 
     def deleted(self, topics: Iterable[str]) -> set[str]:
         """Which of these topics the broker has deleted: they are not in its list, and the queues that it deletes with a topic
@@ -90,7 +95,7 @@ def _unknown(path: str, found: str) -> Unavailable:
         path=path,
         found=found,
         hint="brokers rewrite it in place, so it is tried again; of a broker that keeps its configuration in RocksDB it is not"
-        " there: set retain.reserve_time = false and retain.deleted_topic_ms = 0",
+        " there: set retain.topic_attributes = false and retain.deleted_topic_ms = 0",
     )
 
 

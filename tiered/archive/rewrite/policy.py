@@ -51,10 +51,11 @@ class LegalHold:
 @dataclass(frozen=True, slots=True)
 class BrokerSays:
     """What the broker asks for. ``reserved_ms``: how long messages of a topic stay, by its own attribute; ``expired``: topics
-    that the broker deleted, and whose time since then is over."""
+    that the broker deleted, and whose time since then is over; ``compacted``: topics that it keeps by key, however old."""
 
     reserved_ms: Mapping[str, int] = field(default_factory=dict)
     expired: frozenset[str] = frozenset()
+    compacted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ class RetentionPolicy:
     def rule(self, topic: str) -> RetentionRule:
         """The rule of a topic while the broker has it."""
         reserved_ms = self.broker.reserved_ms.get(topic)
-        other = self.default if reserved_ms is None else replace(self.default, keep_ms=reserved_ms)
+        other = RetentionRule() if topic in self.broker.compacted else self.default
+        if reserved_ms is not None:
+            other = replace(self.default, keep_ms=reserved_ms)
         return next((rule for pattern, rule in self.patterns if fnmatchcase(topic, pattern)), other)
 
     def expired(self, topic: str) -> bool:
