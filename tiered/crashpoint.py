@@ -87,7 +87,14 @@ class ProposalPoint(IntEnum):
     AFTER_SETTLED = 405  # accepted or refused, and named for deletion
 
 
-Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint | ProposalPoint
+class TablePoint(IntEnum):
+    """In the order in which a table of another engine is brought up to date; no number is also another point's."""
+
+    BEFORE_TABLE = 501  # compared, nothing written but perhaps an empty table
+    AFTER_TABLE = 502  # its catalog has the commit, of which there may be several
+
+
+Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint | ProposalPoint | TablePoint
 Hook = Callable[[Point], None]
 _hooks: list[Hook] = []
 

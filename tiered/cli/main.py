@@ -52,6 +52,7 @@ VERBS: Mapping[str, str] = {
     "gc": "What nothing refers to any more, and what waits to be deleted.",
     "hold": "Legal holds: what retention must not take.",
     "key": "Keys of an encrypted archive: make, list, wrap again.",
+    "table": "Tables of other engines (Iceberg) over the sealed files.",
     "repair": "Repair damaged or lost commits from what is left of them.",
     "maintain": "Merge small runs now; a daemon does it by itself.",
     "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",

@@ -32,6 +32,7 @@ from tiered.metrics import Metrics
 from tiered.provider.wrap import TokenBucket
 from tiered.service import AGAIN, DONE, Next, Service, pause
 from tiered.settings import Retain, Settings
+from tiered.table.keeping import Tabling
 
 log = logging.getLogger("tiered.daemon")
 
@@ -72,6 +73,7 @@ def tasks_of(
         Proposals(commit_log, clock, settings.seal.proposal_interval_ms, own_keys),
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak, damaged=damaged.paths),
+        Tabling(commit_log, clock, settings),
     )
 
 

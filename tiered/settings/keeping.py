@@ -197,3 +197,22 @@ class Scrub(SettingsSection):
         low=0,
         unit="bytes/s",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Table(SettingsSection):
+    """Tables of other engines (Iceberg) over the sealed files. Which are kept stands in the bucket: tiered table enable."""
+
+    interval_ms: int = ms(
+        300_000,
+        "pause between two looks at tables, each of which lists the orders in the bucket; longer shows new files later",
+        1000,
+        ONE_DAY_MS,
+    )
+    batch_files: int = option(
+        200,
+        "files added to a table in one commit of its catalog; more is fewer commits, and a longer turn between others",
+        low=1,
+        high=10_000,
+        unit="files",
+    )

@@ -1,0 +1,147 @@
+"""Which tables are kept, as the bucket has it; and the task that brings them up to date, whatever their catalogs do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.kit.aged import Stage, age
+from tests.kit.assemble import KEYS, memory
+from tests.kit.fetchscene import Scene, scene
+from tests.kit.merging import AtOnceTurn
+from tests.kit.tables import Shelf
+from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
+from tiered.table import catalog as catalogs
+from tiered.table.catalog import open_catalog
+from tiered.table.keeping import TableKeeper, Tabling
+from tiered.table.orders import EMBEDDED, KeptTables, add_tables, drop_tables, read_tables, tables_in_force
+
+ARCHIVE = b"archive-archive-"
+TABLES = KeptTables("https://catalog:8181", {"warehouse": "s3://w"}, "a.b", "all", ("Orders*", "%RETRY%g"))
+
+
+def test_tables_are_kept_from_the_moment_they_are_ordered_until_they_are_dropped() -> None:
+    provider, chance = memory(), Random(1)
+    made = add_tables(provider, KEYS, ARCHIVE, TABLES, 77, chance.randbytes)
+    plain = KeptTables(EMBEDDED, {}, "a.b")
+    add_tables(provider, KEYS, ARCHIVE, plain, 78, chance.randbytes)
+    assert [stored.tables for stored in tables_in_force(provider, KEYS, ARCHIVE)] == [TABLES, plain]
+    assert read_tables(provider, KEYS, ARCHIVE)[0] == made
+    with pytest.raises(Conflict, match="kept already"):
+        add_tables(provider, KEYS, ARCHIVE, KeptTables(EMBEDDED, {}, "a.b", "other"), 79, chance.randbytes)
+    with pytest.raises(NotFound, match="several catalogs"):
+        drop_tables(provider, KEYS, ARCHIVE, "a.b")
+    drop_tables(provider, KEYS, ARCHIVE, TABLES.name)
+    assert [stored.dropped for stored in read_tables(provider, KEYS, ARCHIVE)] == [True, False]
+    drop_tables(provider, KEYS, ARCHIVE, "a.b")
+    assert tables_in_force(provider, KEYS, ARCHIVE) == []
+    with pytest.raises(NotFound, match="no tables of this name"):
+        drop_tables(provider, KEYS, ARCHIVE, "a.b")
+    add_tables(provider, KEYS, ARCHIVE, TABLES, 80, chance.randbytes)
+    assert [stored.tables for stored in tables_in_force(provider, KEYS, ARCHIVE)] == [TABLES]
+
+
+def test_an_order_that_cannot_be_read_is_said() -> None:
+    provider, chance = memory(), Random(1)
+    add_tables(provider, KEYS, ARCHIVE, TABLES, 77, chance.randbytes)
+    (stored,) = provider.list(KEYS.key("table/"))
+    data = bytearray(provider.get(stored.key).data)
+    data[40] ^= 1
+    provider.put(stored.key, [data], create_only=False)
+    with pytest.raises(Corrupt, match="no table is kept up to date while that is so"):
+        tables_in_force(provider, KEYS, ARCHIVE)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        KeptTables(EMBEDDED, {"s3.secret-access-key": "x"}, "a"),
+        KeptTables("postgresql://me:hush@h/db", {}, "a"),
+        KeptTables(EMBEDDED, {}, ""),
+        KeptTables(EMBEDDED, {}, "a", "", ("",)),
+    ],
+)
+def test_wrong_orders_are_refused(wrong: KeptTables) -> None:
+    provider = memory()
+    with pytest.raises(Invalid):
+        add_tables(provider, KEYS, ARCHIVE, wrong, 1, Random(1).randbytes)
+    assert list(provider.list(KEYS.key("table/"))) == []
+
+
+def test_which_topics_are_shown(tmp_path: Path) -> None:
+    def shows(topic: str, *patterns: str) -> bool:
+        settings = Shelf(None, tmp_path).settings  # type: ignore[arg-type]
+        return TableKeeper(settings, KEYS, ARCHIVE, KeptTables(EMBEDDED, {}, "a", "", patterns)).shows(topic)
+
+    assert shows("Orders", "*")
+    assert shows("%RETRY%g", "*")
+    assert not shows("Orders", "Pay*")
+    assert shows("Payments", "Orders", "Pay*")
+    assert not shows("SCHEDULE_TOPIC_XXXX", "*")
+    assert not shows("!off-queue", "*")
+    assert shows("SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX")
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Iterator[Scene]:
+    with scene(tmp_path) as made:
+        age(made, Stage.SEALED)
+        yield made
+
+
+def order(made: Scene, kept: KeptTables) -> None:
+    archive_id = made.daemon.log.reader.identity.archive_id
+    add_tables(made.provider, KEYS, archive_id, kept, 1, Random(len(kept.namespace)).randbytes)
+
+
+def test_the_task_brings_all_tables_up_to_date_and_says_which_catalog_is_away(
+    aged: Scene, tmp_path: Path
+) -> None:
+    shelf = Shelf(aged, tmp_path)
+    shelf.lay_out()
+    task, turn = Tabling(aged.daemon.log, aged.clock, shelf.settings), AtOnceTurn(aged.daemon)
+    assert task.due(aged.clock.monotonic())
+    assert (task.plan().jobs, task.plan().said) == (0, "no table is kept")
+    assert task.run_once(turn).figures == {}
+    assert not task.due(aged.clock.monotonic())
+    aged.clock.advance(shelf.settings.table.interval_ms / 1000)
+    assert task.due(aged.clock.monotonic())
+    order(aged, KeptTables("http://127.0.0.1:9", {}, "away"))
+    order(aged, shelf.kept)
+    plan = task.plan()
+    assert plan.jobs == 1
+    assert "2 of 2 tables are behind" in plan.said
+    assert "http://127.0.0.1:9:away: the catalog of a table cannot do its work now" in plan.said
+    assert [(found["topic"], found["added_files"]) for found in plan.rows] == [("Orders", 2), ("Payments", 2)]
+    done = task.run_once(turn)
+    assert (done.more, done.figures) == (False, {"added_files": 4})
+    assert done.trouble is not None
+    assert done.trouble.startswith("http://127.0.0.1:9:away: ")
+    archive_id = aged.daemon.log.reader.identity.archive_id
+    drop_tables(aged.provider, KEYS, archive_id, "away")
+    assert (task.run_once(turn).trouble, task.plan().said) == (None, "0 of 2 tables are behind")
+
+
+def test_without_pyiceberg_the_task_says_what_to_install(
+    aged: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(aged, tmp_path)
+    task = Tabling(aged.daemon.log, aged.clock, shelf.settings)
+    monkeypatch.setattr(catalogs, "find_spec", lambda name: None)
+    assert task.run_once(AtOnceTurn(aged.daemon)).trouble is None, "nobody asked for a table"
+    order(aged, shelf.kept)
+    trouble = task.run_once(AtOnceTurn(aged.daemon)).trouble
+    assert trouble is not None
+    assert "pip install 'rocketmq-tiered[iceberg]'" in trouble
+
+
+def test_a_rest_catalog_that_has_gone_silent_is_not_waited_for_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="cannot do its work now") as found:
+            open_catalog(KeptTables(uri, {"tiered.timeout-seconds": "0.2"}, "a"), {}, "")
+    assert "imed out" in str(found.value.fields["found"])

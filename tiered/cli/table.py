@@ -1,0 +1,240 @@
+"""``tiered table``: tables of other engines over the sealed files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tiered.cli.access import OpenedArchive, reading
+from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.writing import StateDir
+from tiered.clock import SystemClock
+from tiered.daemon.signals import Signals
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.table.catalog import open_catalog
+from tiered.table.keeping import TableKeeper, TableRound, row
+from tiered.table.orders import (
+    EMBEDDED,
+    ICEBERG,
+    KeptTables,
+    add_tables,
+    check_tables,
+    drop_tables,
+    tables_in_force,
+)
+from tiered.table.place import file_access, files_location
+from tiered.text.output import Column, Output
+
+if TYPE_CHECKING:
+    from tiered.table.iceberg import TableState
+
+COLUMNS = (
+    Column("table"),
+    Column("topic"),
+    Column("catalog", less=1),
+    Column("files"),
+    Column("reflects_commit", "reflects commit"),
+    Column("lag_commits", "lag"),
+    Column("added_files", "to add"),
+    Column("removed_files", "to remove"),
+    Column("partial_files", "partial", less=1),
+)
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Tables of other engines over the sealed files: no data is copied. Which tables are kept stands in the bucket, for every
+    host; a daemon brings them up to date by itself."""
+
+
+@app.command("enable")
+def enable_command(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What kind of table: iceberg.")],
+    catalog: Annotated[
+        str,
+        typer.Option(
+            "--catalog",
+            metavar="CATALOG",
+            help="The URI of a catalog (https://… REST, postgresql://… or sqlite:///… SQL, thrift://… Hive), glue, or a name"
+            " of pyiceberg's own configuration; without it a file in the state directory.",
+        ),
+    ] = EMBEDDED,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="What pyiceberg is told beside it, such as warehouse=s3://…",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", metavar="NAME", help="Where in the catalog.")
+    ] = "rocketmq",
+    table: Annotated[
+        str,
+        typer.Option("--one-table", metavar="NAME", help="One table of all topics, instead of one for each."),
+    ] = "",
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="PATTERN",
+            help="Topics shown: a name, or with * and ?; all but RocketMQ's own.",
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: StateDir = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Keep Iceberg tables over the sealed files, from now on; the first round is done at once.
+
+    Credentials of a catalog are given to pyiceberg itself, PYICEBERG_CATALOG__TIERED__TOKEN and the like: nothing secret is put
+    into the bucket. Exit code 1 if a table could not be brought up to date.
+    """
+    out = output(json)
+    if kind != ICEBERG:
+        raise Invalid("no such kind of table", found=kind, expected=ICEBERG)
+    kept = KeptTables(catalog, _pairs(properties or []), namespace, table, tuple(topics or ["*"]))
+    check_tables(kept)
+    with _opened(out, config, archive, state, sets) as place:
+        location = files_location(place.settings.archive.url, place.keys.root)
+        open_catalog(
+            kept,
+            file_access(place.settings.archive.url, place.settings.store),
+            place.settings.state_directory,
+        )
+        add_tables(place.provider, place.keys, place.archive_id, kept, SystemClock().now_ms(), os.urandom)
+        out.note(
+            f"files below {location} are shown in {kept.name}; tiered table list says how far each table is"
+        )
+        return _tell(out, [(kept, place.round(kept, change=True))])
+
+
+@app.command("list")
+def list_command(
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: StateDir = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Every table that is kept: the commit that it reflects, and how far it is behind. Exit code 1 if a catalog is away."""
+    out = output(json)
+    with _opened(out, config, archive, state, sets) as place:
+        return _tell(out, place.rounds(change=False))
+
+
+@app.command("sync")
+def sync_command(
+    once: Annotated[bool, typer.Option("--once", help="One round, and end; else again and again.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what a round would do; nothing is changed.")
+    ] = False,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: StateDir = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> int:
+    """Bring tables up to date now. A daemon does it by itself; beside one this does no harm, on any host. A table that was
+    lost, or dropped without purging, is made anew. Exit code 1 if a table could not be brought up to date.
+    """
+    out = output(json)
+    clock, stop = SystemClock(), threading.Event()
+    with Signals(stop, clock):
+        while True:
+            with _opened(out, config, archive, state, sets) as place:
+                code = _tell(out, place.rounds(change=not dry_run))
+                pause = place.settings.table.interval_ms / 1000
+            if once or dry_run:
+                return code
+            clock.wait(pause, stop)
+            if stop.is_set():
+                return code
+
+
+@app.command("disable")
+def disable_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A namespace, or CATALOG:NAMESPACE.")],
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    state: StateDir = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> None:
+    """Keep these tables no longer. They stay in their catalog as they are, and name files that retention and collection delete
+    by and by: drop them there, and never with purge, which deletes the archive's files."""
+    out = output(json)
+    with _opened(out, config, archive, state, sets) as place:
+        dropped = drop_tables(place.provider, place.keys, place.archive_id, name)
+        out.record({"disabled": dropped.tables.name})
+
+
+@contextmanager
+def _opened(
+    out: Output, config: ConfigFile, archive: str | None, state: str | None, sets: list[str] | None
+) -> Iterator[_Place]:
+    given = [*(sets or []), *([f"state.directory={state}"] if state else [])]
+    with reading(out, config, archive, given, whole=True) as opened:
+        yield _Place(opened)
+
+
+class _Place:
+    """An archive that tables are kept of."""
+
+    def __init__(self, opened: OpenedArchive) -> None:
+        self.settings = opened.loaded.settings
+        self.keys, self.archive_id = opened.view.keys, opened.view.identity.archive_id
+        self.provider, self._state = opened.view.log.provider, opened.view.state
+
+    def rounds(self, *, change: bool) -> list[tuple[KeptTables, TableRound]]:
+        """A round over all tables, or a look at what it would do."""
+        stored = tables_in_force(self.provider, self.keys, self.archive_id)
+        return [(each.tables, self.round(each.tables, change=change)) for each in stored]
+
+    def round(self, kept: KeptTables, *, change: bool) -> TableRound:
+        """The same of one order; a catalog that is away is a trouble of its tables."""
+        keeper = TableKeeper(self.settings, self.keys, self.archive_id, kept)
+        try:
+            if change:
+                return keeper.bring(self._state, SystemClock().now_ms(), lambda: None)
+            return keeper.look(self._state)
+        except Unavailable as error:
+            return TableRound((), (f"{kept.name}: {error}",))
+
+
+def _tell(out: Output, rounds: Sequence[tuple[KeptTables, TableRound]]) -> int:
+    """What each table is, what could not be done, and the exit code."""
+    out.table(COLUMNS, [_row(kept, state) for kept, each in rounds for state in each.states])
+    troubles = [trouble for _, each in rounds for trouble in each.troubles]
+    for trouble in troubles:
+        out.note(f"left as it is: {trouble}")
+    if not rounds:
+        out.note("no table is kept: tiered table enable iceberg")
+    return TieredError.exit_code if troubles else 0
+
+
+def _row(kept: KeptTables, state: TableState) -> list[object]:
+    found = {**row(state), "catalog": kept.catalog}
+    return [found[column.name] for column in COLUMNS]
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise Invalid(
+                "--property needs NAME=VALUE", found=pair, hint="for example warehouse=s3://bucket/warehouse"
+            )
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,217 @@
+"""All tables of an archive, brought to what it shows: one round of it, and the task that does rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock
+from tiered.codec.record.systemtopics import is_system_topic
+from tiered.errors import TieredError
+from tiered.settings import Settings
+from tiered.table.catalog import catalog_errors, open_catalog
+from tiered.table.names import table_name
+from tiered.table.orders import KeptTables, tables_in_force
+from tiered.table.place import file_access, files_location
+from tiered.table.shown import ShownFile, shown_files
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tiered.table.iceberg import IcebergTable, Reflected, TableState
+
+Files = dict[str, ShownFile]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRound:
+    """What each table is after a round, or would be; and what could not be done, while the rest was."""
+
+    states: tuple[TableState, ...]
+    troubles: tuple[str, ...] = ()
+
+
+class TableKeeper:
+    """Rounds over the tables of one order."""
+
+    def __init__(self, settings: Settings, keys: ArchiveKeys, archive_id: bytes, kept: KeptTables) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._archive_id = archive_id
+        self._kept = kept
+
+    def look(self, state: ArchiveState) -> TableRound:
+        """How each table is, with what a round would do. Nothing is changed."""
+        return self._round(state, lambda table, wanted: table.look(wanted))
+
+    def bring(self, state: ArchiveState, now_ms: int, pause: Callable[[], None]) -> TableRound:
+        """Bring each table to what ``state`` shows; ``pause`` is called between tables."""
+        expire_ms, batch_files = now_ms - self._settings.gc.grace_ms, self._settings.table.batch_files
+
+        def bring(table: IcebergTable, wanted: Reflected) -> TableState:
+            pause()
+            return table.bring(wanted, batch_files=batch_files, expire_ms=expire_ms)
+
+        return self._round(state, bring)
+
+    def _round(self, state: ArchiveState, act: Callable[[IcebergTable, Reflected], TableState]) -> TableRound:
+        states: list[TableState] = []
+        troubles: list[str] = []
+        for table, wanted in self._tables(state):
+            try:
+                with catalog_errors(self._kept.catalog):
+                    found = act(table, wanted)
+            except TieredError as error:
+                troubles.append(f"{table.name}: {error}")
+                continue
+            states.append(found)
+            if found.commit is not None and found.commit > wanted.commit:
+                seen = f"{found.name} reflects commit {found.commit}, and this process knows {wanted.commit}"
+                troubles.append(f"{seen}: it is left alone")
+            if found.absent:
+                troubles.append(
+                    f"{found.name}: {found.absent} sealed files are not there; tiered verify names them"
+                )
+        return TableRound(tuple(states), tuple(troubles))
+
+    def _tables(self, state: ArchiveState) -> Iterator[tuple[IcebergTable, Reflected]]:
+        """Each table with what it is to show: those of topics that have sealed files, and those that have none any more."""
+        kept, settings = self._kept, self._settings
+        location = files_location(settings.archive.url, self._keys.root)
+        catalog = open_catalog(
+            kept, file_access(settings.archive.url, settings.store), settings.state_directory
+        )
+        from tiered.table.iceberg import IcebergTable, Reflected  # pyiceberg is there
+
+        head = state.head()
+        shown = shown_files(state, self.shows)
+        for name, topic, files in self._groups(catalog, state, shown):
+            table = IcebergTable(catalog, kept.namespace, name, self._archive_id, topic, location)
+            placed = {location + path: file for path, file in files.items()}
+            yield table, Reflected(-1 if head is None else head.seq, placed)
+
+    def _groups(
+        self, catalog: Catalog, state: ArchiveState, shown: dict[str, Files]
+    ) -> Iterator[tuple[str, str | None, Files]]:
+        """Name of a table, its topic, its files."""
+        if self._kept.table:
+            yield (
+                self._kept.table,
+                None,
+                {path: file for files in shown.values() for path, file in files.items()},
+            )
+            return
+        names = {table_name(topic): topic for topic in shown}
+        with catalog_errors(self._kept.catalog):
+            emptied = _names(catalog, self._kept.namespace) - names.keys()
+        topics = {queue.queue.topic for queue in state.queues()} if emptied else set()
+        names |= {
+            table_name(topic): topic for topic in topics if self.shows(topic) and table_name(topic) in emptied
+        }
+        for name, topic in sorted(names.items()):
+            yield name, topic, shown.get(topic, {})
+
+    def shows(self, topic: str) -> bool:
+        """Whether a topic has its place in these tables: it fits a pattern; RocketMQ's own only where one is its very name."""
+        patterns = self._kept.topics
+        if is_system_topic(topic, cluster=self._keys.cluster, broker=self._keys.broker):
+            return topic in patterns
+        return any(fnmatchcase(topic, pattern) for pattern in patterns)
+
+
+def _names(catalog: Catalog, namespace: str) -> set[str]:
+    """Tables of a namespace; none if it is not there."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        return {identifier[-1] for identifier in catalog.list_tables(tuple(namespace.split(".")))}
+    except NoSuchNamespaceError:
+        return set()
+
+
+class Tabling:
+    """The task. A turn is a round over all tables that are kept: nothing is committed to the archive. An order that is given or
+    dropped counts from the next round on."""
+
+    name = "table"
+
+    def __init__(self, log: CommitLog, clock: Clock, settings: Settings) -> None:
+        self._log = log
+        self._clock = clock
+        self._settings = settings
+        self._next = clock.monotonic()
+
+    def due(self, now: float) -> bool:
+        """An interval after the last round ended."""
+        return now >= self._next
+
+    def plan(self) -> Outlook:
+        """See ``Task``. A catalog that is away does not keep other tasks from their plans."""
+        rounds, troubles = self._rounds(lambda keeper: keeper.look(self._frozen()))
+        states = [state for each in rounds for state in each.states]
+        troubles += [trouble for each in rounds for trouble in each.troubles]
+        waiting = [state for state in states if state.lag_commits]
+        said = f"{len(waiting)} of {len(states)} tables are behind" if states else "no table is kept"
+        return Outlook(
+            int(bool(waiting or troubles)),
+            "; ".join([said, *troubles]),
+            figures(states),
+            tuple(map(row, waiting)),
+        )
+
+    def run_once(self, turn: Turn) -> Done:
+        """A round."""
+        rounds, troubles = self._rounds(
+            lambda keeper: keeper.bring(self._frozen(), self._clock.now_ms(), lambda: turn.spend(0))
+        )
+        troubles += [trouble for each in rounds for trouble in each.troubles]
+        self._next = self._clock.monotonic() + self._settings.table.interval_ms / 1000
+        states = [state for each in rounds for state in each.states]
+        done = {name: n for name, n in figures(states).items() if name.startswith(("added", "removed")) and n}
+        return Done(False, done, "; ".join(troubles) or None)
+
+    def _frozen(self) -> ArchiveState:
+        """The proven fold at one commit: files and the runs in them must agree."""
+        return ArchiveState(self._log.store.snapshot())
+
+    def _rounds(self, act: Callable[[TableKeeper], TableRound]) -> tuple[list[TableRound], list[str]]:
+        reader = self._log.reader
+        rounds, troubles = [], []
+        for stored in tables_in_force(reader.provider, reader.keys, reader.identity.archive_id):
+            try:
+                rounds.append(
+                    act(TableKeeper(self._settings, reader.keys, reader.identity.archive_id, stored.tables))
+                )
+            except TieredError as error:
+                troubles.append(f"{stored.tables.name}: {error}")
+        return rounds, troubles
+
+
+def figures(states: Sequence[TableState]) -> Figures:
+    """Of several tables together."""
+    sums: Counter[str] = Counter()
+    for state in states:
+        sums.update(
+            files=state.files,
+            added_files=state.added,
+            removed_files=state.removed,
+            partial_files=state.partial,
+        )
+    worst = max((state.lag_commits for state in states), default=0)
+    return {"tables": len(states), **sums, "lag_commits": worst}
+
+
+def row(state: TableState) -> Figures:
+    """A table as programs and people see it."""
+    return {
+        "table": state.name, "topic": state.topic or None, "files": state.files, "reflects_commit": state.commit,
+        "lag_commits": state.lag_commits, "added_files": state.added, "removed_files": state.removed,
+        "partial_files": state.partial, "absent_files": state.absent,
+    }  # fmt: skip

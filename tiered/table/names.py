@@ -1,0 +1,19 @@
+"""Names of tables: topics may have characters that catalogs and engines do not take."""
+
+from __future__ import annotations
+
+import re
+
+from tiered.codec.checksum import xxh3_64
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
+_OTHER = re.compile(r"[^A-Za-z0-9_]")
+_KEPT = 80
+
+
+def table_name(topic: str) -> str:
+    """The table of a topic: its name, where that is of letters, digits and ``_`` and not long; else as much of it as may be,
+    with ``_`` for the rest, and eight digits of the name's hash, so that two topics do not share one."""
+    if _PLAIN.fullmatch(topic):
+        return topic
+    return f"{_OTHER.sub('_', topic)[:_KEPT]}_{xxh3_64(topic.encode()) >> 32:08x}"
