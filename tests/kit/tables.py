@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene
-from tiered.settings import Archive, Settings, State, Table
+from tiered.settings import Archive, Settings, State, Tables
 from tiered.table.catalog import open_catalog
 from tiered.table.keeping import TableKeeper, TableRound
 from tiered.table.orders import EMBEDDED, KeptTables
@@ -30,7 +30,7 @@ class Shelf:
         return Settings(
             archive=Archive(url=f"file://{self.directory}/archive"),
             state=State(directory=str(self.directory / "state")),
-            table=Table(batch_files=self.batch_files),
+            tables=Tables(batch_files=self.batch_files),
         )
 
     def lay_out(self) -> None:

@@ -108,7 +108,7 @@ def test_the_task_brings_all_tables_up_to_date_and_says_which_catalog_is_away(
     assert (task.plan().jobs, task.plan().said) == (0, "no table is kept")
     assert task.run_once(turn).figures == {}
     assert not task.due(aged.clock.monotonic())
-    aged.clock.advance(shelf.settings.table.interval_ms / 1000)
+    aged.clock.advance(shelf.settings.tables.interval_ms / 1000)
     assert task.due(aged.clock.monotonic())
     order(aged, KeptTables("http://127.0.0.1:9", {}, "away"))
     order(aged, shelf.kept)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Encryption, Gc, Retain, Scrub, Seal, Table
+from tiered.settings.keeping import Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import Fetch, Gateway, Replay
 from tiered.settings.writing import (
@@ -50,7 +50,7 @@ __all__ = [
     "Source",
     "State",
     "Store",
-    "Table",
+    "Tables",
     "Watchdog",
     "Web",
     "check_value",
@@ -80,7 +80,7 @@ class Settings:
     gc: Gc = field(default_factory=Gc)
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)
-    table: Table = field(default_factory=Table)
+    tables: Tables = field(default_factory=Tables)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

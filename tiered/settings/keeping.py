@@ -200,7 +200,7 @@ class Scrub(SettingsSection):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(SettingsSection):
+class Tables(SettingsSection):
     """Tables of other engines (Iceberg) over the sealed files. Which are kept stands in the bucket: tiered table enable."""
 
     interval_ms: int = ms(

@@ -53,7 +53,7 @@ class TableKeeper:
 
     def bring(self, state: ArchiveState, now_ms: int, pause: Callable[[], None]) -> TableRound:
         """Bring each table to what ``state`` shows; ``pause`` is called between tables."""
-        expire_ms, batch_files = now_ms - self._settings.gc.grace_ms, self._settings.table.batch_files
+        expire_ms, batch_files = now_ms - self._settings.gc.grace_ms, self._settings.tables.batch_files
 
         def bring(table: IcebergTable, wanted: Reflected) -> TableState:
             pause()
@@ -172,7 +172,7 @@ class Tabling:
             lambda keeper: keeper.bring(self._frozen(), self._clock.now_ms(), lambda: turn.spend(0))
         )
         troubles += [trouble for each in rounds for trouble in each.troubles]
-        self._next = self._clock.monotonic() + self._settings.table.interval_ms / 1000
+        self._next = self._clock.monotonic() + self._settings.tables.interval_ms / 1000
         states = [state for each in rounds for state in each.states]
         done = {name: n for name, n in figures(states).items() if name.startswith(("added", "removed")) and n}
         return Done(False, done, "; ".join(troubles) or None)
