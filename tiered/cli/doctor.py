@@ -164,6 +164,7 @@ def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterat
         result = "good" if finding.held else ("BAD" if finding.essential else "WEAK")
         fix = "" if finding.held else f"use another store; lost: {finding.unprotected}"
         yield (finding.capability, result, finding.detail, fix)
+    yield _lifecycle(provider, keys.root)
     skew = report.clock_offset_ms
     bad = abs(skew) > MAX_SKEW_MS
     yield (
@@ -172,6 +173,22 @@ def _store(provider: Provider, settings: Settings, clock: SystemClock) -> Iterat
     )  # fmt: skip
     if provider.url.startswith("file:"):
         yield ("store's clock", "good", "this host's own: comparing the two clocks protects nothing here", "")
+
+
+def _lifecycle(provider: Provider, root: str) -> Row:
+    """Whether rules of the bucket itself would take what the archive needs."""
+    name, rules = "lifecycle rules", provider.capabilities.lifecycle
+    if rules is None:
+        return (name, "good", "the store deletes nothing by itself", "")
+    try:
+        found = rules.harmful_rules(root)
+    except TieredError as error:
+        fix = "allow s3:GetLifecycleConfiguration, or see that no rule of the bucket expires the archive's objects"
+        return (name, "unknown", paragraph(error), fix)
+    if not found:
+        return (name, "good", "none that takes the archive's objects", "")
+    fix = "remove these rules, or narrow them to other keys: retain.* and gc.* say what of an archive goes, and when"
+    return (name, "BAD", "; ".join(found), fix)
 
 
 def _encryption(provider: Provider, settings: Settings, root: str) -> str:

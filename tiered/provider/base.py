@@ -118,6 +118,15 @@ class UnfinishedUpload:
     upload_id: str
 
 
+class Lifecycle(Protocol):
+    """A store that deletes or moves objects by rules of its own."""
+
+    def harmful_rules(self, prefix: str) -> list[str]:
+        """What these rules do to objects below ``prefix`` that the archive would miss, a line each. ``Invalid`` without the
+        right to ask; ``Unavailable``."""
+        ...
+
+
 class Uploads(Protocol):
     """A store whose uploads in parts outlive their writers: what was sent is kept, and paid for, until somebody gives it up."""
 
@@ -143,6 +152,7 @@ class Capabilities:
     cutter: Cutter | None = None
     locker: Locker | None = None
     uploads: Uploads | None = None
+    lifecycle: Lifecycle | None = None
     encryptor: Encryptor | None = None
     delete_keys: int = 1
     """Keys that one request of ``delete_many`` takes."""

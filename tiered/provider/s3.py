@@ -27,6 +27,7 @@ from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
 from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session
 from tiered.provider.s3errors import Context, from_response, headers_of, status_of
+from tiered.provider.s3lifecycle import harmful_rules, no_rules
 from tiered.provider.s3lock import deletable_version, lock_arguments, require_lock
 from tiered.settings import Store
 
@@ -81,6 +82,8 @@ class S3Provider:
             multipart=True,
             cutter=self,
             locker=self,
+            uploads=self,
+            lifecycle=self,
             delete_keys=1 if self._store.object_lock else BATCH_KEYS,
         )
 
@@ -191,6 +194,15 @@ class S3Provider:
             require_lock(error, self.url)
         else:
             require_lock(answer, self.url)
+
+    def harmful_rules(self, prefix: str) -> list[str]:
+        try:
+            answer = self._call("get", prefix, "get_bucket_lifecycle_configuration")
+        except (Invalid, NotFound) as error:
+            if no_rules(error):
+                return []
+            raise
+        return harmful_rules(answer.get("Rules", ()), self._root + prefix)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See ``Uploads.unfinished``. One request per 1,000."""
