@@ -12,6 +12,9 @@ _NOTES = "tiered/archive/care/notes.py"
 _TASK = "tiered/archive/care/scrub.py"
 _SCRUB = "tests/unit/test_scrub.py"
 
+_MEND = "tiered/archive/care/mend.py"
+_MENDING = "tests/unit/test_mend.py"
+
 MUTANTS = (
     Mutant(
         _CONTENT,
@@ -96,5 +99,41 @@ MUTANTS = (
         "            self._open.clear()  # the places that are kept are where the next ones begin\n",
         "            pass\n",
         f"{_SCRUB}::test_what_is_stopped_in_the_middle_of_an_object_begins_it_again",
+    ),
+    Mutant(
+        _MEND,
+        "            self._compare(copy, remedy.item, turn)\n",
+        "            pass\n",
+        f"{_MENDING}::test_a_copy_that_is_damaged_too_is_not_believed",
+    ),
+    Mutant(
+        _MEND,
+        "            if found != reader.identity.archive_id:\n",
+        "            if not found:\n",
+        f"{_MENDING}::test_another_archive_is_no_copy",
+    ),
+    Mutant(
+        _MEND,
+        "        return figures, after is None or not is_needed(after)\n",
+        "        return figures, True\n",
+        f"{_MENDING}::test_a_large_object_is_written_anew_in_parts",
+    ),
+    Mutant(
+        _MEND,
+        "        listed = sorted(self._book.notes.findings, reverse=True)  # a missing commit is known by the one behind it\n",
+        "        listed = sorted(self._book.notes.findings)\n",
+        f"{_MENDING}::test_what_is_missing_is_put_again_under_its_own_key",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/collection.py",
+        "            if path in damaged or path in self._named:\n",
+        "            if path in self._named:\n",
+        f"{_SCRUB}::test_a_damaged_object_that_no_commit_names_is_not_deleted",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/merge.py",
+        "        return self._left_out.and_objects(self._damaged(self._log.proven()))\n",
+        "        return self._left_out\n",
+        f"{_SCRUB}::test_what_is_damaged_is_left_alone_until_it_is_mended",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,26 @@ def test_nothing_noted_is_said(place: Path, tmp_path: Path) -> None:
     (tmp_path / NOTES_FILE).write_text("nonsense")
     assert tiered("scrub", "--archive", url, "--state", tmp_path).code == 2
     assert tiered("scrub", "--archive", url, "--deep").code == 2
+
+
+def test_a_repair_from_a_copy(made: Place, place: Path, tmp_path: Path) -> None:
+    url, state = f"file://{place}", tmp_path / "state"
+    shutil.copytree(made.state, state)
+    words = ("scrub", "--archive", url, "--state", state, "--once", "--deep", "--repair", "--json")
+    assert tiered(*words).code == 2, "from what?"
+    words = (*words, "--copy", made.archive)
+    sound = tiered(*words)
+    assert (sound.code, sound.json["verdict"]) == (0, "sound")
+    read = made.read()
+    flip(merged(place))
+    plan = tiered(*words, "--dry-run")
+    assert [row["how"] for row in plan.json] == ["written anew"]
+    assert plan.code == 1
+    done = tiered(*words)
+    assert done.code == 0, done.err
+    assert done.json["mend"]["mended_runs"] > 0
+    assert tiered("scrub", "--archive", url, "--once").code == 0
+    assert tiered("verify", "--archive", url, "--deep").code == 0
+    other = copy(made)
+    other.archive = url
+    assert other.read() == read

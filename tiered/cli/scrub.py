@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tiered.archive.care.look import Look, look
-from tiered.archive.care.notes import figures_of, read_notes, said_of_notes, shown
+from tiered.archive.care.notes import Notebook, Notes, figures_of, read_notes, said_of_notes, shown
+from tiered.archive.log.maintenance import OwnKeys, Task
+from tiered.archive.log.writer import CommitLog
 from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.clock import SystemClock
+from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.clock import Clock, SystemClock
+from tiered.daemon.maintain import outlooks
+from tiered.daemon.maintenance import mending
 from tiered.errors import Invalid, TieredError
+from tiered.settings import Settings
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
@@ -20,6 +28,7 @@ REMEDY = (
     "readers refuse these bytes and read all others; tiered repair mends commits; restore other keys from the bucket's "
     "versions or a copy of the archive: a key that is sound again is no longer listed after the next walk"
 )
+REMEDIES = (Column("key"), Column("how"), Column("why", flexible=True))
 COLUMNS = (
     Column("what"),
     Column("key"),
@@ -32,38 +41,73 @@ COLUMNS = (
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")
-    ] = None,
+    state: StateDir = None,
     once: Annotated[
         bool, typer.Option("--once", help="Walk over the bucket now; a daemon may run beside it.")
     ] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="With --once: read every byte, and not only the listing.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --once: say how much it would look at.")
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="With --once: mend what is found from a copy; no daemon may run here."),
     ] = False,
+    copy: Annotated[
+        str | None, typer.Option("--copy", metavar="URL", help="The copy to mend from (scrub.copy_url).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --once: say what would be looked at, or mended.")
+    ] = False,
+    take_over: TakeOver = False,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
     """What the daemon's walks over the bucket found and how far they are; with --once, what a walk finds now.
 
     A walk compares presence and length of everything in the bucket with the log; --deep compares every byte with its checksum.
-    It writes nothing. Exit code 1 while anything is damaged or missing.
+    It writes nothing. --repair puts missing keys again and writes damaged objects anew, from a copy of the archive, in an epoch
+    of its own; it writes over nothing. Exit code 1 while anything is damaged or missing.
     """
     out = output(json)
-    if (deep or dry_run) and not once:
-        raise Invalid("--deep and --dry-run say how --once walks", hint="tiered scrub --once --deep")
+    if (deep or dry_run or repair) and not once:
+        raise Invalid(
+            "--deep, --dry-run and --repair say how --once walks", hint="tiered scrub --once --deep"
+        )
     with reading(out, config, archive, sets, whole=once) as opened:
         if not once:
             return _kept(out, opened, state, json=json)
-        if dry_run:
+        if repair and not (copy or opened.loaded.settings.scrub.copy_url):
+            raise Invalid("--repair needs a copy of the archive", hint="--copy URL, or scrub.copy_url")
+        if dry_run and not repair:
             return _foretell(out, opened, deep=deep)
         found = _walk(out, opened, deep=deep)
+    if repair and found.damaged:
+        given = WriterFlags(config, archive, None, state, sets, take_over)
+        return _repair(out, given, copy, found.notes, dry_run=dry_run, json=json)
     verdict = {"verdict": "DAMAGED" if found.damaged else "sound", "deep": deep, **found.figures}
-    _tell(out, verdict, found.damage, json=json)
+    _tell(out, verdict, shown(found.notes, opened.view.keys.root, found.damaged), json=json)
     return TieredError.exit_code if found.damaged else 0
+
+
+def _repair(
+    out: Output, given: WriterFlags, copy: str | None, found: Notes, *, dry_run: bool, json: bool
+) -> int:
+    """Mend what was found, or say what would be done."""
+
+    def tasks(
+        log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str]
+    ) -> tuple[Task, ...]:
+        named = replace(settings.scrub, copy_url=copy or settings.scrub.copy_url)
+        notebook = Notebook(None, found.archive_id)
+        notebook.notes = found
+        return (mending(log, clock, replace(settings, scrub=named), own_keys, notebook),)
+
+    if not dry_run:
+        return tell(out, do_all(out, given, tasks), json=json)
+    (report,) = outlooks(given.load().settings, SystemClock(), tasks)
+    rows = [[row[column.name] for column in REMEDIES] for row in report.outlook.rows]
+    out.table(REMEDIES, rows, title=None if json else "what a repair would do")
+    return TieredError.exit_code
 
 
 def _walk(out: Output, opened: OpenedArchive, *, deep: bool) -> Look:

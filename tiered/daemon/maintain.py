@@ -61,7 +61,7 @@ class TaskReport:
             return cls(task.name, Outlook(0, f"cannot be done: {error}"), error=error)
 
 
-def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
+def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:
     """What there is to do, of the archive as it is now: nothing is written, no lock is taken, a daemon may run."""
     provider = encrypted(open_provider(settings.archive.url, settings.store, clock), settings.encryption)
     try:
@@ -74,7 +74,7 @@ def outlooks(settings: Settings, clock: Clock) -> list[TaskReport]:
             writer_id=ZERO_ID, random_bytes=os.urandom,
         )  # fmt: skip
         reader.fold(seen.store)
-        tasks = tasks_of(seen, clock, settings, OwnKeys())
+        tasks = make_tasks(seen, clock, settings, OwnKeys(), ())
         return list(map(TaskReport.of, tasks))
     finally:
         provider.close()

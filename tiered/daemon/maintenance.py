@@ -13,8 +13,10 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 
+from tiered.archive.care.mend import Mend
 from tiered.archive.care.notes import Notebook
 from tiered.archive.care.quarantine import Quarantine
+from tiered.archive.encryption.provider import encrypted
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.maintenance import Done, OwnKeys, Stopped, Task
@@ -29,6 +31,8 @@ from tiered.clock import Clock
 from tiered.daemon.brokertopics import BrokersTopics
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
 from tiered.provider.wrap import TokenBucket
 from tiered.service import AGAIN, DONE, Next, Service, pause
 from tiered.settings import Retain, Settings
@@ -63,10 +67,12 @@ def tasks_of(
     of the scrub, whose findings are left alone, where it is not to be read anew."""
     archive_id = commit_log.reader.identity.archive_id
     broker = BrokersTopics(settings, archive_id, notes=archives)
-    damaged = Quarantine(notebook or Notebook(state_of(settings), archive_id))
+    notes = notebook or Notebook(state_of(settings), archive_id)
+    damaged = Quarantine(notes)
     seal = SealOptions.of(settings)
     if archives and settings.seal.enabled and seal.off:
         log.warning("days are not sealed", extra={"why": seal.off})
+    mend = () if not settings.scrub.copy_url else (mending(commit_log, clock, settings, own_keys, notes),)
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
@@ -74,7 +80,19 @@ def tasks_of(
         Retention(commit_log, clock, retain or (lambda: settings.retain), broker),
         Collection(commit_log, clock, settings.gc, own_keys, weak, damaged=damaged.paths),
         Tabling(commit_log, clock, settings),
+        *mend,
     )
+
+
+def mending(
+    commit_log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, notebook: Notebook
+) -> Mend:
+    """The task that mends what ``notebook`` lists from the copy that ``scrub.copy_url`` names."""
+
+    def copy() -> Provider:
+        return encrypted(open_provider(settings.scrub.copy_url, settings.store, clock), settings.encryption)
+
+    return Mend(commit_log, clock, MergeOptions.of(settings), own_keys, notebook, copy)
 
 
 def state_of(settings: Settings) -> Path | None:

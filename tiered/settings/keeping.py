@@ -197,6 +197,11 @@ class Scrub(SettingsSection):
         low=0,
         unit="bytes/s",
     )
+    copy_url: str = option(
+        "",
+        "another copy of this archive, as archive.url names one, from which what is damaged or missing is mended by itself;"
+        " read with the same credentials; empty: nothing is mended by itself",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tiered.archive.care.notes import MOST_FINDINGS, Notes, shown
+from tiered.archive.care.notes import Notes
 from tiered.archive.care.scrub import finding
 from tiered.archive.care.walk import Walk
 from tiered.archive.log.reader import LogReader
@@ -17,10 +17,10 @@ from tiered.provider.wrap import TokenBucket
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a walk found. ``damaged``: keys, of which ``damage`` lists the first."""
+    """What a walk found. ``damaged``: keys, of which ``notes`` list the first."""
 
     damaged: int
-    damage: list[dict[str, object]]
+    notes: Notes
     figures: dict[str, int]
 
 
@@ -73,4 +73,4 @@ def look(
             notes = notes.damaged(finding(seen.path, seen.damage, clock.now_ms()))
         progress(sums["read_bytes"] if deep else sums["keys"])
     figures = {name: sums[name] for name in ("keys", "bytes", "read_bytes")} | dict(sorted(why.items()))
-    return Look(len(notes.findings) + notes.more, shown(notes, reader.keys.root, MOST_FINDINGS), figures)
+    return Look(len(notes.findings) + notes.more, notes, figures)

@@ -48,7 +48,8 @@ class Report:
     repaired: int = 0
     damage: list[Damage] = field(default_factory=list)
     notes: list[Damage] = field(default_factory=list)
-    """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names."""
+    """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names, damaged objects
+    that nothing refers to any more."""
 
     @property
     def sound(self) -> bool:
@@ -143,7 +144,7 @@ class Verifier:
         provider, keys = self._archive.log.provider, self._archive.keys
         named = {r.path for r in self._state.retired()}
         for stored in provider.list(keys.checkpoint_prefix):
-            with _caught(report, stored.key, limit):
+            with _caught(report.damage, stored.key, limit):
                 manifest = read_manifest(provider, stored.key)
                 named.update(shard.path for shard in manifest.shards)
                 if deep:
@@ -207,13 +208,14 @@ class Verifier:
         if item.retired_by is not None:  # it may be deleted at any moment
             return
         key = self._objects.key_of(item)
+        to = report.damage if item.references else report.notes  # nobody misses what nothing refers to
         if not deep:
-            with _caught(report, key, limit):
+            with _caught(to, key, limit):
                 self._objects.check_footer(item)
             return
         for looked in self._contents.steps(item, runs):
             if looked.damage is not None:
-                _add(report.damage, limit, looked.damage.message, key, _fields(looked.damage))
+                _add(to, limit, looked.damage.message, key, _fields(looked.damage))
             report.blocks += looked.blocks
             report.messages += looked.messages
             report.bytes += looked.record_bytes
@@ -262,14 +264,14 @@ def _fields(error: TieredError) -> str:
 class _caught:  # noqa: N801 - reads as a statement
     """Turns ``Corrupt`` and ``NotFound`` inside the block into a line of the report."""
 
-    def __init__(self, report: Report, key: str, limit: int) -> None:
-        self._report, self._key, self._limit = report, key, limit
+    def __init__(self, to: list[Damage], key: str, limit: int) -> None:
+        self._to, self._key, self._limit = to, key, limit
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, Corrupt | NotFound):
-            _add(self._report.damage, self._limit, error.message, self._key, _fields(error))
+            _add(self._to, self._limit, error.message, self._key, _fields(error))
             return True
         return False

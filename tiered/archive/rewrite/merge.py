@@ -145,23 +145,12 @@ class Merge:
 
     def _swap(self, made: Job, rewritten: Rewritten, turn: Turn, left: list[Window]) -> Done:
         """Put the object, then have the commit that names it; the first of the windows that are ``left`` is then done."""
-        reader, head = self._log.reader, self._log.proven().head()
-        assert head is not None  # there are runs
-        object_id = self._random_bytes(16)
-        path = build(ObjectKey(Area.DATA, head.epoch, object_id))
-        tables, archive_id = rewritten.tables, reader.identity.archive_id
-        encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
-        reach(CrashPoint.BEFORE_MERGED)
-        turn.spend(encoded.length)
-        with self._own_keys.making(path) as counted:
-            put_own(reader.provider, reader.keys.key(path), encoded.parts)
-            reach(CrashPoint.AFTER_MERGED)
-            data = DataObject(path, object_id, encoded, there=True)
-            merged = Replacement(data, MERGED_LEVEL, tables.runs, rewritten.targets)
-            proven = turn.commit(Swap(made, (merged,), self._clock.monotonic()))
-            if proven is None:
-                return Done(more=True, figures={"dropped_jobs": 1})
-            counted()
+        tables = rewritten.tables
+        written_bytes = replaced(
+            self._log, self._own_keys, made, rewritten, turn, self._clock.monotonic(), self._random_bytes(16)
+        )
+        if written_bytes is None:
+            return Done(more=True, figures={"dropped_jobs": 1})
         del left[0]
         reach(CrashPoint.AFTER_MERGE)
         figures: Figures = {
@@ -171,9 +160,39 @@ class Merge:
             "record_bytes": int(tables.runs["bytes"].sum(dtype=np.int64)),
             "read_objects": len(made.objects),
             "written_objects": 1,
-            "written_bytes": encoded.length,
+            "written_bytes": written_bytes,
         }
         return Done(bool(left), figures)
+
+
+def replaced(
+    log: CommitLog,
+    own_keys: OwnKeys,
+    made: Job,
+    rewritten: Rewritten,
+    turn: Turn,
+    now: float,
+    object_id: bytes,
+) -> int | None:
+    """Put what a job was rewritten to, then have the commit that names it; how many bytes that are. ``None``: no source is as
+    it was."""
+    reader, head = log.reader, log.proven().head()
+    assert head is not None  # there are runs
+    path = build(ObjectKey(Area.DATA, head.epoch, object_id))
+    tables, archive_id = rewritten.tables, reader.identity.archive_id
+    encoded = encode_object(tables, object_id=object_id, archive_id=archive_id, level=MERGED_LEVEL)
+    reach(CrashPoint.BEFORE_MERGED)
+    turn.spend(encoded.length)
+    with own_keys.making(path) as counted:
+        put_own(reader.provider, reader.keys.key(path), encoded.parts)
+        reach(CrashPoint.AFTER_MERGED)
+        data = DataObject(path, object_id, encoded, there=True)
+        merged = Replacement(data, MERGED_LEVEL, tables.runs, rewritten.targets)
+        proven = turn.commit(Swap(made, (merged,), now))
+        if proven is None:
+            return None
+        counted()
+    return encoded.length
 
 
 def _row(window: Window) -> Figures:

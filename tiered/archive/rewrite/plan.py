@@ -280,6 +280,32 @@ def job(state: ArchiveState, bounds: Bounds, window: Window, left_out: LeftOut =
     )
 
 
+def job_of(state: ArchiveState, item: ObjectState, most_bytes: int) -> Job | None:
+    """Runs of one object, live ones first, each a stretch of its own: as many as ``most_bytes`` allow, one at least. ``None``
+    if nothing lies in it."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    weight = 0
+    for prefix in (RUN, CLOSED):
+        pairs = state.view.iterate(prefix)
+        while some := list(islice(pairs, _WALKED_AT_ONCE)):
+            runs = table([value for _, value in some], RUN_RECORD_DTYPE)
+            weights = _live_bytes(runs) + ROW_BYTES * runs["rows"].astype(np.int64)
+            mine = (refs_of(runs) == (item.ref.commit_seq, item.ref.index)).all(axis=1)
+            for i in np.flatnonzero(mine).tolist():
+                weight += int(weights[i])
+                if keys and weight > most_bytes:
+                    return _one_each(keys, values, item)
+                keys.append(some[i][0])
+                values.append(some[i][1])
+    return _one_each(keys, values, item) if keys else None
+
+
+def _one_each(keys: list[bytes], values: list[bytes], item: ObjectState) -> Job:
+    stretch = np.arange(len(keys), dtype=np.int64)
+    return Job(tuple(keys), tuple(values), table(values, RUN_RECORD_DTYPE), stretch, (item,))
+
+
 def _chosen(keys: list[bytes], runs: npt.NDArray[np.void], fresh: Bools, room: int) -> tuple[Ints, Ints]:
     """Numbers of the runs that are taken, ascending, and the stretch of each. ``room``: for those merged before."""
     places = [_PLACE_IN_QUEUE[key[:1]] for key in keys]

@@ -1,0 +1,240 @@
+"""Mending what the scrub found, from another copy of the archive: by the law of create-only stores, nothing is written over.
+
+What is missing is put again under its own key, the very bytes. What is damaged stays as it is: the rows of its runs are
+read out of the copy, with every check that a reader makes, and written as a new object, which one ``ReplaceRuns`` puts in
+their place. Nothing refers to the damaged object then, and collection takes it like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.care.notes import Notebook
+from tiered.archive.care.walk import is_needed
+from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
+from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.writer import CommitLog
+from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.find import find_identity
+from tiered.archive.read.runs import is_segment
+from tiered.archive.rewrite.merge import MergeOptions, replaced
+from tiered.archive.rewrite.plan import job_of
+from tiered.archive.rewrite.sources import Sources, UnevenCut
+from tiered.archive.rewrite.writing import rewrite
+from tiered.archive.state.values import ObjectState
+from tiered.clock import Clock
+from tiered.codec.format.commit import decode_commit, decode_commit_footer
+from tiered.errors import Corrupt, NotFound, Refused, TieredError
+from tiered.provider.base import Provider
+from tiered.provider.resolve import put_own
+
+MEND_AGAIN_SECONDS = 3600.0
+"""Pause before what could not be mended is tried again: the copy may have what it lacked."""
+
+PUT_AGAIN = "put again"
+WRITTEN_ANEW = "written anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What can be done about a listed key. ``how``: ``PUT_AGAIN``, ``WRITTEN_ANEW``, or ``None`` with the reason in ``why``."""
+
+    path: str
+    how: str | None
+    why: str
+    item: ObjectState | None = None
+
+
+class Mend:
+    """The task. A turn mends one key, or a part of a large object. ``copy`` opens the copy, when something is to be mended."""
+
+    name = "mend"
+
+    def __init__(
+        self,
+        log: CommitLog,
+        clock: Clock,
+        options: MergeOptions,
+        own_keys: OwnKeys,
+        notebook: Notebook,
+        copy: Callable[[], Provider],
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._options = options
+        self._own_keys = own_keys
+        self._book = notebook
+        self._open = copy
+        self._copy: Provider | None = None
+        self._random_bytes = random_bytes
+        self._tried: set[str] = set()
+        self._next = clock.monotonic()
+
+    def due(self, now: float) -> bool:
+        """When something is listed that was not tried within the hour."""
+        return now >= self._next and any(path not in self._tried for path in self._book.notes.findings)
+
+    def plan(self) -> Outlook:
+        """See ``Task``. It asks the store what is missing."""
+        remedies = [self._remedy(path) for path in self._book.notes.findings]
+        count = sum(remedy.how is not None for remedy in remedies)
+        rows = tuple({"key": r.path, "how": r.how or "left", "why": r.why} for r in remedies)
+        said = (
+            f"{count} of {len(remedies)} damaged or missing keys to be mended"
+            if remedies
+            else "nothing is damaged"
+        )
+        return Outlook(count, said, {"mendable_keys": count, "damaged_keys": len(remedies)}, rows)
+
+    def run_once(self, turn: Turn) -> Done:
+        """Mend the first that was not tried in this round."""
+        listed = sorted(
+            self._book.notes.findings, reverse=True
+        )  # a missing commit is known by the one behind it
+        path = next((p for p in listed if p not in self._tried), None)
+        if path is None:
+            self._tried.clear()
+            self._next = self._clock.monotonic() + MEND_AGAIN_SECONDS
+            return Done(more=False)
+        remedy = self._remedy(path)
+        try:
+            figures, done = self._mend(remedy, turn)
+        except UnevenCut:
+            figures, done, remedy = {}, True, Remedy(path, None, "retention cut into an inner batch of it")
+        except (Corrupt, NotFound) as error:
+            figures, done, remedy = {}, True, Remedy(path, None, f"the copy does not have it whole: {error}")
+        if remedy.how is None:
+            self._tried.add(path)
+            key = self._log.reader.keys.key(path)
+            return Done(True, figures, f"a key cannot be mended: {key}: {remedy.why}")
+        if done:
+            self._book.notes = self._book.notes.sound(path)
+            self._book.keep()
+        return Done(True, figures)
+
+    def _remedy(self, path: str) -> Remedy:
+        """What is to be done about a listed key, by what the store and the fold say of it now."""
+        made, reader, fold = parse(path), self._log.reader, self._log.proven()
+        missing = not self._is_there(path)
+        if isinstance(made, CommitKey):
+            if missing:
+                return Remedy(path, PUT_AGAIN, "it is missing")
+            item = next((o for o in fold.objects_of(made.seq) if not o.path and is_needed(o)), None)
+            if item is None or not _reads(reader, made.seq):
+                return Remedy(
+                    path, None, "its edits are damaged: tiered repair puts beside it what stands for it"
+                )
+            return Remedy(path, WRITTEN_ANEW, "its inline data is damaged", item)
+        if isinstance(made, ObjectKey) and made.area in (Area.DATA, Area.SEGMENT):
+            item = fold.object_at(path)
+            if item is None or not is_needed(item):
+                return Remedy(path, None, "no run lies in it")
+            if missing and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
+                return Remedy(path, PUT_AGAIN, "it is missing", item)
+            if is_segment(item):
+                why = "a sealed file is not written anew: delete this key, and it is put again from the copy"
+                return Remedy(path, None, why, item)
+            return Remedy(path, WRITTEN_ANEW, "it is missing" if missing else "it is damaged", item)
+        if missing:
+            return Remedy(path, PUT_AGAIN, "it is missing")
+        return Remedy(
+            path, None, "it lies there, and nothing is written over: restore it from the bucket's versions"
+        )
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self._log.reader.provider.head(self._log.reader.keys.key(path))
+        except NotFound:
+            return False
+        return True
+
+    def _mend(self, remedy: Remedy, turn: Turn) -> tuple[Figures, bool]:
+        """What was done, and whether nothing is left to be done about this key."""
+        if remedy.how == PUT_AGAIN:
+            return self._put_again(remedy, turn), True
+        if remedy.how == WRITTEN_ANEW and remedy.item is not None:
+            return self._write_anew(remedy.item, turn)
+        return {}, True
+
+    def _put_again(self, remedy: Remedy, turn: Turn) -> Figures:
+        """The very bytes under the key that they had, once they are known to be those."""
+        reader, copy = self._log.reader, self._whole_copy()
+        key = reader.keys.key(remedy.path)
+        if remedy.item is not None:
+            self._compare(copy, remedy.item, turn)
+        turn.spend(2 * copy.head(key).length)
+        data = bytes(copy.get(key).data)
+        made = parse(remedy.path)
+        if isinstance(made, CommitKey):
+            self._check_commit(data, key, made.seq)
+        put_own(reader.provider, key, [data])
+        return {"put_keys": 1, "put_bytes": len(data)}
+
+    def _write_anew(self, item: ObjectState, turn: Turn) -> tuple[Figures, bool]:
+        """Runs of a damaged object, read out of the copy, as an object of level 1."""
+        reader, bounds = self._log.reader, self._options.bounds
+        job = job_of(self._log.proven(), item, bounds.job_bytes)
+        if job is None:  # trimmed, or replaced meanwhile
+            return {}, True
+        sources = Sources(self._whole_copy(), reader.keys, reader.identity.archive_id, turn.spend)
+        rewritten = rewrite(job, sources.gather(job), self._options.layout, lambda: turn.spend(0))
+        written_bytes = replaced(
+            self._log, self._own_keys, job, rewritten, turn, self._clock.monotonic(), self._random_bytes(16)
+        )
+        if written_bytes is None:
+            return {"dropped_jobs": 1}, False
+        after = self._log.proven().object(item.ref)
+        figures = {
+            "mended_runs": len(job.runs),
+            "messages": len(rewritten.tables.rows),
+            "written_bytes": written_bytes,
+        }
+        return figures, after is None or not is_needed(after)
+
+    def _compare(self, copy: Provider, item: ObjectState, turn: Turn) -> None:
+        """``Corrupt`` or ``NotFound`` unless the copy holds this object, whole."""
+        reader = self._log.reader
+        check = ContentCheck(copy, reader.keys, reader.identity.archive_id, records=False, spend=turn.spend)
+        for step in check.steps(item):
+            if step.damage is not None:
+                raise step.damage
+
+    def _check_commit(self, data: bytes, key: str, seq: int) -> None:
+        """``Corrupt`` unless these are the bytes of a commit that fits between those before and behind it."""
+        reader, footer = self._log.reader, decode_commit_footer(data, key=key)
+        decode_commit(data, key=key)
+        behind, before = reader.read(seq + 1), reader.read(seq - 1) if seq else None
+        head = self._log.proven().head()
+        named = behind.commit.previous_id if behind is not None else None if head is None else head.commit_id
+        if (
+            len(data) != footer.length
+            or (footer.archive_id, footer.seq, footer.commit_id) != (reader.identity.archive_id, seq, named)
+            or (before is not None and before.commit.commit_id != footer.previous_id)
+        ):
+            raise Corrupt("a commit of the copy is not the one that is missing", key=key, expected=named)
+
+    def _whole_copy(self) -> Provider:
+        """The copy, opened once and found to be of this archive."""
+        if self._copy is None:
+            reader, opened = self._log.reader, self._open()
+            found = find_identity(opened, reader.keys).archive_id
+            if found != reader.identity.archive_id:
+                raise Refused(
+                    "what scrub.copy_url names is not a copy of this archive",
+                    hint="name a copy that was made of the archive's own keys", url=opened.url,
+                    expected=reader.identity.archive_id.hex(), found=found.hex(),
+                )  # fmt: skip
+            self._copy = opened
+        return self._copy
+
+
+def _reads(reader: LogReader, seq: int) -> bool:
+    """Whether a commit's edits can be read."""
+    try:
+        return reader.read(seq) is not None
+    except TieredError:
+        return False
