@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         _MEND,
-        "        listed = sorted(self._book.notes.findings, reverse=True)  # a missing commit is known by the one behind it\n",
+        "        listed = sorted(self._book.notes.findings, reverse=True)\n",
         "        listed = sorted(self._book.notes.findings)\n",
         f"{_MENDING}::test_what_is_missing_is_put_again_under_its_own_key",
     ),

@@ -92,9 +92,8 @@ class Mend:
 
     def run_once(self, turn: Turn) -> Done:
         """Mend the first that was not tried in this round."""
-        listed = sorted(
-            self._book.notes.findings, reverse=True
-        )  # a missing commit is known by the one behind it
+        # a missing commit is known by the one behind it
+        listed = sorted(self._book.notes.findings, reverse=True)
         path = next((p for p in listed if p not in self._tried), None)
         if path is None:
             self._tried.clear()
