@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tiered.clock import SystemClock
+from tiered.clock import Clock, SystemClock
 from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
@@ -98,7 +98,15 @@ def _peak_bytes(pid: int) -> int:
     return 0
 
 
-def generate(store: Path, messages: int, queues: int, *, body_bytes: int = 1024, topics: int = 1) -> int:
+def generate(
+    store: Path,
+    messages: int,
+    queues: int,
+    *,
+    body_bytes: int = 1024,
+    topics: int = 1,
+    clock: Clock | None = None,
+) -> int:
     """A stored backlog of compressible messages; its bytes of records."""
     options = GeneratorOptions(
         store_dir=store,
@@ -109,7 +117,7 @@ def generate(store: Path, messages: int, queues: int, *, body_bytes: int = 1024,
         file_bytes=1 << 30,
         queue_file_units=max(64, messages // (queues * topics) + 64),
     )
-    with StoreGenerator(options, SystemClock()) as generator:
+    with StoreGenerator(options, clock or SystemClock()) as generator:
         generator.append(messages)
         return generator.physical_offset
 

@@ -26,10 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.run import Row, expect, generate
+from tests.kit.command import tiered
 from tests.kit.fetchscene import Ranges
 from tests.kit.pysparks import BEST_JVM, session
 from tests.kit.sparkscene import archive, batches_of
-from tiered_spark import register, snapshot
+from tiered.clock import SystemClock
+from tiered_spark import frame, register, snapshot
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
@@ -38,6 +40,8 @@ HEADER = "topic,queue_id,queue_offset,store_timestamp,tags"
 USUAL = "topic,queue_id,queue_offset,store_timestamp,tags,keys,body"
 CORES = 2
 RUNS = 3
+TURNS = 7
+DAY_MS = 86_400_000
 
 
 def seconds(frame: Callable[[], DataFrame]) -> float:
@@ -150,6 +154,65 @@ def key_look_ups(url: str, messages: int, seen: Ranges) -> Row:
     )  # fmt: skip
 
 
+class DaysAgo(SystemClock):
+    """Messages of a day that is over."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() - 3 * DAY_MS
+
+
+def sealed(spark: SparkSession, work: Path, messages: int) -> list[Row]:
+    """Sealed history by ``frame``, against Spark's own Parquet of the same rows; bodies as they are stored."""
+    directory = work / "sealed"
+    directory.mkdir()
+    size = generate(directory / "store", messages, 8, topics=2, clock=DaysAgo())
+    url = archive(directory / "store", directory)
+    sets = [part for pair in ("seal.enabled=true", "archive.takeover_wait_ms=0") for part in ("--set", pair)]
+    done = tiered("maintain", "--once", "--archive", url, "--state", directory / "other", *sets, "--json")
+    expect(done.json["seal"]["messages"], messages, "messages were sealed")
+    parquet = str(directory / "parquet")
+    frame(spark, url, decodeBody=False).write.option("compression", "zstd").parquet(parquet)
+    began = time.monotonic()
+    ours = frame(spark, url, decodeBody=False)
+    made = time.monotonic() - began
+    theirs = spark.read.parquet(parquet)
+    header = HEADER.split(",")
+    full = in_turn(lambda: ours, lambda: theirs)
+    heads = in_turn(lambda: ours.select(*header), lambda: theirs.select(*header))
+    key = theirs.select("unique_key").where("unique_key is not null").first()
+    assert key is not None
+    found = f"unique_key = '{key[0]}'"
+    expect(ours.where(found).count(), 1, "message has the key")
+    one = in_turn(lambda: ours.where(found), lambda: theirs.where(found))
+    files = len(ours.inputFiles())
+    return [
+        Row(
+            f"sealed: full scan by frame, {messages:,} messages of 1 KiB in {files} files",
+            f"{full[0]:.2f} s, {size / full[0] / 1e6:.0f} MB/s", f"{full[1]:.2f} s (Parquet, zstd)",
+            f"{full[1] / full[0]:.2f}", "≥ 0.95",
+        ),
+        Row(
+            f"sealed: header columns ({HEADER})", f"{heads[0]:.2f} s", f"{heads[1]:.2f} s (Parquet, zstd)",
+            f"{heads[1] / heads[0]:.2f}", "≥ 0.95",
+        ),
+        Row(
+            f"sealed: one unique key of {messages:,} (frame made in {made:.2f} s)", f"{one[0]:.2f} s",
+            f"{one[1]:.2f} s (Parquet, no Bloom filters)", f"{one[1] / one[0]:.2f}", "≤ 2 s (10 M)",
+        ),
+    ]  # fmt: skip
+
+
+def in_turn(ours: Callable[[], DataFrame], theirs: Callable[[], DataFrame]) -> tuple[float, float]:
+    """``seconds`` of both, one run of each after the other."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(TURNS + 1):
+        for frame_of, times in zip((ours, theirs), found, strict=True):
+            began = time.monotonic()
+            frame_of().write.format("noop").mode("overwrite").save()
+            times.append(time.monotonic() - began)
+    return statistics.median(found[0][1:]), statistics.median(found[1][1:])
+
+
 class Peaks:
     """Most memory that the JVM and any one Python worker took while a block runs, in bytes, by sampling ``/proc``."""
 
@@ -244,12 +307,14 @@ def main(arguments: list[str]) -> int:
     """Run, print, 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sparkscan", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smoke-test sizes: the figures mean nothing")
-    quick = parser.parse_args(arguments).quick
+    parser.add_argument("--only-sealed", action="store_true", help="what is sealed, and nothing else")
+    given = parser.parse_args(arguments)
+    quick, only_sealed = given.quick, given.only_sealed
     table = Table(title="ratios to a baseline run beside them; machines differ, ratios less")
     for heading in ("what", "ours", "baseline", "ratio", "must reach"):
         table.add_column(heading)
     with tempfile.TemporaryDirectory(prefix="tiered-bench-spark-") as work:
-        rows = planning(Path(work), 2_000 if quick else 100_000)
+        rows = [] if only_sealed else planning(Path(work), 2_000 if quick else 100_000)
         log = Path(work) / "events"
         log.mkdir()
         settings = {
@@ -260,8 +325,11 @@ def main(arguments: list[str]) -> int:
         }
         with session(f"local[{CORES}]", jvm=BEST_JVM, spark__driver__memory="2g", **settings) as spark:
             register(spark)
-            rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
-            rows.append(memory(spark, Path(work), log, (1 << 25) if quick else (4 << 30)))
+            if not only_sealed:
+                rows += scans(spark, Path(work), 20_000 if quick else 1_000_000)
+            rows += sealed(spark, Path(work), 20_000 if quick else 1_000_000)
+            if not only_sealed:
+                rows.append(memory(spark, Path(work), log, (1 << 25) if quick else (4 << 30)))
     for row in rows:
         table.add_row(row.what, row.ours, row.baseline, row.ratio, row.target)
     Console(width=150).print(table)

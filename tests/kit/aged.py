@@ -95,9 +95,14 @@ def aged_directory(
     """``age``, as an archive in a directory: its URL, and every message that was sent, with its record."""
     with scene(directory / "made") as made:
         age(made, stage, seed=seed)
-        provider = PosixProvider(str(directory / "archive"), made.clock)
-        create_root(provider)
-        for stored in made.provider.list(""):
-            provider.put(stored.key, [made.provider.get(stored.key).data])
-        provider.close()
-        return f"file://{directory / 'archive'}", list(made.broker.sent)
+        return saved(made, directory / "archive"), list(made.broker.sent)
+
+
+def saved(made: Scene, directory: Path) -> str:
+    """A copy of every object of an archive in a directory; its URL."""
+    provider = PosixProvider(str(directory), made.clock)
+    create_root(provider)
+    for stored in made.provider.list(""):
+        provider.put(stored.key, [made.provider.get(stored.key).data])
+    provider.close()
+    return f"file://{directory}"

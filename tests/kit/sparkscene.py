@@ -12,13 +12,8 @@ from pyspark.sql.types import StructType
 from tests.kit.oracle import opened, records_of
 from tests.kit.realdaemon import tiered
 from tiered.archive.read.flatfile import RunReader
-from tiered.clock import SystemClock
 from tiered.codec.record.message import decode_message, message_fields
 from tiered.codec.record.systemtopics import is_system_topic
-from tiered.provider.base import Provider
-from tiered.provider.open import open_provider
-from tiered.provider.resolve import create_root
-from tiered.settings import Store
 from tiered_spark.columns import arrow_schema, message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
@@ -95,14 +90,3 @@ def by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]
     found = {(row["topic"], row["queue_id"], row["queue_offset"]): row for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def saved(stored: Provider, directory: Path) -> str:
-    """A copy of every object of a store in a directory; its URL."""
-    url = f"file://{directory}"
-    copy = open_provider(url, Store(), SystemClock())
-    create_root(copy)
-    for item in stored.list(""):
-        copy.put(item.key, [stored.get(item.key).data])
-    copy.close()
-    return url

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.aged import Stage, age
+from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import Edits
 from tests.kit.fetchscene import scene
-from tests.kit.sparkaged import CHOICES, SYSTEM, aged_archives, aged_rows
+from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
 from tests.kit.sparkedits import read
-from tests.kit.sparkscene import by_place, saved, scan
+from tests.kit.sparkscene import by_place, scan
 from tiered.model import MessageQueue
 from tiered_spark import plan_keys
 from tiered_spark.columns import message_schema
@@ -24,7 +24,7 @@ from tiered_spark.wanted import Wanted, first_wish
 
 pytestmark = pytest.mark.spark
 
-AGED = [stage for stage in Stage if stage is not Stage.FRESH]
+AGED = [stage for stage in STAGES if stage is not Stage.FRESH]
 HEADERS = (
     "topic,queue_id,queue_offset,store_timestamp,tags,sys_flag,physical_offset,body_crc,body_size,record"
 )
@@ -112,7 +112,7 @@ def test_a_file_whose_last_rows_are_dead_is_cut(tmp_path: Path) -> None:
         Edits(made).trim(last, first.end)
         item = made.state.object(first.object)
         assert item is not None
-        options = parse_options({"archive": saved(made.provider, tmp_path / "archive")})
+        options = parse_options({"archive": saved(made, tmp_path / "archive")})
     (snapshot,) = open_snapshots(options)
     files = sealed_files(snapshot, options, first_wish(options))
     assert files.cut == (item.path,)

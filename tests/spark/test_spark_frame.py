@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.kit.aged import Stage, age
+from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import rewind
 from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.proposing import settle_all
 from tests.kit.pysparks import session
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all
-from tests.kit.sparkaged import CHOICES, SYSTEM, aged_archives, aged_rows
-from tests.kit.sparkscene import by_place, rows_of, saved
+from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
+from tests.kit.sparkscene import by_place, rows_of
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.provider.open import open_provider
 from tiered.settings import Store
 from tiered_jobs.main import main
-from tiered_spark import frame, register, sealedfiles
+from tiered_spark import frame, late_frame, register, sealedfiles
 from tiered_spark.columns import COLUMNS, message_schema
 from tiered_spark.enginepaths import engine_path
 from tiered_spark.options import parse_options
@@ -57,7 +57,7 @@ def sealed_by_hand(directory: Path, *, then: Callable[[Scene], object] = lambda 
     with scene(directory) as made:
         age(made, Stage.SEALED)
         then(made)
-        return saved(made.provider, directory / "archive")
+        return saved(made, directory / "archive")
 
 
 def framed(spark: SparkSession, url: str, **options: object) -> Rows:
@@ -69,7 +69,7 @@ def framed(spark: SparkSession, url: str, **options: object) -> Rows:
     return by_place(rows_of(made.toArrow()))
 
 
-@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_the_same_rows(spark: SparkSession, archives: dict[Stage, str], stage: Stage) -> None:
     assert framed(spark, archives[stage], **SYSTEM) == aged_rows(archives, stage, **SYSTEM)
 
@@ -103,6 +103,11 @@ def test_what_is_sealed_is_scanned_by_spark_alone(spark: SparkSession, archives:
     )
 
 
+def test_a_view_fetches_records_of_sealed_files(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    rows = by_place(rows_of(late_frame(spark, archive=archives[Stage.MIXED]).toArrow()))
+    assert rows == aged_rows(archives, Stage.MIXED)
+
+
 def test_a_frame_is_of_one_commit(spark: SparkSession, tmp_path: Path) -> None:
     with scene(tmp_path) as made:
         age(made, Stage.MERGED)
@@ -110,13 +115,13 @@ def test_a_frame_is_of_one_commit(spark: SparkSession, tmp_path: Path) -> None:
         assert merged is not None
         after_midnight(made)
         seal_all(made.daemon)
-        url = saved(made.provider, tmp_path / "archive")
+        url = saved(made, tmp_path / "archive")
         rows = framed(spark, url)
         assert framed(spark, url, asOfCommit=merged.seq) == rows, "before it was sealed"
         before = frame(spark, url)
         made.broker.send("Orders", 0, b"later")
         made.daemon.settle(2.0)
-        saved(made.provider, tmp_path / "grown")
+        saved(made, tmp_path / "grown")
         shutil.copytree(tmp_path / "grown", tmp_path / "archive", dirs_exist_ok=True)
         assert by_place(rows_of(before.toArrow())) == rows
         assert frame(spark, url).count() == len(rows) + 1
@@ -147,7 +152,7 @@ def test_days_sealed_on_executors_are_committed_by_the_daemon(
     with scene(tmp_path) as made:
         age(made, Stage.FRESH)
         before = all_rows(made)
-        url = saved(made.provider, tmp_path / "archive")
+        url = saved(made, tmp_path / "archive")
         rows = framed(spark, url)
         assert main(["seal", "--archive", url, "--topics", "Orders", "--json"]) == 0
         (told,) = json.loads(capsys.readouterr().out)["archives"]
@@ -160,7 +165,7 @@ def test_days_sealed_on_executors_are_committed_by_the_daemon(
                 made.provider.put(item.key, [proposed.get(item.key).data])
         assert settle_all(made)["accepted_proposals"] == 2
         assert all_rows(made) == before
-        url = saved(made.provider, tmp_path / "sealed")
+        url = saved(made, tmp_path / "sealed")
         assert framed(spark, url) == rows
         made_of = frame(spark, url)._jdf.queryExecution().executedPlan().toString()
         assert "FileScan parquet" in made_of
