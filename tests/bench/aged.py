@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench.cold import PULL_BYTES, TOPIC, ColdArchive, Piece, Watched, cold, raw_gets, read_queue
+from tests.bench.cold import MIB, PULL_BYTES, TOPIC, ColdArchive, Piece, Watched, cold, raw_gets, read_queue
+from tests.bench.read import memory_row
 from tests.bench.run import QUIET, TIERED, Row, expect, measure
 from tiered.clock import ManualClock, SystemClock
 from tiered.fetch.base import ReaderId
@@ -39,7 +40,7 @@ def aged_read(work: Path, messages: int, queues: int) -> list[Row]:
             if sets is not None:
                 _maintain(archive, source, work / "state", *sets)
             rows += _stage(archive, stage, target)
-        return [*rows, *_first_message(archive)]
+        return [*rows, *_first_message(archive), memory_row(archive, 64 * MIB, "readers of sealed queues")]
 
 
 def _two_days_ago(store: Path, messages: int, queues: int) -> int:

@@ -264,27 +264,24 @@ def _one_get(archive: ColdArchive) -> float:
 def read_memory(work: Path, messages: int, readers: int, budget_bytes: int) -> list[Row]:
     """Peak resident memory of a process in which ``readers`` groups read cold queues at once."""
     with cold(work, messages, readers) as archive:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.bench.readers",
-            archive.url,
-            TOPIC,
-            str(readers),
-            str(budget_bytes),
-        ]
-        environment = {**os.environ, **archive.server.environment()}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    told = json.loads(done.stdout)
-    expect(told["messages"], messages)
-    most = budget_bytes + 150 * MIB
-    return [
-        Row(
-            f"peak memory, {readers:,} cold readers, {told['bytes'] / 1e9:.2f} GB in {told['seconds']:.0f} s",
-            f"{told['peak_bytes'] / MIB:.0f} MiB", f"{told['idle_bytes'] / MIB:.0f} MiB before the first read",
-            f"{told['peak_bytes'] / most:.2f}", f"≤ {budget_bytes // MIB} + 150 MiB",
-        )
+        return [memory_row(archive, budget_bytes, "cold readers")]
+
+
+def memory_row(archive: ColdArchive, budget_bytes: int, what: str) -> Row:
+    """Peak resident memory of a process that reads every queue of an archive at once."""
+    command = [
+        sys.executable, "-m", "tests.bench.readers", archive.url, TOPIC, str(archive.queues), str(budget_bytes),
     ]  # fmt: skip
+    environment = {**os.environ, **archive.server.environment()}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    told = json.loads(done.stdout)
+    expect(told["messages"], archive.messages)
+    most = budget_bytes + 150 * MIB
+    return Row(
+        f"peak memory, {archive.queues:,} {what}, {told['bytes'] / 1e9:.2f} GB in {told['seconds']:.0f} s",
+        f"{told['peak_bytes'] / MIB:.0f} MiB", f"{told['idle_bytes'] / MIB:.0f} MiB before the first read",
+        f"{told['peak_bytes'] / most:.2f}", f"≤ {budget_bytes // MIB} + 150 MiB",
+    )  # fmt: skip
 
 
 def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
