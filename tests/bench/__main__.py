@@ -15,6 +15,7 @@ from rich.table import Table
 from tests.bench.aged import aged_read
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
+from tests.bench.collecting import collecting
 from tests.bench.encryption import encryption
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
@@ -48,6 +49,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
         "rare-edits": lambda work: folding(*((100, 100, 10) if quick else (10_000, 1000, 100))),
         "aged-read": lambda work: aged_read(work, *((6_000, 60) if quick else (300_000, 1000))),
+        "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         **read_cases(quick),
     }
