@@ -62,7 +62,7 @@ class Beside:
 
     def says(self, *topics: str, **retain: int | bool) -> BrokerSays:
         settings = Retain(**{"deleted_topic_ms": 3 * DAY_MS, **retain})  # type: ignore[arg-type]
-        return self.broker().says(settings, topics, self.now_ms)
+        return self.broker().says(settings, lambda: topics, self.now_ms)
 
 
 @pytest.fixture

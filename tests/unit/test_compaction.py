@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,8 @@ from tests.kit.command import archive_once, tiered
 from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
 from tests.kit.merging import merge_all
 from tests.kit.pipeline import INNER_BATCH, Crafted
-from tiered.archive.read.compaction import CompactedQueue
+from tests.kit.sealing import after_midnight, seal_all
+from tiered.archive.read.compaction import KEY_ENTRY, CompactedQueue, KeyEntries, newest_messages
 from tiered.archive.read.view import View
 from tiered.model import MessageQueue
 
@@ -73,6 +76,10 @@ def test_the_newest_message_of_each_key_is_kept_with_its_offset(small: Scene, me
         assert compacted(small, memory_bytes) == expected(small)
     merge_all(small.daemon)
     assert compacted(small, memory_bytes) == expected(small)
+    after_midnight(small)
+    seal_all(small.daemon)
+    assert {item.level for item in small.state.objects() if item.references} == {2}
+    assert compacted(small, memory_bytes) == expected(small)
     assert len(expected(small)) > 250
     assert compacted(small, memory_bytes, MessageQueue("Orders", 7)) == []
 
@@ -127,3 +134,29 @@ def test_the_verb_shows_what_is_kept_at_a_commit(tmp_path: Path) -> None:
     assert absent.code == 5
     assert "did you mean Orders" in absent.err
     assert "1 message" in tiered(*words).text + tiered(*words).err
+
+
+def test_more_keys_than_there_is_room_for_take_no_more_memory(tmp_path: Path) -> None:
+    chance = np.random.default_rng(1)
+    count, room = 400_000, 1 << 20
+    hashes = chance.integers(0, 1 << 63, 300_000, np.uint64)[chance.integers(0, 300_000, count)]
+    found = []
+    with ExitStack() as stack:
+        entries = KeyEntries(stack, room, count, str(tmp_path))
+        tracemalloc.start()
+        for first in range(0, count, 1000):
+            some = np.zeros(1000, KEY_ENTRY)
+            some["high"], some["message"] = (
+                hashes[first : first + 1000],
+                np.arange(first, first + 1000) * 2 + 1,
+            )
+            entries.add(some)
+        for part in entries.parts():
+            found.append(newest_messages(part))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    newest = dict(zip(hashes.tolist(), range(count), strict=True))
+    assert sorted(np.concatenate(found).tolist()) == sorted(newest.values())
+    assert peak < room + sum(part.nbytes for part in found), (
+        f"{peak} bytes for {count * KEY_ENTRY.itemsize} of entries"
+    )

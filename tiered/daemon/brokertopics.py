@@ -32,7 +32,9 @@ class BrokersTopics:
         """See ``BrokersWord``."""
         return bool(self._store_dir) and (settings.topic_attributes or settings.deleted_topic_ms > 0)
 
-    def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
+    def says(
+        self, settings: Retain, topics: Callable[[], Collection[str]], now_ms: Callable[[], int]
+    ) -> BrokerSays:
         """See ``BrokersWord``."""
         if not self.heeded(settings):
             return BrokerSays()
@@ -49,7 +51,7 @@ class BrokersTopics:
             said = BrokerSays(table.reserved_ms(), compacted=frozenset(table.compacted()))
         if not settings.deleted_topic_ms:
             return said
-        since_ms = self._gone(table.deleted(topics), now_ms)
+        since_ms = self._gone(table.deleted(topics()), now_ms)
         expired = {
             topic for topic, since in since_ms.items() if now_ms() - since >= settings.deleted_topic_ms
         }

@@ -25,7 +25,7 @@ from tiered.codec.types import Ints
 from tiered.errors import TieredError, of_local_disk
 from tiered.model import MessageQueue
 
-_ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("message", "<i8")])
+KEY_ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("message", "<i8")])
 """A key's hash (128 bits of XXH3) and a message that carries it: twice its queue offset, and one more if it has a body."""
 
 _MOST_PARTS = 4096
@@ -69,7 +69,7 @@ class CompactedQueue:
         first, end = self._runs[0].start, self._runs[-1].end
         with ExitStack() as stack:
             bits = self._bits(stack, end - first)
-            entries = _Entries(
+            entries = KeyEntries(
                 stack, self._memory_bytes, sum(run.rows for run in self._runs), self._directory
             )
             for run in self._runs:
@@ -77,7 +77,7 @@ class CompactedQueue:
                     entries.add(self._entries(run, stretch))
                     self._progress(stretch.next_offset - first)
             for part in entries.parts():
-                at = _newest(part) - first
+                at = newest_messages(part) - first
                 np.bitwise_or.at(bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
             for low in range(0, len(bits), _OFFSETS_AT_ONCE >> 3):
                 some = np.unpackbits(bits[low : low + (_OFFSETS_AT_ONCE >> 3)], bitorder="little")
@@ -100,7 +100,7 @@ class CompactedQueue:
         batch = decode_headers(stretch.data, frames)
         rows, digests = whole_keys(batch)
         self.without_key += len(stretch) - len(rows)
-        found = np.empty(len(rows), _ENTRY)
+        found = np.empty(len(rows), KEY_ENTRY)
         halves = np.frombuffer(digests, "<u8").reshape(-1, 2)
         found["high"], found["low"] = halves[:, 1], halves[:, 0]
         offsets = np.maximum(stretch.queue_offsets, run.start)  # a trim may begin inside an inner batch
@@ -121,11 +121,11 @@ class CompactedQueue:
         return np.memmap(file, np.uint8, "r+", shape=(length,))
 
 
-class _Entries:
+class KeyEntries:
     """Entries of all messages, the newest of each key known so far: in memory, or divided by hash into local files."""
 
     def __init__(self, stack: ExitStack, memory_bytes: int, messages: int, directory: str | None) -> None:
-        self._room = max(1, memory_bytes // (4 * _ENTRY.itemsize))  # sorting takes copies
+        self._room = max(1, memory_bytes // (4 * KEY_ENTRY.itemsize))  # sorting takes copies
         parts = -(-messages // self._room)
         self._bits = min(
             max(0, (parts - 1).bit_length() + 1 if parts > 1 else 0), _MOST_PARTS.bit_length() - 1
@@ -141,7 +141,7 @@ class _Entries:
         self._count += len(entries)
         if self._count < self._room:
             return
-        kept = _newest_entries(np.concatenate(self._waiting))
+        kept = newest_entries(np.concatenate(self._waiting))
         self._waiting, self._count = [kept], len(kept)
         if self._count > self._room // 2:  # else many messages share few keys
             self._spill(kept)
@@ -149,14 +149,14 @@ class _Entries:
 
     def parts(self) -> Iterator[npt.NDArray[np.void]]:
         """All of them, those of one key in one part."""
-        rest = np.concatenate([*self._waiting, np.empty(0, _ENTRY)])
+        rest = np.concatenate([*self._waiting, np.empty(0, KEY_ENTRY)])
         if self._folder is None:
             yield rest
             return
         self._spill(rest)
         self._waiting = []
         for path in sorted(self._folder.iterdir()):
-            yield np.fromfile(path, _ENTRY)
+            yield np.fromfile(path, KEY_ENTRY)
 
     def _spill(self, entries: npt.NDArray[np.void]) -> None:
         try:
@@ -177,7 +177,7 @@ class _Entries:
             raise _unwritable(error) from error
 
 
-def _newest_entries(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+def newest_entries(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     """Of each key the entry of its newest message."""
     ordered = entries[np.lexsort((entries["message"], entries["low"], entries["high"]))]
     last = np.ones(len(ordered), np.bool_)
@@ -185,9 +185,9 @@ def _newest_entries(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return ordered[last]
 
 
-def _newest(entries: npt.NDArray[np.void]) -> Ints:
+def newest_messages(entries: npt.NDArray[np.void]) -> Ints:
     """Queue offsets of the newest messages that have a body."""
-    messages = _newest_entries(entries)["message"]
+    messages = newest_entries(entries)["message"]
     found: Ints = messages[(messages & 1) == 1] >> 1
     return found
 

@@ -46,9 +46,11 @@ class BrokersWord(Protocol):
         """Whether it may let something go that the settings keep. Touches no file."""
         ...
 
-    def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
-        """Of the archive's ``topics``. ``now_ms``: what host and store agree on. ``Unavailable`` where the answer matters and
-        cannot be had now."""
+    def says(
+        self, settings: Retain, topics: Callable[[], Collection[str]], now_ms: Callable[[], int]
+    ) -> BrokerSays:
+        """Of the archive's ``topics``. ``now_ms``: what host and store agree on. Both cost something, and are asked only where
+        they matter. ``Unavailable`` where the answer matters and cannot be had now."""
         ...
 
 
@@ -59,7 +61,9 @@ class SilentBroker:
         """See ``BrokersWord``."""
         return False
 
-    def says(self, settings: Retain, topics: Collection[str], now_ms: Callable[[], int]) -> BrokerSays:
+    def says(
+        self, settings: Retain, topics: Callable[[], Collection[str]], now_ms: Callable[[], int]
+    ) -> BrokerSays:
         """See ``BrokersWord``."""
         return BrokerSays()
 
@@ -80,7 +84,7 @@ def look(
         return None
     provider, keys = reader.provider, reader.keys
     now_ms = cache(lambda: agreed_now(clock.now_ms(), _store_ms(reader, keys)))
-    said = broker.says(settings, {found.queue.topic for found in state.queues()}, now_ms)
+    said = broker.says(settings, lambda: {found.queue.topic for found in state.queues()}, now_ms)
     if policy_from(settings, broker=said).forever:
         return None
     policy = policy_from(settings, holds_in_force(provider, keys, head.archive_id), said)
