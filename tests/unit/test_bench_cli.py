@@ -21,7 +21,8 @@ def test_names_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
         parse(["backlogs"])
     told = capsys.readouterr().err
     listed = (
-        "there are backlog, cold-read, filtered-read, first-message, gateway-cold, gateway-hop, idle, latency"
+        "there are aged-read, backlog, cold-read, encryption, filtered-read, first-message, gateway-cold, gateway-hop, idle,"
+        " latency"
     )
     assert listed in " ".join(told.split())
     assert all(name in told for name in cases(True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -202,6 +203,12 @@ def _encryption(provider: Provider, settings: Settings, root: str) -> str:
     return f"the key of {named} wraps, and unwraps what this archive has"
 
 
+def _key_file(path: str) -> Iterator[Row]:
+    """Whether others on this host may read the file that the archive's key is in."""
+    if path and Path(path).exists() and Path(path).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield ("key file", "WEAK", f"{path} is open to others than its owner", f"chmod 600 {path}")
+
+
 def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Output) -> Iterator[Row]:
     """The archive, and what a daemon would find when it starts on it here."""
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -218,6 +225,7 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
     )
     yield ("archive", "good", found, "")
     yield _row("encryption", lambda: _encryption(provider, settings, keys.root))
+    yield from _key_file(settings.encryption.key_file)
 
     def state() -> str:
         archive_id = identity.archive_id if identity is not None else None

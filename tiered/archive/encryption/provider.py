@@ -10,12 +10,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from cachetools import LRUCache
 
 from tiered.archive.encryption.datakeys import DataKeys
 from tiered.archive.encryption.wrapping import WrappingKey, wrapping_key
-from tiered.archive.keys import Area, CheckpointKey, CommitKey, ObjectKey, RepairKey, split_key
+from tiered.archive.keys import Area, CheckpointKey, CommitKey, ObjectKey, RepairKey, decode_name, parse
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import EditKind
 from tiered.codec.format.encryption import (
@@ -276,13 +277,20 @@ def encrypted(provider: Provider, settings: Encryption) -> Provider:
     return Encrypting(provider, wrapping_key(settings), os.urandom) if settings.on else provider
 
 
+@lru_cache(1024)
+def _is_name(segment: str) -> bool:
+    """Whether a part of a key can be a cluster's or broker's."""
+    return decode_name(segment) is not None
+
+
 def _place_of(key: str) -> _Place | None:
     """``None`` for what is never encrypted: the identity, holds, data keys, the probe's own, foreign keys."""
-    found = split_key(key)
-    if found is None:
+    cluster, _, rest = key.partition("/")
+    broker, _, path = rest.partition("/")
+    if not (_is_name(cluster) and _is_name(broker)):
         return None
-    root, path = key[: -len(key.split("/", 2)[2])], key.split("/", 2)[2]
-    match found[2]:
+    root = f"{cluster}/{broker}/"
+    match parse(path):
         case ObjectKey(area, epoch, object_id) if area is not Area.DATAKEY:
             return _Place(key, root, path, OBJECT_FOOTER_BYTES, epoch, object_id)
         case CommitKey() | RepairKey():
