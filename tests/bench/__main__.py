@@ -24,6 +24,7 @@ from tests.bench.opening import one_queue, opening
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
+from tests.bench.sealing import seal_day
 from tests.bench.segments import segments
 from tests.bench.startup import start_up
 
@@ -50,6 +51,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "rare-edits": lambda work: folding(*((100, 100, 10) if quick else (10_000, 1000, 100))),
         "aged-read": lambda work: aged_read(work, *((6_000, 60) if quick else (300_000, 1000))),
         "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
+        "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         **read_cases(quick),
     }

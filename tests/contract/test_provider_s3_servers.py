@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.s3server import ACCESS, REGION, SECRET, S3Server, moto_server, versitygw
+from tiered.archive.rewrite.spool import Spool
 from tiered.clock import SystemClock
 from tiered.errors import Conflict, Invalid, Unavailable
 from tiered.provider.open import open_driver, open_provider
@@ -86,6 +87,18 @@ def test_a_lost_multipart_race_leaves_no_upload_behind(server: S3Server) -> None
     client = server.client()
     assert client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
     client.close()
+    s3.close()
+
+
+def test_a_file_that_lies_on_the_local_disk_goes_up_in_parts(server: S3Server, tmp_path: Path) -> None:
+    s3 = provider(server, server.bucket(), multipart_bytes=5 * MIB)
+    with Spool(str(tmp_path)) as spool:
+        for part in BIG:
+            spool.write(part)
+        for _ in range(2):  # an answer may be lost
+            put_own(s3, "k", spool.parts())
+    assert s3.get("k").data == b"".join(BIG)
+    assert list(tmp_path.iterdir()) == [], "it has no name"
     s3.close()
 
 

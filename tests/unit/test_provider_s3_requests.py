@@ -67,7 +67,9 @@ def test_unfinished_uploads_are_listed_page_by_page_and_given_up(client: Recorde
         {"Uploads": [{"Key": "root/a", "UploadId": "1"}], **more},
         {"Uploads": [{"Key": "root/a", "UploadId": "2"}, {"Key": "root/b", "UploadId": "3"}]},
     ]
-    found = list(provider().unfinished("a"))
+    uploads = provider().capabilities.uploads
+    assert uploads is not None
+    found = list(uploads.unfinished("a"))
     assert found == [UnfinishedUpload(*each) for each in (("a", "1"), ("a", "2"), ("b", "3"))]
     assert [arguments.get("UploadIdMarker") for _, arguments in client.calls] == [None, "1"]
     client.refusal = ClientError(
