@@ -109,20 +109,20 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/fold/replace.py",
-        "        last.physical_end if ends else target.physical_end,\n",
+        '        int(last["physical_end"]) if ends else target.physical_end,\n',
         "        target.physical_end,\n",
         f"{_STATE_FOLD}::test_wrong_replacements",
     ),
     Mutant(
         "tiered/archive/fold/replace.py",
-        "    if begins and ends and all(",
-        "    if False and all(",
+        "    if begins and ends and _uncut(own):\n",
+        "    if False:\n",
         f"{_STATE_FOLD}::test_wrong_replacements",
     ),
     Mutant(
         "tiered/archive/fold/replace.py",
-        "        while upto < len(runs) and runs[upto].start < target.end:\n",
-        "        while upto < len(runs):\n",
+        '        upto = int(np.searchsorted(runs["start"], target.end))\n',
+        "        upto = len(runs)\n",
         f"{_STATE_FOLD}::test_each_target_keeps_the_bounds_of_its_own_sources",
     ),
     Mutant(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tiered.archive.fold.context import Fold
 from tiered.archive.state.keys import (
@@ -18,14 +22,21 @@ from tiered.archive.state.keys import (
     queue_key,
     queue_of,
 )
-from tiered.archive.state.layout import OPEN, RunRecord, unpack_run
+from tiered.archive.state.layout import OPEN, RUN_RECORD_DTYPE, RunRecord, table
 from tiered.codec.format.edits import SCHEMA, Col, EditBatch, EditKind
+from tiered.codec.types import Ints
 from tiered.model import MessageQueue, ObjectRef
 
 _SOURCE = ("commit_seq", "index", "start", "end", "closed_by")
 _TARGET_TEXT = tuple(n for n, how in SCHEMA[EditKind.APPEND_RUN] if how is Col.TEXT)
 _TARGET = (*(n for n, how in SCHEMA[EditKind.APPEND_RUN] if how is Col.INT), "closed_by")
 _RUN_FIELDS = tuple(f.name for f in fields(RunRecord))
+
+_INDEX_BITS = 20
+"""An object's number in its commit is below 2^20: a commit holds no more edits."""
+
+Runs = npt.NDArray[np.void]
+"""``RUN_RECORD_DTYPE`` records."""
 
 SourceId = tuple[int, int, int]
 """Run id and closing commit (``OPEN`` for a live run)."""
@@ -58,21 +69,28 @@ def replace_runs(fold: Fold, batch: EditBatch) -> None:
                 expected="a run there",
                 found=f"run {seq}/{index}, {state}, at {bounds[0]} to {bounds[1]}",
             )
-        for group, runs in found:
-            _check_group(fold, group, [r for _, r in runs])
-            _apply_group(fold, group, runs)
-        left = Counter((run.commit_seq, run.object) for _, runs in found for _, run in runs)
-        for (seq, item), count in left.items():
-            fold.refer(ObjectRef(seq, item), -count)
+        for group, taken in found:
+            _check_group(fold, group, taken.runs)
+            _apply_group(fold, group, taken)
+        _leave_objects(fold, [taken.runs for _, taken in found])
+
+
+def _leave_objects(fold: Fold, taken: Sequence[Runs]) -> None:
+    """Each object has as many references less as runs lie in it."""
+    runs = np.concatenate([np.empty(0, RUN_RECORD_DTYPE), *taken])
+    codes, counts = np.unique((runs["commit_seq"] << _INDEX_BITS) | runs["object"], return_counts=True)
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        fold.refer(ObjectRef(code >> _INDEX_BITS, code & ((1 << _INDEX_BITS) - 1)), -count)
 
 
 def _read_sources(fold: Fold, value: object) -> dict[SourceId, tuple[int, int]]:
     columns = fold.obj_columns("ReplaceRuns sources", value, _SOURCE)
-    sources: dict[SourceId, tuple[int, int]] = {}
-    for seq, index, start, end, closed_by in zip(*(columns[n] for n in _SOURCE), strict=True):
-        name = (seq, index, OPEN if closed_by is None else closed_by)
-        fold.check(name not in sources, "a source is named once", expected="once", found=f"run {seq}/{index}")
-        sources[name] = (start, end)
+    closed = (OPEN if by is None else by for by in columns["closed_by"])
+    names = list(zip(columns["commit_seq"], columns["index"], closed, strict=True))
+    sources = dict(zip(names, zip(columns["start"], columns["end"], strict=True), strict=True))
+    if len(sources) < len(names):
+        seq, index, _ = next(name for name, count in Counter(names).items() if count > 1)
+        fold.fail("a source is named once", expected="once", found=f"run {seq}/{index}")
     return sources
 
 
@@ -120,13 +138,17 @@ def _target(fold: Fold, row: dict[str, Any], mq: MessageQueue) -> RunRecord:
     return RunRecord(**values)
 
 
-def _find_sources(
-    fold: Fold, group: _Group, sources: dict[SourceId, tuple[int, int]]
-) -> list[tuple[bytes, RunRecord]]:
-    """Take the runs among the targets' offsets that are named as sources out of ``sources``; ascending by
-    offset."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Sources of one group, ascending by offset."""
+
+    keys: list[bytes]
+    runs: Runs
+
+
+def _find_sources(fold: Fold, group: _Group, sources: dict[SourceId, tuple[int, int]]) -> _Taken:
+    """Take the runs among the targets' offsets that are named as sources out of ``sources``."""
     low, high = group.targets[0].start, group.targets[-1].end
-    mq, found = queue_of(group.queue), []
     if group.closed_by == OPEN:
         prefix = generation_prefix(RUN, group.queue, group.generation)
         start = prefix + U8.pack(low)
@@ -136,70 +158,71 @@ def _find_sources(
     else:
         prefix = CLOSED + group.queue + U4.pack(group.generation) + U8.pack(group.closed_by)
         start = prefix
-    for key, value in fold.draft.scan(prefix, start=start):
-        run = unpack_run(value)
-        if run.start >= high and run.first_queue_offset >= high:
-            break
-        bounds = sources.pop((run.commit_seq, run.index, run.closed_by), None)
-        if bounds is None:
-            continue
-        rule = "a source's bounds are its live bounds"
-        expected = f"{run.start} to {run.end}"
-        fold.check(
-            bounds == (run.start, run.end),
-            rule,
-            queue=mq,
-            expected=expected,
-            found=f"{bounds[0]} to {bounds[1]}",
+    behind = prefix + U8.pack(high)
+    pairs = list(takewhile(lambda pair: pair[0] < behind, fold.draft.scan(prefix, start=start)))
+    runs = table([value for _, value in pairs], RUN_RECORD_DTYPE)
+    names = zip(runs["commit_seq"].tolist(), runs["index"].tolist(), runs["closed_by"].tolist(), strict=True)
+    bounds = [sources.pop(name, None) for name in names]
+    named = np.array([i for i, each in enumerate(bounds) if each is not None], np.int64)
+    stated = np.array([each for each in bounds if each is not None], np.int64).reshape(-1, 2)
+    runs = runs[named]
+    wrong = np.flatnonzero((stated[:, 0] != runs["start"]) | (stated[:, 1] != runs["end"]))
+    if len(wrong):
+        at = int(wrong[0])
+        fold.fail(
+            "a source's bounds are its live bounds",
+            queue=queue_of(group.queue),
+            expected=f"{runs['start'][at]} to {runs['end'][at]}",
+            found=f"{stated[at, 0]} to {stated[at, 1]}",
         )
-        found.append((key, run))
-    found.sort(key=lambda pair: pair[1].start)
-    return found
+    order = np.argsort(runs["start"], kind="stable")
+    return _Taken([pairs[i][0] for i in named[order].tolist()], runs[order])
 
 
-def _union(runs: Sequence[RunRecord]) -> list[tuple[int, int]]:
-    """Ascending runs as maximal ranges."""
-    made: list[tuple[int, int]] = []
-    for run in runs:
-        if made and made[-1][1] == run.start:
-            made[-1] = (made[-1][0], run.end)
-        else:
-            made.append((run.start, run.end))
-    return made
+def _union(starts: Ints, ends: Ints) -> list[tuple[int, int]]:
+    """Ascending ranges as maximal ones."""
+    if not len(starts):
+        return []
+    begins = np.flatnonzero(np.append(True, starts[1:] != ends[:-1]))
+    last = np.append(begins[1:] - 1, len(ends) - 1)
+    return list(zip(starts[begins].tolist(), ends[last].tolist(), strict=True))
 
 
-def _check_group(fold: Fold, group: _Group, runs: list[RunRecord]) -> None:
+def _check_group(fold: Fold, group: _Group, runs: Runs) -> None:
     mq, targets = queue_of(group.queue), group.targets
-    expected, found = _union(runs), _union(targets)
+    expected = _union(runs["start"], runs["end"])
+    found = _union(np.array([t.start for t in targets]), np.array([t.end for t in targets]))
     rule = "targets cover exactly their sources' union"
     fold.check(expected == found, rule, queue=mq, expected=str(expected)[:80], found=str(found)[:80])
-    rows, kept = sum(r.rows for r in runs), sum(t.rows for t in targets)
-    whole = all(r.end - r.start == r.queue_offsets for r in runs)
+    rows, kept = int(runs["rows"].sum()), sum(t.rows for t in targets)
+    whole = _uncut(runs)
     rule = "targets hold their sources' records"
     fold.check(kept == rows if whole else kept <= rows, rule, queue=mq, expected=rows, found=kept)
     _check_bounds(fold, mq, targets, runs)
     _check_flat(fold, mq, targets, runs)
 
 
-def _check_bounds(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: list[RunRecord]) -> None:
+def _uncut(runs: Runs) -> bool:
+    """Whether every run is live from its first to its last row."""
+    return bool((runs["end"] - runs["start"] == runs["queue_offsets"]).all())
+
+
+def _check_bounds(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: Runs) -> None:
     """Store times and physical ranges, which searches by time and every later ``Rewind`` rely on.
 
     A target's lie in those of the sources that it serves. Where it begins or ends with a source that was not cut there, they
     are the source's; of a run that was cut the fold knows only bounds.
     """
-    at, reached = 0, 0
+    reached = 0
     for target in targets:
-        while runs[at].end <= target.start:
-            at += 1
-        upto = at
-        while upto < len(runs) and runs[upto].start < target.end:
-            upto += 1
+        at = int(np.searchsorted(runs["end"], target.start, "right"))
+        upto = int(np.searchsorted(runs["start"], target.end))
         own = runs[at:upto]
         for name, low, high in (
             ("store times", "min_store_time", "max_store_time"),
             ("physical range", "physical_start", "physical_end"),
         ):
-            least, most = min(getattr(r, low) for r in own), max(getattr(r, high) for r in own)
+            least, most = int(own[low].min()), int(own[high].max())
             inside = least <= getattr(target, low) <= getattr(target, high) <= most
             rule, shown = (
                 f"a target's {name} lie in its sources'",
@@ -213,50 +236,53 @@ def _check_bounds(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: 
         reached = target.physical_end
 
 
-def _check_ends(fold: Fold, mq: MessageQueue, target: RunRecord, own: list[RunRecord]) -> None:
+def _check_ends(fold: Fold, mq: MessageQueue, target: RunRecord, own: Runs) -> None:
     """What is exact: the physical bounds at an end that was not cut, the store times over runs that were not cut at all."""
     first, last = own[0], own[-1]
-    begins = target.start == first.start == first.first_queue_offset
-    ends = target.end == last.end == last.first_queue_offset + last.queue_offsets
+    begins = target.start == first["start"] == first["first_queue_offset"]
+    ends = target.end == last["end"] == last["first_queue_offset"] + int(last["queue_offsets"])
     expected = (
-        first.physical_start if begins else target.physical_start,
-        last.physical_end if ends else target.physical_end,
+        int(first["physical_start"]) if begins else target.physical_start,
+        int(last["physical_end"]) if ends else target.physical_end,
     )
     found = (target.physical_start, target.physical_end)
     rule = "a target begins and ends where its sources do"
     fold.check(found == expected, rule, queue=mq, expected=expected, found=found)
-    if begins and ends and all(r.end - r.start == r.queue_offsets for r in own):
-        expected = (min(r.min_store_time for r in own), max(r.max_store_time for r in own))
+    if begins and ends and _uncut(own):
+        expected = (int(own["min_store_time"].min()), int(own["max_store_time"].max()))
         found = (target.min_store_time, target.max_store_time)
         rule = "whole runs keep their store times"
         fold.check(found == expected, rule, queue=mq, expected=expected, found=found)
 
 
-def _check_flat(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: list[RunRecord]) -> None:
+def _check_flat(fold: Fold, mq: MessageQueue, targets: list[RunRecord], runs: Runs) -> None:
     """Flat offsets stay what they were, wherever both a target and a source begin or end."""
     rule = "flat offsets do not change"
-    begins = {r.start: r.first_flat_offset for r in runs if r.start == r.first_queue_offset}
-    ends = {r.end: r.flat_end for r in runs}
     for before, target in zip([None, *targets], targets, strict=False):
-        flat = begins.get(target.start, target.first_flat_offset)
+        flat = target.first_flat_offset
+        at = int(np.searchsorted(runs["start"], target.start))
+        if at < len(runs) and runs["start"][at] == runs["first_queue_offset"][at] == target.start:
+            flat = int(runs["first_flat_offset"][at])
         if before is not None and before.end == target.start:
             flat = before.flat_end
         fold.check(
             target.first_flat_offset == flat, rule, queue=mq, expected=flat, found=target.first_flat_offset
         )
-        flat = ends.get(target.end, target.flat_end)
-        fold.check(target.flat_end == flat, rule, queue=mq, expected=flat, found=target.flat_end)
+        at = int(np.searchsorted(runs["end"], target.end))
+        if at < len(runs) and runs["end"][at] == target.end:
+            flat = int(runs["flat_end"][at])
+            fold.check(target.flat_end == flat, rule, queue=mq, expected=flat, found=target.flat_end)
 
 
-def _apply_group(fold: Fold, group: _Group, runs: list[tuple[bytes, RunRecord]]) -> None:
+def _apply_group(fold: Fold, group: _Group, taken: _Taken) -> None:
     live = group.closed_by == OPEN
     record, current = fold.load_generation(
         group.queue, group.generation, "runs are of a generation that exists"
     )
-    fold.draft.drop_all(key for key, _ in runs)
+    fold.draft.drop_all(taken.keys)
     if live:
-        record.runs -= len(runs)
-        record.bytes -= sum(run.flat_end - run.first_flat_offset for _, run in runs)
+        record.runs -= len(taken.keys)
+        record.bytes -= int((taken.runs["flat_end"] - taken.runs["first_flat_offset"]).sum())
     for target in group.targets:
         made = replace(target, lineage=record.lineage)
         fold.refer(ObjectRef(made.commit_seq, made.object), 1)
