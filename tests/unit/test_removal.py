@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archiveedits import start_again
-from tests.kit.assemble import KEYS, live_rows
+from tests.kit.assemble import KEYS, assemble, live_rows
 from tests.kit.collecting import GRACE_MS, Sweeping, needed, stored
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import AtOnceTurn, merge_all
@@ -26,8 +27,10 @@ from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
 from tiered.archive.state.keys import QUEUE
 from tiered.archive.state.values import Head
-from tiered.errors import NotFound, TieredError
+from tiered.errors import Fenced, Invalid, NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Stored
+from tiered.provider.deleting import delete_each
 from tiered.settings import MIB, Gc
 
 DAY = 86_400.0
@@ -417,3 +420,100 @@ def test_a_checkpoint_that_somebody_else_put_first_is_not_ours(small: Scene) -> 
     assert sweeping.own_keys.checkpoints.newest_first() == []
     assert {s.path for s in sweeping.heard.checkpoints[0].shards} == named(small)
     assert sweeping.count(sweeping.gc) == {"named_keys": len(shards(small) - named(small))}
+
+
+def test_a_writer_that_slept_for_weeks_sweeps_what_it_knows_of_and_breaks_nothing(small: Scene) -> None:
+    """Another took over, moved the floor, removed commits; the first one wakes, sweeps by its old fold, and is fenced."""
+    first = Sweeping.of(small)
+    aged(small, first, 3)
+    old = small.daemon
+    small.daemon = assemble(small.broker.store, small.provider, small.clock, writer=b"B" * 16, seed=77)
+    second = Sweeping.of(small)
+    aged(small, second, 12)
+    wanted, kept = rows(small), commits(small)
+    assert kept[0] > 0
+    first.scene = Scene(small.broker, old, small.provider, small.clock)
+    first.saver.count()
+    first.saver.step()  # a late checkpoint, or none: it counts for nobody
+    with contextlib.suppress(Fenced):  # or it finds nothing that it may do: what it waited for is gone
+        for _ in range(3):
+            first.count(first.gc)
+    with pytest.raises(Fenced):
+        AtOnceTurn(old).commit(NameForDeletion([f"config/0000000000-{UUID}"], first.own_keys, 0.0))
+    assert from_nothing(small) == wanted == rows(small)
+    assert set(kept) <= set(commits(small)), "it knows of no floor that the other one does not"
+    (won,) = set(commits(small)) - set(kept)
+    assert won < kept[0], "a number that was freed, under which its put was created and did not count"
+    aged(small, second, 2)
+    assert won not in commits(small)
+    assert from_nothing(small) == rows(small)
+    old.close()
+
+
+def test_two_sweepers_at_once_remove_the_same(small: Scene) -> None:
+    """One of them superseded: deletes of what is gone are success (D6)."""
+    first = Sweeping.of(small)
+    aged(small, first, 9)
+    for key in [s.key for s in small.provider.list(KEYS.commit_prefix)][:3]:
+        small.provider.delete(key)
+    gone = [r.path for r in small.state.retired()][:2]
+    for path in gone:
+        small.provider.delete(KEYS.key(path))
+    wanted = rows(small)
+    aged(small, first, 3)
+    assert from_nothing(small) == rows(small)
+    assert all(rows(small)[queue][: len(found)] == found for queue, found in wanted.items())
+    assert not set(gone) & {r.path for r in small.state.retired()}
+
+
+def test_a_listing_that_lags_gives_up_nothing_that_is_needed(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put in the last two days is not listed; what was deleted meanwhile still is."""
+    seen: list[tuple[float, list[Stored]]] = []
+    inner = small.provider.inner.list
+
+    def lagging(prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Stored]:
+        now = small.clock.monotonic()
+        seen.append((now, list(inner(""))))
+        old = next((found for when, found in reversed(seen) if when <= now - 2 * DAY), [])
+        if prefix == KEYS.checkpoint_prefix:  # of which the probe asks whether they are listed at once
+            old = list(inner(""))
+        matching = [
+            s for s in old if s.key.startswith(prefix) and (start_after is None or s.key > start_after)
+        ]
+        return iter(matching[:limit])
+
+    monkeypatch.setattr(small.provider, "list", lagging)
+    sweeping = Sweeping.of(small)
+    aged(small, sweeping, 12)
+    monkeypatch.undo()
+    assert from_nothing(small) == rows(small)
+    assert needed(small) <= stored(small)
+    assert {s.path for m in sweeping.own_keys.checkpoints.newest_first() for s in m.shards} <= shards(small)
+
+
+def test_without_the_right_to_delete_everything_stays_and_is_done_when_it_is_there(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a batch: commits and old checkpoints may not be deleted, data objects may."""
+    sweeping = Sweeping.of(small)
+    delete = small.provider.inner.delete
+
+    def half(key: str) -> None:
+        if "/data/" not in key:
+            raise Invalid("the store denies access", key=key)
+        delete(key)
+
+    monkeypatch.setattr(small.provider, "delete_many", lambda keys: delete_each(half, keys))
+    aged(small, sweeping, 9)
+    assert commits(small)[0] == 0
+    assert from_nothing(small) == rows(small)
+    refused = [r.path for r in small.state.retired() if not r.path.startswith("data/")]
+    assert refused
+    assert "could not be deleted" in " ".join(str(done.trouble) for done in sweeping.all(sweeping.gc))
+    monkeypatch.undo()
+    sweeping.after_grace()
+    assert commits(small)[0] > 0
+    assert not set(refused) & {r.path for r in small.state.retired()}
+    assert from_nothing(small) == rows(small)
