@@ -66,7 +66,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-spark demo-years spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -81,6 +81,10 @@ demo-consumer: install ## a Java consumer that is far behind reads through the g
 
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
+
+demo-years: install install-dev install-spark ## a simulated month, merged, sealed, trimmed and swept; then a Java consumer, DuckDB and Spark read it
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
+	$(BIN)/python -m tests.kit.demo_years
 
 RINGS ?= coverage mutants-sample fault e2e spark
 test: install-dev install-spark ## everything CI checks: style, types, floors, all tests; at its end what each ring took
