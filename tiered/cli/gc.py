@@ -12,25 +12,22 @@ from tiered.archive.log.maintenance import OwnKeys, Task
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collection import Collection, figures, look, said
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.cli.options import JsonFlag, output
+from tiered.cli.writing import WriterFlags, do_all, tell, with_writer_flags
 from tiered.clock import Clock, SystemClock
 from tiered.settings import Settings
 
 
+@with_writer_flags
 def command(
+    *,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run", help="Show what would be named for deletion and deleted; nothing is written."
         ),
     ] = False,
-    config: ConfigFile = None,
-    archive: ArchiveUrl = None,
-    store: StoreDir = None,
-    state: StateDir = None,
-    take_over: TakeOver = False,
-    sets: SetValues = None,
+    given: WriterFlags,
     json: JsonFlag = False,
 ) -> int:
     """Name for deletion what nothing refers to, and delete what was named at least gc.grace_ms ago.
@@ -40,9 +37,8 @@ def command(
     """
     out = output(json)
     if not dry_run:
-        given = WriterFlags(config, archive, store, state, sets, take_over)
         return tell(out, do_all(out, given, _tasks), json=json)
-    with reading(out, config, archive, sets, whole=True) as opened:
+    with reading(out, given.config, given.archive, given.sets, whole=True) as opened:
         found = look(opened.view.log, opened.view.state, opened.loaded.settings.gc, SystemClock())
         out.record(dict(figures(found)))
         out.note(said(found))

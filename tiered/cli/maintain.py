@@ -6,25 +6,22 @@ from typing import Annotated
 
 import typer
 
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, exit_code_of, tell, told
+from tiered.cli.options import JsonFlag, output
+from tiered.cli.writing import WriterFlags, do_all, exit_code_of, tell, told, with_writer_flags
 from tiered.clock import SystemClock
 from tiered.daemon.maintain import TaskReport, outlooks
 from tiered.errors import Invalid
 from tiered.text.output import Column, Output
 
 
+@with_writer_flags
 def command(
-    config: ConfigFile = None,
-    archive: ArchiveUrl = None,
-    store: StoreDir = None,
-    state: StateDir = None,
+    *,
     once: Annotated[bool, typer.Option("--once", help="Do all that there is to do, and end.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to do; nothing is written, a daemon may run.")
     ] = False,
-    take_over: TakeOver = False,
-    sets: SetValues = None,
+    given: WriterFlags,
     json: JsonFlag = False,
 ) -> int:
     """Merge small runs into larger objects; seal days that are over; trim queues where section [retain] asks for it; with
@@ -39,7 +36,6 @@ def command(
             hint="the daemon does it again and again by itself: tiered run",
         )
     out = output(json)
-    given = WriterFlags(config, archive, store, state, sets, take_over)
     if dry_run:
         reports = outlooks(given.load().settings, SystemClock())
         _foretell(out, reports, json=json)

@@ -13,8 +13,8 @@ from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.retain import check_share
 from tiered.archive.rewrite.retention import Retention, look, row
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output
-from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.cli.options import JsonFlag, output
+from tiered.cli.writing import WriterFlags, do_all, tell, with_writer_flags
 from tiered.clock import Clock, SystemClock
 from tiered.daemon.brokertopics import BrokersTopics
 from tiered.settings import Settings
@@ -37,7 +37,9 @@ COLUMNS = (
 )
 
 
+@with_writer_flags
 def command(
+    *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be trimmed; nothing is written.")
     ] = False,
@@ -51,12 +53,7 @@ def command(
             help="Let this run trim up to N % of the archive.",
         ),
     ] = None,
-    config: ConfigFile = None,
-    archive: ArchiveUrl = None,
-    store: StoreDir = None,
-    state: StateDir = None,
-    take_over: TakeOver = False,
-    sets: SetValues = None,
+    given: WriterFlags,
     json: JsonFlag = False,
 ) -> int:
     """Trim queues to what section [retain] of the settings and the legal holds keep.
@@ -66,11 +63,9 @@ def command(
     """
     out = output(json)
     if not dry_run:
-        given = WriterFlags(config, archive, store, state, sets, take_over)
         return tell(out, do_all(out, given, partial(_tasks, max_trim_percent)), json=json)
-    if state is not None:
-        sets = [*(sets or ()), f"state.directory={state}"]
-    with reading(out, config, archive, sets, store=store, whole=True) as opened:
+    sets = [*(given.sets or ()), *([f"state.directory={given.state}"] if given.state is not None else ())]
+    with reading(out, given.config, given.archive, sets, store=given.store, whole=True) as opened:
         settings, log = opened.loaded.settings.retain, opened.view.log
         broker = BrokersTopics(opened.loaded.settings, log.identity.archive_id, notes=False)
         run = look(log, opened.view.state, settings, SystemClock(), broker)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tiered.cli.options import flags
+from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
 from tiered.clock import SystemClock
 from tiered.daemon import logs
 from tiered.daemon.checks import check, require
@@ -33,12 +35,12 @@ TakeOver = Annotated[
 class WriterFlags:
     """What the command line of such a verb says."""
 
-    config: Path | None
-    archive: str | None
-    store: str | None
-    state: str | None
-    sets: list[str] | None
-    take_over: bool
+    config: ConfigFile = None
+    archive: ArchiveUrl = None
+    store: StoreDir = None
+    state: StateDir = None
+    take_over: TakeOver = False
+    sets: SetValues = None
 
     def load(self) -> Loaded:
         """The settings, checked."""
@@ -51,6 +53,29 @@ class WriterFlags:
         check(loaded)
         require(loaded, "archive.url")
         return loaded
+
+
+def with_writer_flags(verb: Callable[..., int]) -> Callable[..., int]:
+    """A verb (its parameters by name only) whose ``given`` is made of the options of ``WriterFlags``: its command line takes
+    them in that place."""
+    signature = inspect.signature(verb, eval_str=True)
+    kinds = get_type_hints(WriterFlags, include_extras=True)
+    options = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=kinds[f.name])
+        for f in fields(WriterFlags)
+    ]
+    taken = [
+        each for own in signature.parameters.values() for each in (options if own.name == "given" else [own])
+    ]
+
+    @wraps(verb)
+    def command(**values: Any) -> int:
+        given = WriterFlags(**{option.name: values.pop(option.name) for option in options})
+        return verb(given=given, **values)
+
+    command.__dict__["__signature__"] = signature.replace(parameters=taken)
+    command.__annotations__ = {each.name: each.annotation for each in taken}
+    return command
 
 
 def do_all(out: Output, given: WriterFlags, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:

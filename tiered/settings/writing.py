@@ -319,7 +319,7 @@ class Maintenance(SettingsSection):
     )
     merge_runs: int = option(
         100_000,
-        "most runs that one commit replaces: folding it takes about 10 µs for each, and the commits behind it wait so long",
+        "most runs that one commit replaces: folding it takes about 4 µs for each, and the commits behind it wait so long",
         low=16,
         high=500_000,
         unit="runs",
