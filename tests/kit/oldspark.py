@@ -1,6 +1,7 @@
 """A session of the PySpark on the path, whichever it is, with the archive in Delta and Iceberg: what it saw, as JSON on stdout.
 
-``python -m tests.kit.oldspark ARCHIVE DIRECTORY JARS`` — a process of its own, as the tests have a newer PySpark loaded.
+``python -m tests.kit.oldspark ARCHIVE SEALED DIRECTORY JARS`` — a process of its own, as the tests have a newer PySpark loaded.
+``SEALED`` is the archive again, its days sealed.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import pyspark
 from tests.kit.pysparks import PLAIN_JVM, session
 from tiered_jobs.main import main as job
 from tiered_jobs.pipeline.formats import FORMATS
-from tiered_spark import SteadyQuery, late_frame, register
+from tiered_spark import SteadyQuery, frame, late_frame, register
 
 COLUMNS = "topic,queue_id,queue_offset,tags,body"
 ICEBERG = "ice.db.messages"
 
 
-def main(url: str, directory: Path, jars: Path) -> None:
+def main(url: str, sealed: str, directory: Path, jars: Path) -> None:
     """All of it in one session."""
     classes = [
         str(jar)
@@ -41,12 +42,13 @@ def main(url: str, directory: Path, jars: Path) -> None:
     with session(jvm=PLAIN_JVM, **{name.replace(".", "__"): value for name, value in conf.items()}) as spark:
         register(spark)
         options = {"archive": url, "columns": COLUMNS, "decodeBody": "false"}
-        frame = spark.read.format("rocketmq_tiered").options(**options).load()
-        seen["rows"] = _rows(frame)
+        scanned = spark.read.format("rocketmq_tiered").options(**options).load()
+        seen["rows"] = _rows(scanned)
         seen["view"] = _rows(late_frame(spark, **options))
-        frame.write.format("delta").save(f"{directory}/delta")
+        seen["sealed"] = _rows(frame(spark, sealed, columns=COLUMNS, decodeBody=False))
+        scanned.write.format("delta").save(f"{directory}/delta")
         seen["delta"] = _rows(spark.read.format("delta").load(f"{directory}/delta"))
-        frame.writeTo(ICEBERG).create()
+        scanned.writeTo(ICEBERG).create()
         seen["iceberg"] = _rows(spark.table(ICEBERG))
 
         def start(**more: str) -> Any:
@@ -84,4 +86,4 @@ def _rows(frame: Any) -> list[list[Any]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import Edits
 from tests.kit.fetchscene import scene
+from tests.kit.sealing import after_midnight, seal_all
 from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
-from tests.kit.sparkedits import read
+from tests.kit.sparkedits import World, places, read
 from tests.kit.sparkscene import by_place, scan
 from tiered.model import MessageQueue
 from tiered_spark import plan_keys
+from tiered_spark import snapshot as snapshot_module
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
 from tiered_spark.options import parse_options
-from tiered_spark.sealedfiles import sealed_files
-from tiered_spark.snapshot import open_snapshots
+from tiered_spark.sealedfiles import SealedFiles, sealed_files
+from tiered_spark.snapshot import Snapshot, open_snapshots
 from tiered_spark.stream import MessageStreamReader
 from tiered_spark.wanted import Wanted, first_wish
 
@@ -124,3 +130,60 @@ def test_a_file_whose_last_rows_are_dead_is_cut(tmp_path: Path) -> None:
         ).cut
         == ()
     )
+
+
+class Sealing(World):
+    """Histories in which days are sealed, too."""
+
+    def merge(self) -> bool:
+        """Not by hand: level 2 is Parquet here."""
+        return False
+
+    def seal(self) -> bool:
+        before = self.scene.state.head()
+        after_midnight(self.scene)
+        seal_all(self.scene.daemon)
+        return self.scene.state.head() != before
+
+
+def by_engine(snapshot: Snapshot, files: SealedFiles) -> list[tuple[Any, ...]]:
+    """Rows as an engine that is told of these files and parts sees them."""
+    found = []
+    for path in (*files.whole, *files.cut):
+        data = snapshot.reader.provider.get(snapshot.view.keys.key(path)).data
+        rows = pq.read_table(
+            pa.BufferReader(data), columns=["topic", "queue_id", "queue_offset", "physical_offset"]
+        )
+        parts = files.parts[files.parts["file"] == files.cut.index(path)] if path in files.cut else None
+        for number, row in enumerate(rows.to_pylist()):
+            shown = (
+                1
+                if parts is None
+                else sum(
+                    part["queue_id"] == row["queue_id"]
+                    and part["first_row"] <= number < part["end_row"]
+                    and part["first_offset"] <= row["queue_offset"] <= part["last_offset"]
+                    for part in parts
+                )
+            )
+            found += [tuple(row.values())] * int(shown)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_files_and_the_source_give_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """After any history of flushes, merges, seals, trims, and tails that the broker lost."""
+    with scene(tmp_path) as made:
+        monkeypatch.setattr(snapshot_module, "shared_provider", lambda url: made.provider)
+        world = Sealing(made, random.Random(seed))
+        for _ in range(14):
+            world.step("flush", "flush", "trim", "compact", "lose", "seal", "seal")
+        world.flush()
+        options = parse_options({"archive": "memory://x"})
+        (found,) = open_snapshots(options)
+        files = sealed_files(found, options, first_wish(options))
+        rest = places(scan({"archive": "memory://x", "sealed": "false"}))
+        assert sorted([*by_engine(found, files), *rest]) == world.rows()
+        assert files.whole or files.cut or not world.done["seal"]
