@@ -27,6 +27,7 @@ from tests.bench.run import Row, whole
 from tests.bench.sealing import seal_day
 from tests.bench.segments import segments
 from tests.bench.startup import start_up
+from tests.bench.verifying import verifying
 
 MESSAGES, QUICK_MESSAGES = 3_560_000, 60_000  # 4 GiB of records
 
@@ -53,6 +54,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "segments": lambda work: segments(2_000 if quick else 100_000),
+        "verifying": lambda work: verifying(work, 20_000 if quick else 400_000, 64),
         **read_cases(quick),
     }
 

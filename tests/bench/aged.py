@@ -38,7 +38,7 @@ def aged_read(work: Path, messages: int, queues: int) -> list[Row]:
             ("sealed", ("seal.enabled=true",), "≥ 0.5"),
         ):
             if sets is not None:
-                _maintain(archive, source, work / "state", *sets)
+                maintain(archive, source, work / "state", *sets)
             rows += _stage(archive, stage, target)
         return [*rows, *_first_message(archive), memory_row(archive, 64 * MIB, "readers of sealed queues")]
 
@@ -54,7 +54,8 @@ def _two_days_ago(store: Path, messages: int, queues: int) -> int:
         return generator.physical_offset
 
 
-def _maintain(archive: ColdArchive, store: Path, state: Path, *sets: str) -> None:
+def maintain(archive: ColdArchive, store: Path, state: Path, *sets: str) -> None:
+    """What ``tiered maintain --once`` finds to do there. ``sets``: settings."""
     flags = [part for pair in sets for part in ("--set", pair)]
     command = (
         *TIERED,

@@ -258,7 +258,13 @@ class TestObject:
             assert [(int(e["run"]), int(e["queue_offset"])) for e in found] == [
                 (int(made.key_run[i]), int(made.key_queue_offset[i]))
             ]
-            assert sieve.may_hold(int(made.key_run[i]), wanted)
+            assert int(made.key_run[i]) in sieve.runs(wanted)
+        assert sieve.first_denied(made.key_hash, made.key_run) is None
+        absent = made.key_hash.copy()
+        absent[77:] ^= np.uint64(1 << 63 | 1)
+        denied = sieve.first_denied(absent, made.key_run)
+        assert denied is not None
+        assert 77 <= denied < 200
         assert reader.ranges(0) == []
         false = sum(len(sieve.runs(int(h))) for h in samples.spread(2000, 99, 2**62))
         assert false < 0.03 * 2 * 2000

@@ -24,8 +24,8 @@ from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.object import FOOTER_BYTES
 from tiered.codec.format.sections import SectionKind, check_length_and_crc
-from tiered.codec.record.columns import decode_headers
-from tiered.codec.record.frame import scan, verify
+from tiered.codec.record.columns import verify_headers
+from tiered.codec.record.frame import Frames, Stop, edges_of, scan
 from tiered.codec.record.properties import property_columns
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, NotFound, damage_hint
@@ -296,11 +296,14 @@ def _misplaced(directory: Directory, runs: Sequence[RunState], key: str) -> Iter
 def check_block(piece: BlockSlice, columns: Columns, queue: MessageQueue, key: str) -> None:
     """The records of a block, or of neighbouring ones of a queue, are whole and are what the columns say. ``Corrupt``
     otherwise."""
-    frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
-    whole = verify(piece.data, frames, None)
+    edges = edges_of(piece.data, piece.rows)
+    if edges is None:  # not one record behind the other: a walk says where that ends
+        frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
+    else:
+        frames = Frames(edges[:-1], np.diff(edges), int(edges[-1]), Stop.END)
+    whole, batch = verify_headers(piece.data, frames, None)
     if len(whole.starts) != piece.rows or whole.end != len(piece.data):
         raise Corrupt("a block's records are damaged", key=key, position=whole.end, detail=whole.detail)
-    batch = decode_headers(piece.data, frames)
     for column, header in COMPARED.items():
         if not np.array_equal(columns[column].astype(np.int64), batch.headers[header].astype(np.int64)):
             raise Corrupt("columns and records disagree", key=key, column=column, queue=queue)

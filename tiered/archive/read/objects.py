@@ -258,10 +258,12 @@ class ObjectReader:
             return 0
         key, entries = self.key_of(item), self.all_keys(item)
         filter_ = self.key_filter(item)
-        sample = entries[:: max(1, len(entries) // 1000)]
-        for run, hashed in zip(sample["run"].tolist(), sample["hash"].tolist(), strict=True):
-            if filter_ is None or not filter_.may_hold(run, hashed):
-                raise Corrupt("the key filter denies a key that is there", key=key, run=run)
+        if len(entries):
+            denied = 0 if filter_ is None else filter_.first_denied(entries["hash"], entries["run"])
+            if denied is not None:
+                raise Corrupt(
+                    "the key filter denies a key that is there", key=key, run=int(entries["run"][denied])
+                )
         return len(entries)
 
     def key_filter(self, item: ObjectState) -> KeyFilter | None:

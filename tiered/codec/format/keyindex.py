@@ -158,9 +158,20 @@ class KeyFilter:
             runs = runs[(self._field[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1]
         return runs
 
-    def may_hold(self, run: int, key_hash: int) -> bool:
-        """Whether run ``run`` may hold the key."""
-        return run in self.runs(key_hash)
+    def first_denied(self, hashes: HashArray, runs: npt.NDArray[Any]) -> int | None:
+        """The first of these keys that the filter of its run says is not there; ``None``: of none of them."""
+        for first in range(0, len(hashes), _PASS_KEYS):
+            some, of = hashes[first : first + _PASS_KEYS], runs[first : first + _PASS_KEYS].astype(np.int64)
+            bits = self._bits[of]
+            if not bits.all():
+                return first + int(np.argmin(bits != 0))
+            held = np.ones(len(some), np.bool_)
+            for probe in range(_PROBES):
+                at = self._starts[of] + _probe(some, probe, bits)
+                held &= (self._field[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
+            if not held.all():
+                return first + int(held.argmin())
+        return None
 
 
 def _probe(hashes: HashArray, number: int, bits: Ints) -> Ints:
