@@ -10,6 +10,7 @@ from tiered.archive.care.notes import Notes
 from tiered.archive.care.scrub import finding
 from tiered.archive.care.walk import Walk
 from tiered.archive.log.reader import LogReader
+from tiered.archive.read.verify import READ_AHEAD
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.provider.wrap import TokenBucket
@@ -62,7 +63,7 @@ def look(
             clock.wait(bucket.take(byte_count))
 
     notes, sums, why = Notes(reader.identity.archive_id), Counter[str](), Counter[str]()
-    walk = Walk(reader, _Followed(follow, clock), spend, lambda path, stored, seq: deep)
+    walk = Walk(reader, _Followed(follow, clock), spend, lambda path, stored, seq: deep, ahead=READ_AHEAD)
     for seen in walk.steps(""):
         sums["read_bytes"] += seen.bytes
         if seen.done:

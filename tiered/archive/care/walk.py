@@ -49,7 +49,8 @@ class Seen:
 
 
 class Walk:
-    """``state``: the fold as it is now. ``spend`` hears of bytes before they are asked for; ``wanted`` says what is read."""
+    """``state``: the fold as it is now. ``spend`` hears of bytes before they are asked for; ``wanted`` says what is read, and
+    ``ahead`` how many requests of one object are under way at once; ``spend`` is then called by several threads."""
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class Walk:
         state: Callable[[], ArchiveState],
         spend: Callable[[int], None],
         wanted: Wanted,
+        *,
+        ahead: int = 1,
     ) -> None:
         self._reader = reader
         self._keys = reader.keys
@@ -64,7 +67,7 @@ class Walk:
         self._spend = spend
         self._wanted = wanted
         self._contents = ContentCheck(
-            reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend
+            reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend, ahead=ahead
         )
         self._loose = LooseChecks(reader, spend)
         self._reads_segments = find_spec("pyarrow") is not None
