@@ -154,7 +154,7 @@ def sync_command(
         while True:
             with _opened(out, config, archive, state, sets) as place:
                 code = _tell(out, place.rounds(change=not dry_run))
-                pause = place.settings.tabless.interval_ms / 1000
+                pause = place.settings.tables.interval_ms / 1000
             if once or dry_run:
                 return code
             clock.wait(pause, stop)
