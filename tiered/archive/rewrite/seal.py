@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tiered.archive.fold.logedits import ENCRYPTION
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, LeftOut, none_damaged
@@ -27,6 +28,7 @@ from tiered.archive.rewrite.swap import Replacement, Swap
 from tiered.archive.rewrite.uploads import give_up_abandoned
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.layout import OPEN
+from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.crashpoint import SealPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
@@ -95,6 +97,16 @@ class SealOptions:
 
         return SegmentShape(
             self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest, self.row_group_bytes
+        )
+
+
+def refuse_encrypted(head: Head) -> None:
+    """``Refused`` for an archive that is encrypted, before anybody works at its files."""
+    if ENCRYPTION in head.required_features:
+        raise Refused(
+            "the archive is encrypted, and a sealed file that is encrypted no engine would read",
+            hint="leave its days unsealed",
+            commit=head.epoch_seq,
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tiered.archive.rewrite.seal import SealOptions
+from tiered.archive.rewrite.seal import SealOptions, refuse_encrypted
 from tiered.archive.rewrite.sealplan import disjoint_jobs
 from tiered.archive.state.view import ArchiveState
 from tiered.errors import Invalid
@@ -100,6 +100,7 @@ def _tasks(work: Work, snapshot: Snapshot, parsed: Options, options: SealOptions
     store = MemoryStore()
     head = snapshot.view.log.fold_until(store, snapshot.commit)
     assert head is not None  # it has a commit
+    refuse_encrypted(head)
     state, now_ms = ArchiveState(store.snapshot()), work.clock.now_ms()
     jobs = disjoint_jobs(state, options.bounds, now_ms, lambda what: snapshot.shows(what.topic, parsed))
     for day, job in jobs:
