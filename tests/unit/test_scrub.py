@@ -30,6 +30,7 @@ from tiered.codec.format.commit import encode_stand_in
 from tiered.errors import Unavailable
 from tiered.provider.base import Provider
 from tiered.settings import Gc
+from tiered.table.orders import EMBEDDED, KeptTables, add_tables
 
 
 @pytest.fixture(params=["in objects", "inside commits", "sealed"])
@@ -51,6 +52,8 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
         add_hold(
             found.provider, KEYS, log.reader.identity.archive_id, hold, "", 1, random.Random(1).randbytes
         )
+        kept = KeptTables(EMBEDDED, {}, "queues")
+        add_tables(found.provider, KEYS, log.reader.identity.archive_id, kept, 1, random.Random(2).randbytes)
         read = log.reader.read(1)
         assert read is not None
         repair = KEYS.key(build(RepairKey(1, read.commit.commit_id)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -142,6 +143,11 @@ def test_without_pyiceberg_the_task_says_what_to_install(
 def test_a_rest_catalog_that_has_gone_silent_is_not_waited_for_for_ever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        late = threading.Timer(
+            5.0, silent.shutdown, (socket.SHUT_RDWR,)
+        )  # so that one who waits for ever fails
+        late.start()
         with pytest.raises(Unavailable, match="cannot do its work now") as found:
             open_catalog(KeptTables(uri, {"tiered.timeout-seconds": "0.2"}, "a"), {}, "")
+        late.cancel()
     assert "imed out" in str(found.value.fields["found"])

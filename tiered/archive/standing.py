@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiered.archive.keys import ArchiveKeys, HoldKey, TableKey, build, parse
+from tiered.archive.keys import TABLE_PREFIX, ArchiveKeys, HoldKey, TableKey, build, parse
 from tiered.codec.checksum import crc32c
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
@@ -40,6 +40,11 @@ class OrderKind:
             hint=f"restore this key from the bucket's versions or a copy; if it is nobody's {self.what.split()[-1]}, remove it",
             key=key, expected=expected, found=found,
         )  # fmt: skip
+
+
+TABLE = OrderKind(
+    TABLE_PREFIX, TableKey, "table_id", "kept table", "no table is kept up to date while that is so"
+)
 
 
 @dataclass(frozen=True, slots=True)

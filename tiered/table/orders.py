@@ -6,18 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
-from tiered.archive.keys import TABLE_PREFIX, ArchiveKeys, TableKey
-from tiered.archive.standing import Order, OrderKind, drop_order, put_order, read_orders
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.standing import TABLE, Order, drop_order, put_order, read_orders
 from tiered.errors import Conflict, Invalid, NotFound
 from tiered.provider.base import Provider
 
 ICEBERG = "iceberg"
 EMBEDDED = "embedded"
 """The catalog in a file of the state directory."""
-
-TABLE = OrderKind(
-    TABLE_PREFIX, TableKey, "table_id", "kept table", "no table is kept up to date while that is so"
-)
 
 _SECRET_WORDS = ("secret", "password", "token", "credential", "access-key", "access_key")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
 from tiered.archive.checkpoint.store import read_manifest
-from tiered.archive.keys import Area, CheckpointKey, HoldKey, IdentityKey, ObjectKey, RepairKey
+from tiered.archive.keys import Area, CheckpointKey, HoldKey, IdentityKey, ObjectKey, RepairKey, TableKey
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import read_stray
 from tiered.archive.rewrite.holds import HOLD
-from tiered.archive.standing import check_order
+from tiered.archive.standing import TABLE, check_order
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.errors import Corrupt
@@ -38,7 +38,7 @@ class LooseChecks:
         match made:
             case ObjectKey(area):
                 return area is not Area.CONFIG and area is not Area.SEGMENT
-            case HoldKey(_, dropped):
+            case HoldKey(_, dropped) | TableKey(_, dropped):
                 return not dropped
             case _:
                 return isinstance(made, IdentityKey | CheckpointKey | RepairKey)
@@ -50,10 +50,11 @@ class LooseChecks:
                 self._shard(path, stored, fold)
             case ObjectKey():
                 self._stray(stored)
-            case HoldKey(hold_id):
+            case HoldKey(order_id) | TableKey(order_id):
                 self._spend(stored.length)
+                kind = HOLD if isinstance(made, HoldKey) else TABLE
                 check_order(
-                    self._reader.provider, self._keys, self._reader.identity.archive_id, HOLD, hold_id
+                    self._reader.provider, self._keys, self._reader.identity.archive_id, kind, order_id
                 )
             case IdentityKey():
                 self._identity(stored)

@@ -1,0 +1,60 @@
+"""Tables of other engines: what keeps a file from being in one twice, missing, or taken from somebody else."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_ICEBERG = "tiered/table/iceberg.py"
+_TESTS = "tests/unit/test_table_iceberg.py"
+
+MUTANTS = (
+    Mutant(
+        _ICEBERG,
+        '    "commit.retry.num-retries": "0",\n',
+        '    "commit.retry.num-retries": "4",\n',
+        f"{_TESTS}::test_another_process_that_is_faster_does_not_double_a_file",
+    ),
+    Mutant(
+        _ICEBERG,
+        '        if any(found.get(name, "") != value for name, value in whole.items()):\n',
+        "        if False:\n",
+        f"{_TESTS}::test_a_table_of_another_topic_or_a_newer_program_is_refused",
+    ),
+    Mutant(
+        _ICEBERG,
+        "            if self._ahead(state, wanted):\n",
+        "            if False:\n",
+        f"{_TESTS}::test_a_process_that_knows_less_leaves_a_table_alone",
+    ),
+    Mutant(
+        _ICEBERG,
+        "        if foreign is not None:\n",
+        "        if False:\n",
+        f"{_TESTS}::test_a_table_that_another_program_wrote_to_is_refused",
+    ),
+    Mutant(
+        _ICEBERG,
+        "            if file.file_path in present:\n",
+        "            if False:\n",
+        f"{_TESTS}::test_a_file_that_is_in_a_table_twice_is_in_it_once_again",
+    ),
+    Mutant(
+        _ICEBERG,
+        "                    self._commit(table, batch, gone, wanted, complete=not missing and not absent)\n",
+        "                    self._commit(table, batch, gone, wanted, complete=True)\n",
+        f"{_TESTS}::test_a_file_that_is_gone_is_told_and_the_others_are_shown"
+        f" {_TESTS}::test_killed_anywhere_the_next_round_brings_it_to_an_end",
+    ),
+    Mutant(
+        "tiered/table/shown.py",
+        "        if item.level == SEGMENT_LEVEL and item.path and item.references and item.retired_by is None\n",
+        "        if item.path and item.references and item.retired_by is None\n",
+        "tests/unit/test_table_shown.py",
+    ),
+    Mutant(
+        "tiered/table/rest.py",
+        '        kwargs["timeout"] = kwargs.get("timeout") or self._seconds\n',
+        "        pass\n",
+        "tests/unit/test_table_orders.py::test_a_rest_catalog_that_has_gone_silent_is_not_waited_for_for_ever",
+    ),
+)
