@@ -265,3 +265,11 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
         with pytest.raises(Invalid, match="need pyarrow, which is not installed") as found:
             ask(item)
         assert "rocketmq-tiered[parquet]" in str(found.value.hint)
+
+
+def test_arrow_takes_its_memory_where_the_process_does(both: Both) -> None:
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.mimalloc_memory_pool())
+    both.scene.objects().segments()
+    assert pa.default_memory_pool().backend_name == "system"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tiered.archive.read.runs import KEY_ROW_DTYPE
 from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.arrow import share_allocator
 from tiered.codec.format.block import BLOCK_DTYPE, MAX_BLOCK_BYTES, BlockTable
 from tiered.codec.format.directory import RUN_DTYPE, Directory
 from tiered.codec.format.object import ROW_DTYPE, as_sections
@@ -91,6 +92,7 @@ class SegmentReader:
     """Reads segments by one way to bytes. Thread-safe. Keeps the row group that was read last: small runs share one."""
 
     def __init__(self, fetch: Fetch, archive_id: bytes) -> None:
+        share_allocator()
         self._fetch, self._archive_id = fetch, archive_id
         self._last_stored: tuple[str, int, bytes] | None = None
         self._last_records: tuple[str, int, GroupRecords] | None = None
