@@ -102,3 +102,34 @@ def test_kill_while_sealing_restart_compare(tmp_path: Path, point: SealPoint) ->
     }
     assert there == needed, "nothing is left over"
     broker.close()
+
+
+def test_a_daemon_seals_beside_archiving(tmp_path: Path) -> None:
+    url = f"file://{tmp_path / 'archive'}"
+    broker = FaultBroker(tmp_path / "store")
+    broker.clock = ManualClock(BEFORE_MIDNIGHT_MS)
+    broker.open()
+    broker.write(300)
+    daemon = Daemon(
+        tmp_path, broker.options.store_dir, url, **SMALL_FLUSHES,
+        **{"seal.interval_ms": 1000, "maintenance.merge_interval_ms": 3000},
+    )  # fmt: skip
+    daemon.start()
+
+    def sealed() -> bool:
+        levels = [item.level for item in opened(url).state.objects() if item.references]
+        return bool(levels) and min(levels) == 2
+
+    daemon.wait_until(sealed, "everything sealed")
+    broker.clock.advance(1)
+    broker.write(200)
+    daemon.wait_until(
+        lambda: compare(opened(url), broker.oracle).messages == 500 and sealed(), "the late ones sealed, too"
+    )
+    tasks = daemon.status()["maintenance"]["tasks"]
+    assert tasks["seal"]["done"]["messages"] == 500
+    assert tasks["seal"]["problem"] is None
+    assert daemon.metric("tiered_maintenance_done_total", task="seal", what="messages") == 500
+    daemon.stop()
+    assert compare(opened(url), broker.oracle).good
+    broker.close()

@@ -57,6 +57,12 @@ MUTANTS = (
         f"{_SEAL}::test_a_source_that_is_damaged_is_left_out_and_told",
     ),
     Mutant(
+        f"{_REWRITE}/seal.py",
+        "            while not wait((put,), LOOK_SECONDS).done:\n                turn.spend(0)\n",
+        "            wait((put,))\n",
+        f"{_SEAL}::test_a_file_that_is_long_on_its_way_is_no_silent_step",
+    ),
+    Mutant(
         f"{_REWRITE}/uploads.py",
         "    return isinstance(made, ObjectKey) and (made.epoch < epoch or own_keys.gave_up(path))\n",
         "    return isinstance(made, ObjectKey) and made.epoch <= epoch\n",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import io
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.state.values import ObjectState
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.provider.base import UnfinishedUpload
+from tiered.provider.resolve import put_own
 
 
 @pytest.fixture
@@ -400,4 +403,29 @@ def test_a_store_that_does_not_list_uploads_is_told_and_days_are_sealed(
     )
     done = seal_all(small.daemon)
     assert "no rights" in str(done[-1].trouble)
+    assert len(referenced(small, 2)) == 1
+
+
+def test_a_file_that_is_long_on_its_way_is_no_silent_step(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.send(5)
+    after_midnight(small)
+    told = threading.Event()
+
+    class Heard(AtOnceTurn):
+        def spend(self, byte_count: int) -> None:
+            if on_its_way.is_set():
+                told.set()
+
+    on_its_way = threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        on_its_way.set()
+        assert told.wait(5), "somebody says so while it goes up"
+        put_own(*arguments)
+
+    monkeypatch.setattr("tiered.archive.rewrite.seal.put_own", slow)
+    monkeypatch.setattr("tiered.archive.rewrite.seal.LOOK_SECONDS", 0.01)
+    sealing(small.daemon).run_once(Heard(small.daemon))
     assert len(referenced(small, 2)) == 1

@@ -16,5 +16,6 @@ Invariant: a plan is a pure function of a fold, so a dry run and a run are the s
 nothing in here decides that a broker lost its tail.
 
 Threads: one at a time runs a task, the line's pool settles what a task offered. While a file is made, one thread reads ahead
-of it (``sealing``), four ask the store (``sources``), and one more for each of ``gc.delete_threads`` deletes (``collection``).
+of it (``sealing``), one puts it (``seal``), four ask the store (``sources``), and one more for each of ``gc.delete_threads``
+deletes (``collection``).
 """

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tiered.archive.fold.logedits import ENCRYPTION
+from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, LeftOut, none_damaged
@@ -47,6 +49,7 @@ TABLE_BYTES = 64 * MIB
 """Tables of sources that are kept while a file is made."""
 JOB_OBJECTS = 512
 """Sources of one file: each window then asks each of them for some 100 KiB."""
+LOOK_SECONDS = 0.5
 NO_PYARROW = "off: pyarrow is not installed (pip install 'rocketmq-tiered[parquet]')"
 
 
@@ -250,7 +253,7 @@ class Sealing:
                     reach(SealPoint.BEFORE_SEALED)
                 replacements.append(item)
                 counted.append(stack.enter_context(self._own_keys.making(item.data.path)))
-                put_own(reader.provider, reader.keys.key(item.data.path), item.data.encoded.parts)
+                self._put(item.data, turn)
                 if item.level == SEGMENT_LEVEL:
                     reach(SealPoint.AFTER_SEALED)
             reach(SealPoint.AFTER_REST)
@@ -262,6 +265,18 @@ class Sealing:
                 each()
         reach(SealPoint.AFTER_SEAL)
         return Done(True, day.figures)
+
+    def _put(self, data: DataObject, turn: Turn) -> None:
+        """A large file is on its way for longer than a step may be silent; the store's own time limits end what hangs."""
+        reader = self._log.reader
+        pool = ThreadPoolExecutor(1, thread_name_prefix="seal")
+        try:
+            put = pool.submit(put_own, reader.provider, reader.keys.key(data.path), data.encoded.parts)
+            while not wait((put,), LOOK_SECONDS).done:
+                turn.spend(0)
+            put.result()
+        finally:
+            pool.shutdown(wait=False)
 
 
 def _row(each: Sealable) -> Figures:
