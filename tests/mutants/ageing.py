@@ -23,6 +23,18 @@ _COMPACTING = "tests/unit/test_compaction.py::test_the_newest_message_of_each_ke
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/read/verify.py",
+        "    return floor + 1 if floor else 0\n",
+        "    return 0\n",
+        "tests/unit/test_removal.py::test_removed_commits_are_no_damage_and_one_above_the_floor_is_still_mended",
+    ),
+    Mutant(
+        "tiered/provider/deleting.py",
+        "        if name not in gone and key not in failed:\n",
+        "        if False:\n",
+        "tests/unit/test_provider_deleting.py::test_only_what_is_said_to_be_gone_is_gone",
+    ),
+    Mutant(
         _COMPACTION,
         '    ordered = entries[np.lexsort((entries["message"], entries["low"], entries["high"]))]\n',
         '    ordered = entries[np.lexsort((-entries["message"], entries["low"], entries["high"]))]\n',

@@ -22,6 +22,8 @@ from tiered.archive.log.asof import fold_as_of
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.shadow import FoldCheck, Shadow
 from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
 from tiered.archive.rewrite.collect import NameForDeletion
 from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
@@ -31,6 +33,7 @@ from tiered.errors import Fenced, Invalid, NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.provider.deleting import delete_each
+from tiered.repair.mend import Mender
 from tiered.settings import MIB, Gc
 
 DAY = 86_400.0
@@ -380,6 +383,31 @@ def test_without_the_first_commits_a_wrong_fold_is_still_found_out(small: Scene)
 @pytest.fixture
 def tiny_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "cut", lambda pairs, shard_bytes: cut(pairs, 300))
+
+
+def test_removed_commits_are_no_damage_and_one_above_the_floor_is_still_mended(small: Scene) -> None:
+    sweeping = Sweeping.of(small)
+    aged(small, sweeping, 10)
+    identity = small.daemon.log.reader.identity
+
+    def opened() -> View:
+        return ArchiveReader(small.provider, KEYS, MemoryStore(), table_cache_bytes=MIB).at()
+
+    def mender() -> Mender:
+        return Mender(
+            small.provider, KEYS, identity, None, lambda n: b"r" * n, table_cache_bytes=MIB
+        )  # fmt: skip
+
+    report = Verifier(opened()).run(deep=True)
+    assert (report.damage, mender().plan()) == ([], [])
+    flush(small, 2)
+    lost = head_of(small).seq - 1
+    small.provider.delete(KEYS.commit(lost))
+    steps = mender().plan()
+    assert [step.seq for step in steps] == [lost]
+    mender().mend(steps)
+    assert opened().state.head() == small.state.head()
+    assert mender().plan() == []
 
 
 @pytest.mark.usefixtures("tiny_shards")

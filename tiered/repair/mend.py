@@ -21,7 +21,7 @@ from tiered.archive.log.reader import LogReader, ReadCommit
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
-from tiered.archive.read.verify import read_log
+from tiered.archive.read.verify import first_needed, read_log
 from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
 from tiered.archive.state.layers import store_changes
 from tiered.archive.state.values import Head
@@ -112,7 +112,8 @@ class Mender:
         newest = -1 if saved is None else checkpoint_number(saved)
         known = max(newest, -1 if self._local is None else self._local.head.seq)
         broken: list[tuple[int, Corrupt]] = []
-        for seq, found, damage in read_log(self._reader, 0, known):
+        first = first_needed(self._reader, 0 if self._local is None else self._local.head.floor)
+        for seq, found, damage in read_log(self._reader, first, known):
             progress(seq)
             if found is None and damage is not None:
                 broken.append((seq, damage))

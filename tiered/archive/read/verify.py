@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
 from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
+from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditKind
 from tiered.errors import Corrupt, NotFound, TieredError
@@ -219,6 +221,14 @@ class Verifier:
             report.blocks += looked.blocks
             report.messages += looked.messages
             report.bytes += looked.record_bytes
+
+
+def first_needed(reader: LogReader, floor: int) -> int:
+    """The lowest commit that anything is made from: the checkpoint at the log's floor holds what its own commit did, and those
+    below it may be removed. ``floor``: what is known of it elsewhere."""
+    saved = PartialStore(Scope({})).attach(reader.provider, reader.keys)
+    floor = max(floor, 0 if saved is None else saved.floor)
+    return floor + 1 if floor else 0
 
 
 def read_log(
