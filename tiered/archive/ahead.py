@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TypeVar
@@ -67,7 +67,7 @@ def read_numbers(
             yield value
 
 
-def read_each(read: Callable[[N], T], items: list[N], ahead: int) -> Iterator[T]:
+def read_each(read: Callable[[N], T], items: Sequence[N], ahead: int) -> Iterator[T]:
     """``read`` of each item, in order, with up to ``ahead`` of them under way."""
     if len(items) < 2:
         yield from map(read, items)

@@ -82,9 +82,13 @@ def command(
             return _foretell(out, opened, deep=deep)
         found = _walk(out, opened, deep=deep)
     if repair and found.damaged:
-        given = WriterFlags(config, archive, None, state, sets, take_over)
+        given = WriterFlags(config, archive, None, state, take_over, sets)
         return _repair(out, given, copy, found.notes, dry_run=dry_run, json=json)
-    verdict = {"verdict": "DAMAGED" if found.damaged else "sound", "deep": deep, **found.figures}
+    verdict: dict[str, object] = {
+        "verdict": "DAMAGED" if found.damaged else "sound",
+        "deep": deep,
+        **found.figures,
+    }
     _tell(out, verdict, shown(found.notes, opened.view.keys.root, found.damaged), json=json)
     return TieredError.exit_code if found.damaged else 0
 

@@ -121,7 +121,7 @@ class UnfinishedUpload:
 class Lifecycle(Protocol):
     """A store that deletes or moves objects by rules of its own."""
 
-    def harmful_rules(self, prefix: str) -> list[str]:
+    def harmful_rules(self, prefix: str) -> Sequence[str]:
         """What these rules do to objects below ``prefix`` that the archive would miss, a line each. ``Invalid`` without the
         right to ask; ``Unavailable``."""
         ...

@@ -195,7 +195,7 @@ class S3Provider:
         else:
             require_lock(answer, self.url)
 
-    def harmful_rules(self, prefix: str) -> list[str]:
+    def harmful_rules(self, prefix: str) -> Sequence[str]:
         try:
             answer = self._call("get", prefix, "get_bucket_lifecycle_configuration")
         except (Invalid, NotFound) as error:

@@ -98,7 +98,10 @@ class LooseChecks:
         footer = read_stray(
             self._reader.provider, self._keys, stored, self._reader.identity.archive_id
         ).footer
-        sections = {int(number): tuple(section) for number, section in footer.sections.items()}
+        sections = {
+            int(number): (section.position, section.length, section.crc32c)
+            for number, section in footer.sections.items()
+        }
         item = ObjectState(
             ObjectRef(0, 0), str(self._keys.path(stored.key)), footer.object_id, footer.level, footer.length,
             sections, 0, None,

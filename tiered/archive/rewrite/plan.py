@@ -312,8 +312,8 @@ def _chosen(keys: list[bytes], runs: npt.NDArray[np.void], fresh: Bools, room: i
     queues = [key[:-place] for key, place in zip(keys, places, strict=True)]
     if fresh.all():
         behind = np.array([one == other for one, other in pairwise(queues)], np.bool_)
-        adjacent = np.append(False, behind & (runs["end"][:-1] == runs["start"][1:]))
-        return np.arange(len(keys), dtype=np.int64), np.cumsum(~adjacent) - 1
+        goes_on = np.append(False, behind & (runs["end"][:-1] == runs["start"][1:]))
+        return np.arange(len(keys), dtype=np.int64), np.cumsum(~goes_on) - 1
     starts, ends = runs["start"].tolist(), runs["end"].tolist()
     weights = (_live_bytes(runs) + ROW_BYTES * runs["rows"].astype(np.int64)).tolist()
     chosen: list[int] = []
