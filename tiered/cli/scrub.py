@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.allocator import keep_freed_memory
 from tiered.archive.care.look import Look, look
 from tiered.archive.care.notes import Notebook, Notes, figures_of, read_notes, said_of_notes, shown
 from tiered.archive.log.maintenance import OwnKeys, Task
@@ -80,6 +81,7 @@ def command(
             raise Invalid("--repair needs a copy of the archive", hint="--copy URL, or scrub.copy_url")
         if dry_run and not repair:
             return _foretell(out, opened, deep=deep)
+        keep_freed_memory()  # requests of megabytes come and go
         found = _walk(out, opened, deep=deep)
     if repair and found.damaged:
         given = WriterFlags(config, archive, None, state, take_over, sets)

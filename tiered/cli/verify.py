@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.allocator import keep_freed_memory
 from tiered.archive.keys import CommitKey, split_key
 from tiered.archive.read.verify import Damage, Report, Verifier
 from tiered.cli.access import reading
@@ -34,6 +35,7 @@ def command(
     """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage."""
     out = output(json)
     wait = SystemClock().wait
+    keep_freed_memory()  # requests of megabytes come and go
 
     def verified(as_of: int | None) -> Report:
         with reading(out, config, archive, sets, as_of=Past(as_of), whole=True) as opened:
