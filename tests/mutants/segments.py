@@ -107,6 +107,12 @@ MUTANTS = (
         f"{_FETCH}::test_queues_that_share_a_row_group_fetch_and_decode_it_once",
     ),
     Mutant(
+        "tiered/archive/read/segments.py",
+        "        share_allocator()\n",
+        "",
+        f"{_SEALED}::test_arrow_takes_its_memory_where_the_process_does",
+    ),
+    Mutant(
         "tiered/fetch/block.py",
         "    return DECODING * group.raw_length + ",
         "    return cost_bytes(ref) + ",

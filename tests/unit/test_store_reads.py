@@ -705,8 +705,9 @@ def test_many_readers_while_the_archive_grows(tmp_path: Path, kind: str) -> None
                 for number in range(1 + 3 * flush):
                     scene.broker.send("Orders", 0, b"%d-%d" % (flush, number))
                 scene.archive()
-            scene.fresh()
-            store.follow()
+            for _ in range(2):  # the first may share a look that began before the last flush
+                scene.fresh()
+                store.follow()
             done.set()
             assert all(c.result(timeout=60) == scene.raws("Orders") for c in consumers)
         scene.stores.remove(store)
