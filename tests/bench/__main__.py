@@ -17,6 +17,7 @@ from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
 from tests.bench.collecting import collecting
 from tests.bench.encryption import encryption
+from tests.bench.engines import engines
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
 from tests.bench.live import idle, latency, objects, restart
@@ -53,6 +54,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "aged-read": lambda work: aged_read(work, *((6_000, 60) if quick else (300_000, 1000))),
         "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
+        "engines": lambda work: engines(3_000 if quick else 300_000),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         "verifying": lambda work: verifying(work, 20_000 if quick else 400_000, 64),
         **read_cases(quick),

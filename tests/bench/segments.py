@@ -26,6 +26,7 @@ ROUNDS = 5
 QUEUES = 4
 BODY_BYTES = 1024
 _WORDS = 2000
+FIRST_MS = 1_700_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ class Written:
 
 def segments(messages: int) -> list[Row]:
     """Writing with the proof of every record; reading row groups, decoding and assembling them; size at rest."""
-    parts = _parts(messages)
+    parts = message_parts(messages)
     size = sum(part.size_bytes for part in parts)
-    data, sealed = _write(parts)
+    data, sealed = sealed_bytes(parts)
     expect(sealed.rows, messages, "messages were sealed")
     source = pa.BufferReader(data)
     file = pq.ParquetFile(source)
@@ -51,7 +52,7 @@ def segments(messages: int) -> list[Row]:
     stored = _blocks(parts)
     per = len(data) / messages
     return [
-        _row("seal: columns, proof, Parquet", size, lambda: _write(parts), lambda: _write_alone(made), "≥ 0.5"),
+        _row("seal: columns, proof, Parquet", size, lambda: sealed_bytes(parts), lambda: _write_alone(made), "≥ 0.5"),
         _row("read row groups, records", size, lambda: _read(made), lambda: _read_alone(made, None), "≥ 0.5"),
         _row("… beside the columns that records need", size, lambda: _read(made),
              lambda: _read_alone(made, list(ASSEMBLED_FROM)), "-"),
@@ -83,8 +84,8 @@ def _cpu(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _parts(messages: int) -> list[RunPart]:
-    """A run for each queue, of bodies made of words."""
+def message_parts(messages: int, first_ms: int = FIRST_MS) -> list[RunPart]:
+    """A run for each queue, of bodies made of words; a message a millisecond."""
     chance = random.Random(1)
     words = [bytes(chance.choices(range(97, 123), k=chance.randrange(2, 9))) + b" " for _ in range(_WORDS)]
     parts, at, each = [], 0, messages // QUEUES
@@ -93,7 +94,7 @@ def _parts(messages: int) -> list[RunPart]:
         encoded = []
         for offset in range(rows):
             body = b"".join(chance.choices(words, k=BODY_BYTES // 3))[:BODY_BYTES]
-            encoded.append(encode_message(_message(queue, offset, at, body)))
+            encoded.append(encode_message(_message(queue, offset, at, body, first_ms)))
             at += QUEUES * len(encoded[-1])
         edges = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, rows + 1)
         offsets = np.arange(rows, dtype=np.int64)
@@ -101,8 +102,8 @@ def _parts(messages: int) -> list[RunPart]:
     return parts
 
 
-def _message(queue: int, offset: int, at: int, body: bytes) -> Message:
-    now = 1_700_000_000_000 + offset
+def _message(queue: int, offset: int, at: int, body: bytes, first_ms: int) -> Message:
+    now = first_ms + offset
     properties = {
         "UNIQ_KEY": f"7F0000010B2818B4AAC2{at:012X}", "KEYS": f"order-{at}", "TAGS": "ABC"[offset % 3],
         "CLUSTER": "DefaultCluster", "WAIT": "true",
@@ -113,7 +114,8 @@ def _message(queue: int, offset: int, at: int, body: bytes) -> Message:
     )  # fmt: skip
 
 
-def _write(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
+def sealed_bytes(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
+    """A segment of these runs."""
     writer = SegmentWriter("T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=ROW_GROUP_BYTES)
     pieces = [piece for part in parts for piece in writer.add(part)] + writer.close()
     assert writer.sealed is not None

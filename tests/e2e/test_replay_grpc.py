@@ -16,7 +16,7 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.pop import Deliveries, Popping, body_of, produce
 from tests.kit.proxy import Proxy, create_typed_topic
-from tests.kit.realdaemon import expire, log_end, settled_minimums
+from tests.kit.realdaemon import expire, log_end
 from tiered.replay.drain import BATCH
 
 pytestmark = [pytest.mark.broker, pytest.mark.proxy, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -74,7 +74,7 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             produce(broker.address, "T", range(FIRST.stop, ALL.stop), body_bytes=BODY)
             daemon.wait_archived(log_end(broker))
             expire(broker)
-            settled_minimums(broker, "T")
+            time.sleep(12)  # the broker's minimums follow its deletions within ten seconds
             yield scene
 
 
