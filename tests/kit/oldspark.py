@@ -69,7 +69,7 @@ def main(url: str, sealed: str, directory: Path, jars: Path) -> None:
 
 
 def _pipeline(spark: Any, url: str, table: str, name: str) -> list[list[Any]]:
-    """Bronze in a format; a second run adds nothing. On a busy machine Spark may give up a worker, and the run is done again."""
+    """Bronze in a format; a second run adds nothing. On a busy machine Spark may give up a worker: the run is done again."""
     for _ in range(2):
         words = ["--archive", url, "--table", table, "--layers", "bronze", "--format", name]
         assert any(job(["pipeline", *words]) == 0 for _ in range(3))
