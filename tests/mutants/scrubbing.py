@@ -74,7 +74,7 @@ MUTANTS = (
         _NOTES,
         "        kept = {path: found for path, found in self.findings.items() if found.walk >= number}\n",
         "        kept = dict(self.findings)\n",
-        f"{_SCRUB}::test_what_is_no_longer_needed_is_no_damage",
+        f"{_SCRUB}::test_what_is_gone_by_law_is_no_longer_listed",
     ),
     Mutant(
         _NOTES,

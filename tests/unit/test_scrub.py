@@ -18,7 +18,7 @@ from tests.kit.scrubbing import DAY_MS, HOUR_MS, Lagging, LookingTurn, Scrubbing
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.care import notes as notes_module
 from tiered.archive.care import walk as walk_module
-from tiered.archive.care.notes import NOTES_FILE, read_notes
+from tiered.archive.care.notes import NOTES_FILE, DamagedKey, read_notes
 from tiered.archive.care.quarantine import Quarantine
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import CommitKey, RepairKey, build, parse
@@ -226,6 +226,7 @@ def test_what_is_stopped_in_the_middle_of_an_object_begins_it_again(made: Scene,
     with pytest.raises(Stopped):
         looking.rest(LookingTurn(on_spend=stop))
     looking.rest()
+    assert looking.notes.listing.whole_objects == len(paths(made.provider))
     assert looking.notes.reading.whole_objects == len(paths(made.provider))
 
 
@@ -270,6 +271,16 @@ def test_what_is_no_longer_needed_is_no_damage(made: Scene) -> None:
     sweeping = Sweeping.of(made)
     sweeping.all(sweeping.retention)
     assert not [o for o in made.state.objects() if o.path == path and o.references]
+    looking.later(0.3)
+    assert looking.damaged() == {}
+
+
+def test_what_is_gone_by_law_is_no_longer_listed(made: Scene) -> None:
+    path = KEYS.path(KEYS.data(1, b"stray-of-sixteen")) or ""
+    looking = Scrubbing.of(made)
+    looking.rest()
+    looking.book.notes = looking.notes.damaged(DamagedKey(path, "a block fails its checksum", "", 0, 1, 1))
+    made.provider.delete(KEYS.key(path))
     looking.later(0.3)
     assert looking.damaged() == {}
 
