@@ -8,8 +8,6 @@ the gateway; DuckDB reads the sealed Parquet files, and Spark the whole archive.
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -20,13 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from tests.kit.broker import Broker, NameServer
-from tests.kit.cache import ROCKETMQ_5
+from tests.kit.agedbroker import by_consumer
 from tests.kit.contents import Contents, by_duckdb
 from tests.kit.demo import work_directory
-from tests.kit.gatewayproc import Gateway
 from tests.kit.pysparks import PLAIN_JVM, session
-from tests.kit.years import DAY_SECONDS, TOPICS, Month, Traffic, ageing, month
+from tests.kit.years import DAY_SECONDS, Month, Traffic, ageing, month
 from tiered_spark import frame, register
 
 KEPT_DAYS = 14
@@ -47,28 +43,6 @@ def simulate(work: Path, days: int, start_ms: int, *, ages: bool) -> Month:
             made.expire(KEPT_FILES)
         made.sweep(2 * DAY_SECONDS)
         return made
-
-
-def by_consumer(work: Path, made: Month, archive: str) -> Contents:
-    """A pull consumer of the Java client, from the first offset, through the gateway, beside a broker that has the end only."""
-    broker_directory = work / "broker"
-    shutil.copytree(made.broker.store, broker_directory / "store")
-    config = broker_directory / "store" / "config"
-    config.mkdir(exist_ok=True)
-    topics = {
-        name: {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
-        for name, queues in TOPICS.items()
-    }
-    (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
-    with (
-        NameServer(ROCKETMQ_5, work / "namesrv") as names,
-        Broker(ROCKETMQ_5, broker_directory, names, mappedFileSizeCommitLog=FILE_BYTES) as broker,
-        Gateway(work, names.address, archive).running() as gateway,
-    ):
-        client = broker.client().through(gateway.address)
-        running = [client.start("pull", topic=name, group=f"demo-{name}", idle=3) for name in TOPICS]
-        lines = [line for each in running for line in each.wait().lines()]
-    return Contents.of((x["topic"], x["queue_id"], x["queue_offset"], x["body_sha256"]) for x in lines)
 
 
 def by_spark(spark: SparkSession, archive: str) -> Contents:

@@ -604,7 +604,7 @@ def test_a_hangup_takes_over_retention_and_names_what_waits_for_a_restart(
     }
     given |= {"hold.max_disk_percent": 99}
     with caplog.at_level(logging.INFO):
-        made.reload(
+        made.retain.reload(
             lambda: load(None, {}, {**given, "retain.keep_ms": "9d", "retain.topics": "Audit=forever"})
         )
         assert made.retain().keep_ms == 9 * 86_400_000
@@ -614,9 +614,9 @@ def test_a_hangup_takes_over_retention_and_names_what_waits_for_a_restart(
         def wrong() -> Any:
             raise Invalid("no", key="retain.keep_ms")
 
-        made.reload(wrong)
+        made.retain.reload(wrong)
         assert made.retain().keep_ms == 9 * 86_400_000, "as it was"
-        made.reload(lambda: load(None, {}, {**given, "dispatch.block_bytes": "512KiB"}))
+        made.retain.reload(lambda: load(None, {}, {**given, "dispatch.block_bytes": "512KiB"}))
         assert made.retain().keep_ms == 0
         assert said(caplog, "wait for a restart") == {"keys": ["dispatch.block_bytes"]}
 

@@ -1,4 +1,4 @@
-"""One meaning a name: no two public classes of the program have the same one."""
+"""One meaning a name: no two public classes of the program have the same one. And no module that is too long to know its place."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ def test_no_two_public_classes_have_one_name() -> None:
                     homes[node.name].append(str(path.relative_to(ROOT)))
     assert len(homes) > 500, "the sources were found"
     assert {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in MEANT} == {}
+
+
+def test_no_module_has_more_than_400_lines() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): path.read_bytes().count(b"\n")
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.py")
+    }
+    assert len(lengths) > 300, "the sources were found"
+    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}

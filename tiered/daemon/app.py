@@ -20,7 +20,7 @@ from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
 from tiered.daemon.askbroker import ask_broker
-from tiered.daemon.config import Loaded, differing
+from tiered.daemon.config import Loaded
 from tiered.daemon.crashing import install_crash
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
 from tiered.daemon.lock import StateLock
@@ -31,6 +31,7 @@ from tiered.daemon.once import PresentEnd
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.portfile import WEB_PORT_FILE
+from tiered.daemon.reloading import LiveRetain
 from tiered.daemon.signals import Signals
 from tiered.daemon.status import DaemonView, ProcessTotals, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
@@ -41,15 +42,12 @@ from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
-from tiered.settings import Retain
 from tiered.source.base import CommitLogSource, Wait
 from tiered.source.open import open_source
 
 log = logging.getLogger("tiered.daemon")
 
 STARTING = "starting"
-LIVE_SECTION = "retain."
-"""Settings of this section are taken over by a SIGHUP."""
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
@@ -66,7 +64,7 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str], again: Callabl
         if loaded.settings.gateway.namesrv_upstream and not choices.once:
             daemon.gateway = GatewayChild(command_line(loaded), child_environment(env, loaded), clock)
         stack.enter_context(
-            Signals(stop, clock, on_first=daemon.stopping, on_hangup=lambda: daemon.reload(again))
+            Signals(stop, clock, on_first=daemon.stopping, on_hangup=lambda: daemon.retain.reload(again))
         )
         return daemon.run(stack)
 
@@ -84,7 +82,7 @@ class Daemon:
         notifier: Notifier,
     ) -> None:
         self._settings = loaded.settings
-        self._retain = loaded.settings.retain
+        self.retain = LiveRetain(loaded.settings)
         self._choices = choices
         self._clock = clock
         self._metrics = metrics
@@ -180,25 +178,6 @@ class Daemon:
         if not self._running:
             self._give_up.set()
             Service("leave", self._leave, self._clock).start()
-
-    def retain(self) -> Retain:
-        """Settings of retention, as they are now."""
-        return self._retain
-
-    def reload(self, again: Callable[[], Loaded]) -> None:
-        """Take over what can change while it runs, retention; said in the log, what cannot as well."""
-        try:
-            found = again().settings
-        except TieredError as error:
-            log.error("the settings were read again and are not taken over: %s", error)
-            return
-        changed = differing(replace(self._settings, retain=self._retain), found)
-        self._retain = found.retain
-        taken = [key for key in changed if key.startswith(LIVE_SECTION)]
-        log.info("retention follows the settings as they are now", extra={"changed": taken})
-        if len(taken) < len(changed):
-            waiting = [key for key in changed if key not in taken]
-            log.warning("changed settings that wait for a restart", extra={"keys": waiting})
 
     @property
     def _running(self) -> bool:

@@ -15,7 +15,8 @@ from itertools import chain
 
 from tiered.archive.care.loose import LooseChecks
 from tiered.archive.keys import Area, CommitKey, IdentityKey, ObjectKey, build, parse
-from tiered.archive.log.reader import LogReader, stand_in
+from tiered.archive.log.reader import LogReader
+from tiered.archive.log.standin import stand_in
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.runs import is_segment
 from tiered.archive.state.values import ObjectState

@@ -6,7 +6,6 @@ that shows none above; a commit that does not fit is first answered by starting 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, 
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
+from tiered.archive.log.standin import stand_in
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.scope import EVERYTHING
 from tiered.archive.state.values import Head
@@ -383,20 +383,6 @@ class LogReader:
                 pending = []
         store_changes(store, pending)
         return _Reached(seq, date_ms)
-
-
-def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:
-    """What ``tiered repair`` put beside a damaged or lost commit: of several the one that the next commit names."""
-    found: list[ReadCommit] = []
-    for stored in reader.provider.list(reader.keys.repair_prefix(seq)):
-        with contextlib.suppress(Corrupt):  # counts as absent
-            made = reader.read_at(stored.key, seq)
-            if made is not None and stored.key == reader.keys.repair(seq, made.commit.commit_id):
-                found.append(made)
-    if len(found) > 1:
-        after = reader.read(seq + 1)
-        found = [f for f in found if after is None or f.commit.commit_id == after.commit.previous_id]
-    return found[0] if found else None
 
 
 def _begun(store: MetadataStore) -> None:

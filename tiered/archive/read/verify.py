@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
-from tiered.archive.log.reader import LogReader, ReadCommit, stand_in
+from tiered.archive.log.reader import LogReader, ReadCommit
+from tiered.archive.log.standin import stand_in
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
