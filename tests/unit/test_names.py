@@ -1,4 +1,4 @@
-"""One meaning a name: no two public classes of the program have the same one. And no module that is too long to know its place."""
+"""One meaning a name: no two public classes of the program have the same one; and no module is too long to know its place."""
 
 from __future__ import annotations
 
