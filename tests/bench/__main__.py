@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.aged import aged_read
+from tests.bench.agedday import aged_day
+from tests.bench.agedpiece import Piece
 from tests.bench.backlog import backlog, to_s3
 from tests.bench.coldpush import gateway_cold
 from tests.bench.collecting import collecting
@@ -31,6 +33,8 @@ from tests.bench.startup import start_up
 from tests.bench.verifying import verifying
 
 MESSAGES, QUICK_MESSAGES = 3_560_000, 60_000  # 4 GiB of records
+AGED_DAY = (Piece(3600, 100, 64), Piece(3600, 100, 1024))
+AGED_QUICK = (Piece(180, 100, 64, round_seconds=60),)
 
 
 def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
@@ -52,6 +56,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
         "rare-edits": lambda work: folding(*((100, 100, 10) if quick else (10_000, 1000, 100))),
         "aged-read": lambda work: aged_read(work, *((6_000, 60) if quick else (300_000, 1000))),
+        "aged-day": lambda work: aged_day(work, AGED_QUICK if quick else AGED_DAY),
         "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "engines": lambda work: engines(3_000 if quick else 300_000),

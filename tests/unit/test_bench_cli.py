@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.bench.__main__ import cases, parse
+from tests.bench.agedday import files_of
+from tests.bench.agedpiece import Piece, simulate
 from tests.bench.coldpush import Scene
 from tests.bench.javaload import Pushed
 from tests.bench.run import NoFigure, expect, generate, once, whole
@@ -75,3 +77,23 @@ def test_segments_are_measured_beside_pyarrow_alone() -> None:
     rows = cases(True)["segments"](Path())
     assert [row.target for row in rows] == ["≥ 0.5", "≥ 0.5", "-", "-"]
     assert all(float(row.ratio) > 0 for row in rows)
+
+
+def test_a_piece_of_a_day_is_archived_merged_and_sealed(tmp_path: Path) -> None:
+    seen = simulate(tmp_path, Piece(24, 100, 16, round_seconds=12))
+    assert seen.made == 24, "an object a second, however many queues"
+    assert (seen.rounds[0][0].fresh, seen.rounds[0][0].runs) == (12, 1200)
+    assert all(after.fresh == 0 and 0 < after.merged < 12 for _, after in seen.rounds)
+    assert seen.rewritten >= 2400
+    assert seen.sealed is not None
+    assert (seen.sealed.sealed, seen.sealed.merged) == (10, 0), "a file of each topic"
+    before, after, sealed = (weight.raw for weight in seen.weights)
+    assert before > after > sealed > 0
+    assert files_of(seen.rounds[-1][1].merged, 0, seen.file_bytes) == 10
+
+
+def test_files_of_a_day_are_as_many_as_its_strictest_bound_says() -> None:
+    assert files_of(1, 1, 1) == 10
+    assert files_of(513, 1, 1) == 20, "a job reads 512 objects"
+    assert files_of(1, 1_000_001, 1) == 20, "and replaces 100,000 runs of one topic"
+    assert files_of(1, 1, 10 * (512 << 20) + 1) == 20, "and its file ends"
