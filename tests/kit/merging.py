@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.kit.assemble import Assembly
 from tests.kit.fetchscene import SETTLED_SECONDS, Scene
@@ -16,8 +17,9 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.merge import Merge, MergeOptions
-from tiered.archive.rewrite.plan import Bounds, none_damaged
+from tiered.archive.rewrite.plan import Bounds, KnownObjects, LeftOut, none_damaged
 from tiered.archive.rewrite.writing import Layout
+from tiered.archive.state.view import ArchiveState
 from tiered.model import MessageQueue
 from tiered.settings import MIB
 
@@ -74,6 +76,18 @@ def merge_all(daemon: Assembly, turn: AtOnceTurn | None = None, **options: Any) 
         if not done.more:
             return found
         assert len(found) < 1000, "merging comes to an end"
+
+
+def archiving_beside_plans(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on something is archived whenever a plan has looked at the objects, and not at the runs yet."""
+    known = KnownObjects.of
+
+    def of(state: ArchiveState, left_out: LeftOut) -> KnownObjects:
+        found = known(state, left_out)
+        spread(made, 1)
+        return found
+
+    monkeypatch.setattr(KnownObjects, "of", staticmethod(of))
 
 
 def spread(made: Scene, flushes: int, seed: int = 1, most: int = 30) -> None:

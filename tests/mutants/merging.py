@@ -82,4 +82,10 @@ MUTANTS = (
         "                pass\n",
         "tests/unit/test_proposals.py -k flipped",
     ),
+    Mutant(
+        f"{_REWRITE}/merge.py",
+        "        return windows(self._log.frozen(), self._options.bounds, self._avoided())\n",
+        "        return windows(self._log.proven(), self._options.bounds, self._avoided())\n",
+        f"{_MERGE}::test_what_is_archived_while_a_merge_is_planned_waits_for_the_next",
+    ),
 )

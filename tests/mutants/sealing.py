@@ -80,4 +80,10 @@ MUTANTS = (
         "            pass\n",
         f"{_SEAL}::test_everything_that_is_read_and_written_is_told",
     ),
+    Mutant(
+        f"{_REWRITE}/seal.py",
+        "        return sealable(self._log.frozen(), self._options.bounds, self._clock.now_ms(), self._avoided())\n",
+        "        return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._avoided())\n",
+        f"{_SEAL}::test_what_is_archived_while_a_day_is_planned_waits",
+    ),
 )

@@ -11,7 +11,16 @@ import pytest
 from tests.kit.archiveedits import Edits, rewind, start_again
 from tests.kit.assemble import KEYS, assemble, live_rows
 from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
-from tests.kit.merging import QUEUES, AtOnceTurn, closed_rows, commits_of_rows, merge_all, merging, spread
+from tests.kit.merging import (
+    QUEUES,
+    AtOnceTurn,
+    archiving_beside_plans,
+    closed_rows,
+    commits_of_rows,
+    merge_all,
+    merging,
+    spread,
+)
 from tests.kit.pipeline import INNER_BATCH
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
@@ -55,6 +64,20 @@ def test_rows_are_the_same_and_runs_are_fewer(small: Scene) -> None:
     assert done[0].figures["merged_runs"] == len(runs)
     assert done[0].figures["messages"] == sum(map(len, before.values()))
     assert levels(small) == {1}
+
+
+def test_what_is_archived_while_a_merge_is_planned_waits_for_the_next(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread(small, 6)
+    runs = len(live(small))
+    archiving_beside_plans(small, monkeypatch)
+    task = merging(small.daemon)
+    assert task.plan().figures["runs"] == runs < len(live(small))
+    runs = len(live(small))
+    assert task.run_once(AtOnceTurn(small.daemon)).figures["merged_runs"] == runs
+    assert levels(small) == {0, 1}
+    assert live_rows(small.state, small.objects()) == small.daemon.rows()
 
 
 def test_counters_times_and_places_of_queues_do_not_change(small: Scene) -> None:

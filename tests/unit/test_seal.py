@@ -17,7 +17,7 @@ from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits, rewind, start_again
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Ranges, Scene, scene
-from tests.kit.merging import QUEUES, AtOnceTurn, merge_all, spread
+from tests.kit.merging import QUEUES, AtOnceTurn, archiving_beside_plans, merge_all, spread
 from tests.kit.pipeline import INNER_BATCH
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all, sealing
 from tiered.archive.keys import Area, ObjectKey, SegmentKey, build, parse, segment_key
@@ -65,6 +65,18 @@ def test_rows_are_the_same_and_lie_in_files_by_topic_and_day(small: Scene, stage
     assert places(small) == [(topic, day) for topic in topics for day in (first, second)]
     assert not referenced(small, 0) + referenced(small, 1)
     assert sum(int(each.figures.get("messages") or 0) for each in done) == sum(map(len, before.values()))
+
+
+def test_what_is_archived_while_a_day_is_planned_waits(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    spread(small, 6)
+    after_midnight(small)
+    runs = len(list(small.state.runs_all()))
+    archiving_beside_plans(small, monkeypatch)
+    task = sealing(small.daemon)
+    assert task.plan().figures["runs"] == runs < len(list(small.state.runs_all()))
+    done = task.run_once(AtOnceTurn(small.daemon))
+    assert done.figures["written_files"] == 1
+    assert {item.level for item in small.state.objects() if item.references} == {0, 2}
 
 
 def test_a_day_that_is_not_over_for_long_enough_waits(small: Scene) -> None:

@@ -154,7 +154,7 @@ class Tabling:
 
     def plan(self) -> Outlook:
         """See ``Task``. A catalog that is away does not keep other tasks from their plans."""
-        rounds, troubles = self._rounds(lambda keeper: keeper.look(self._frozen()))
+        rounds, troubles = self._rounds(lambda keeper: keeper.look(self._log.frozen()))
         states = [state for each in rounds for state in each.states]
         troubles += [trouble for each in rounds for trouble in each.troubles]
         waiting = [state for state in states if state.lag_commits]
@@ -169,17 +169,13 @@ class Tabling:
     def run_once(self, turn: Turn) -> Done:
         """A round."""
         rounds, troubles = self._rounds(
-            lambda keeper: keeper.bring(self._frozen(), self._clock.now_ms(), lambda: turn.spend(0))
+            lambda keeper: keeper.bring(self._log.frozen(), self._clock.now_ms(), lambda: turn.spend(0))
         )
         troubles += [trouble for each in rounds for trouble in each.troubles]
         self._next = self._clock.monotonic() + self._settings.tables.interval_ms / 1000
         states = [state for each in rounds for state in each.states]
         done = {name: n for name, n in figures(states).items() if name.startswith(("added", "removed")) and n}
         return Done(False, done, "; ".join(troubles) or None)
-
-    def _frozen(self) -> ArchiveState:
-        """The proven fold at one commit: files and the runs in them must agree."""
-        return ArchiveState(self._log.store.snapshot())
 
     def _rounds(self, act: Callable[[TableKeeper], TableRound]) -> tuple[list[TableRound], list[str]]:
         reader = self._log.reader

@@ -120,6 +120,10 @@ class CommitLog:
         """The fold of everything proven: what readers may be told."""
         return ArchiveState(self.store)
 
+    def frozen(self) -> ArchiveState:
+        """``proven`` as it is now, and stays: for a walk over objects and then over runs, beside which archiving goes on."""
+        return ArchiveState(self.store.snapshot())
+
     def planned(self) -> ArchiveState:
         """The fold as it will be when everything planned is proven: what the next plan builds on."""
         with self._lock:

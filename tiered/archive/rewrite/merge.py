@@ -108,7 +108,7 @@ class Merge:
             self._round = self._windows()
         made = None
         while self._round and made is None:
-            made = job(self._log.proven(), self._options.bounds, self._round[0], self._avoided())
+            made = job(self._log.frozen(), self._options.bounds, self._round[0], self._avoided())
             if made is None:
                 del self._round[0]
         done = Done(more=False) if made is None else self._merge(made, turn, self._round)
@@ -118,7 +118,7 @@ class Merge:
         return done
 
     def _windows(self) -> list[Window]:
-        return windows(self._log.proven(), self._options.bounds, self._avoided())
+        return windows(self._log.frozen(), self._options.bounds, self._avoided())
 
     def _avoided(self) -> LeftOut:
         return self._left_out.and_objects(self._damaged(self._log.proven()))

@@ -186,7 +186,7 @@ class Sealing:
     def _job(self, what: TopicDay) -> Job | None:
         """The next of a topic's day. Which objects it reads is found out by a walk over all its runs, so they are kept in mind
         until they hold nothing more of it."""
-        state, bounds, made = self._log.proven(), self._options.bounds, None
+        state, bounds, made = self._log.frozen(), self._options.bounds, None
         if self._slab is not None:
             made = seal_job(state, bounds, what, self._slab, self._avoided())
         if made is None:
@@ -212,7 +212,7 @@ class Sealing:
             self._trouble = f"uploads that were not completed cannot be given up: {error}"
 
     def _sealable(self) -> list[Sealable]:
-        return sealable(self._log.proven(), self._options.bounds, self._clock.now_ms(), self._avoided())
+        return sealable(self._log.frozen(), self._options.bounds, self._clock.now_ms(), self._avoided())
 
     def _avoided(self) -> LeftOut:
         return self._left_out.and_objects(self._damaged(self._log.proven()))
