@@ -22,6 +22,7 @@ from tests.bench.encryption import encryption
 from tests.bench.engines import engines
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
+from tests.bench.lagageing import lag_ageing
 from tests.bench.live import idle, latency, objects, restart
 from tests.bench.opening import one_queue, opening
 from tests.bench.read import cases as read_cases
@@ -59,6 +60,7 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "aged-day": lambda work: aged_day(work, AGED_QUICK if quick else AGED_DAY),
         "gc-plan": lambda work: collecting(work, 20_000 if quick else 1_000_000),
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
+        "lag-ageing": lambda work: lag_ageing(work, *((8_000, 6) if quick else (600_000, 40))),
         "engines": lambda work: engines(3_000 if quick else 300_000),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         "verifying": lambda work: verifying(work, 20_000 if quick else 400_000, 64),

@@ -47,7 +47,7 @@ def latency(work: Path, seconds: float) -> list[Row]:
         fold, seen, more = MemoryStore(), -1, True
         while more:
             more = writer.poll() is None or daemon.status()["lag"]["bytes"] != 0
-            head = archive.reader.fold(fold)
+            head = archive.log.fold(fold)
             now_ms = time.time() * 1000
             state = ArchiveState(fold)
             for run in state.runs_all():

@@ -110,7 +110,7 @@ class InArchive:
         self._fold = MemoryStore()
 
     def __call__(self) -> tuple[int, int]:
-        self._archive.reader.fold(self._fold)
+        self._archive.log.fold(self._fold)
         queues = list(ArchiveState(self._fold).queues(TOPIC))
         return sum(q.messages for q in queues), sum(q.bytes for q in queues)
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.bench.__main__ import cases, parse
@@ -13,6 +14,7 @@ from tests.bench.agedday import files_of
 from tests.bench.agedpiece import Piece, simulate
 from tests.bench.coldpush import Scene
 from tests.bench.javaload import Pushed
+from tests.bench.lagageing import Batch, Look, Phase, said
 from tests.bench.run import NoFigure, expect, generate, once, whole
 
 
@@ -97,3 +99,35 @@ def test_files_of_a_day_are_as_many_as_its_strictest_bound_says() -> None:
     assert files_of(513, 1, 1) == 20, "a job reads 512 objects"
     assert files_of(1, 1_000_001, 1) == 20, "and replaces 100,000 runs of one topic"
     assert files_of(1, 1, 10 * (512 << 20) + 1) == 20, "and its file ends"
+
+
+def test_lag_is_counted_from_the_append_to_the_first_commit_that_has_it() -> None:
+    looks = [
+        Look(-9000, 9.0, ""),
+        Look(1000, 0.0, ""),
+        Look(2000, 0.5, "seal"),
+        Look(3500, 0.5, "scrub"),
+        Look(4000, 0.0, ""),
+        Look(9000, 9.0, ""),
+    ]
+    batches = [Batch(50, -8000, 1), Batch(100, 1500, 2), Batch(200, 2500, 1), Batch(300, 3600, 1)]
+    commits = np.array([(50, 1400), (200, 3000), (300, 3900), (300, 9900)], np.int64)
+    phase = Phase(batches, looks, {})
+    assert phase.waits(commits).tolist() == [1.5, 1.5, 0.5, 0.3], "and not of the first, when the load began"
+    assert phase.lags.tolist() == [0.0, 0.5, 0.5, 0.0]
+    assert phase.waits(commits, "seal").tolist() == [0.5]
+    assert phase.seconds("seal") == 1.5
+    with pytest.raises(NoFigure, match="4 messages are in the archive and not 5"):
+        phase.waits(commits[:2])
+
+
+@pytest.mark.parametrize("idle", ["merge", "seal", "scrub"])
+def test_a_lag_beside_maintenance_that_did_nothing_is_not_measured(idle: str) -> None:
+    done = {
+        "merge": {"merged_runs": 9, "record_bytes": 5_000_000},
+        "seal": {"written_files": 2},
+        "scrub": {"bytes": 3_000_000},
+    }
+    assert said(done) == "merged 9 runs, 5 MB of records; sealed 2 files, 0 MB; scrubbed 3 MB"
+    with pytest.raises(NoFigure, match="not measured"):
+        said({task: figures for task, figures in done.items() if task != idle})
