@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit.process import PATIENCE, TIERED, Child
+from tests.kit.process import HURRIED, PATIENCE, TIERED, Child
+from tests.kit.warm import IN_A_HURRY
 from tiered.crashpoint import Point
 from tiered.daemon.crashing import CRASH_VARIABLE
 from tiered.daemon.portfile import WEB_PORT_FILE
@@ -111,9 +112,9 @@ class Daemon(Pages):
             "hold.directory": str(work / f"{name}-hold"),
             **settings,
         }
-        self._environment = dict(environment or {})
+        self._environment = {**(environment or {}), **(IN_A_HURRY if command == HURRIED else {})}
         self._command = command
-        self._fork = fork and command == TIERED
+        self._fork = fork and command in (TIERED, HURRIED)
         self._child: Child | None = None
 
     # ---- process

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from tests.kit.faultproxy import Action, FaultProxy, Rule, reset
 
 _CHUNK = 1 << 16
+_LISTED = re.compile(rb"<Contents>.*?<LastModified>(.*?)</LastModified>.*?</Contents>", re.DOTALL)
 _REASONS = {
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -172,6 +175,33 @@ def _alone(client: socket.socket, asks: _Reader, request: _Head, rule: Rule) -> 
     return request.keeps_open
 
 
+def _opened(answer: _Head, body: Iterator[bytes]) -> Iterator[bytes]:
+    """A body without the lines that frame its chunks."""
+    if answer.headers.get("transfer-encoding", "").lower() != "chunked":
+        yield from body
+        return
+    framed = b"".join(body)
+    while (length := int(framed[: (at := framed.index(b"\r\n"))].split(b";")[0], 16)) > 0:
+        yield framed[at + 2 : at + 2 + length]
+        framed = framed[at + 4 + length :]
+
+
+def _lagging(answer: _Head, listing: bytes, seconds: float) -> tuple[_Head, Iterator[bytes]]:
+    """The answer as it would have been so long ago, but for what was deleted since."""
+    before = datetime.now(UTC) - timedelta(seconds=seconds)
+
+    def shown(entry: re.Match[bytes]) -> bytes:
+        return entry[0] if datetime.fromisoformat(entry[1].decode()) <= before else b""
+
+    made = _LISTED.sub(shown, listing)
+    first, *lines = answer.raw.decode("latin-1").rstrip("\r\n").split("\r\n")
+    framing = ("content-length:", "transfer-encoding:")
+    kept = [line for line in lines if not line.lower().startswith(framing)]
+    raw = "\r\n".join([first, *kept, f"Content-Length: {len(made)}", "", ""]).encode("latin-1")
+    sized = {**answer.headers, "content-length": str(len(made))}
+    return _Head(raw, answer.start, sized), iter((made,))
+
+
 @dataclass(slots=True)
 class _Forward:
     """One exchange that reaches the server."""
@@ -231,6 +261,8 @@ class _Forward:
         if self.rule.action is Action.SWALLOW:
             while True:
                 self.asks.some(_CHUNK)  # ends with the client's patience
+        if self.rule.action is Action.LAG and not empty:
+            answer, body = _lagging(answer, b"".join(_opened(answer, body)), self.rule.seconds)
         self.client.sendall(answer.raw)
         left = self.rule.after_bytes if self.rule.action is Action.CUT_ANSWER else None
         if left == 0:

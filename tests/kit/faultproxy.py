@@ -52,6 +52,8 @@ class Action(Enum):
     """Reset the connection before anything is forwarded."""
     CORRUPT = "corrupt"
     """Pass, with one bit changed of the byte that is ``after_bytes`` into the answer's body (none in shorter ones)."""
+    LAG = "lag"
+    """Pass, but leave out of S3's listings what was put within the last ``seconds``."""
     STATUS = "status"
     """Take the request and answer ``status`` without asking the server."""
 

@@ -77,7 +77,7 @@ def _mount(*words: str) -> bool:
     return subprocess.run(["mount", *words], capture_output=True, check=False).returncode == 0
 
 
-def _lie() -> None:
+def lie() -> None:
     """Writes fail below a directory that is marked full."""
     open_file, write, writev = os.open, os.write, os.writev
 
@@ -90,9 +90,11 @@ def _lie() -> None:
         return os.readlink(f"/proc/self/fd/{descriptor}")
 
     def lying_open(path: Any, flags: int, *rest: Any, **more: Any) -> int:
-        if flags & os.O_CREAT and isinstance(path, str):
+        unnamed = flags & os.O_TMPFILE == os.O_TMPFILE  # made in the directory that is opened
+        if (flags & os.O_CREAT or unnamed) and isinstance(path, str):
             within = more.get("dir_fd")
-            check(path if within is None else os.path.join(name(within), path))
+            made = os.path.join(path, "unnamed") if unnamed else path
+            check(made if within is None else os.path.join(name(within), made))
         return open_file(path, flags, *rest, **more)
 
     def lying_write(descriptor: int, data: Any) -> int:
@@ -109,5 +111,5 @@ def _lie() -> None:
 if __name__ == "__main__":
     from tiered.cli.main import main
 
-    _lie()
+    lie()
     sys.exit(main())

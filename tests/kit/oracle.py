@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -55,6 +55,13 @@ def parse(data: bytes, at: int) -> tuple[Queue, Record]:
     topic = data[topic_at + width : topic_at + width + length].decode()
     queue = OFF_QUEUE if flag & TRANSACTION_BITS in (PREPARED, ROLLBACK) else (topic, queue_id)
     return queue, Record(queue_offset, physical, data[at : at + size])
+
+
+def store_time_ms(record: Record) -> int:
+    """When the broker stored a record."""
+    flag = struct.unpack_from(">i", record.data, 36)[0]
+    time_ms: int = struct.unpack_from(">q", record.data, 56 + (12 if flag & 0x10 else 0))[0]
+    return time_ms
 
 
 def scan_log(commitlog: Path, first: int = 0) -> Iterator[tuple[Queue, Record]]:
@@ -121,11 +128,13 @@ class Oracle:
 
 @dataclass(slots=True)
 class Verdict:
-    """Counts over all queues. ``in_gaps``: records that are missing and lie in a gap that the archive shows."""
+    """Counts over all queues. ``in_gaps``: records that are missing and lie in a gap that the archive shows; ``trimmed``: that
+    are missing from the front of their queue, and might go."""
 
     messages: int = 0
     readable: int = 0
     in_gaps: int = 0
+    trimmed: int = 0
     lost: int = 0
     doubled: int = 0
     reordered: int = 0
@@ -187,8 +196,16 @@ def closed_records(archive: View) -> dict[Queue, list[bytes]]:
     return dict(found)
 
 
+MayGo = Callable[[Queue, Record], bool]
+"""Whether retention was allowed to take a record."""
+
+
 def compare(
-    archive: str | View, *oracles: Oracle, excluded: Collection[str] = (), store: Store | None = None
+    archive: str | View,
+    *oracles: Oracle,
+    excluded: Collection[str] = (),
+    store: Store | None = None,
+    may_go: MayGo = lambda queue, record: False,
 ) -> Verdict:
     """Compare an archive with the model of each lineage it holds."""
     read = opened(archive, store) if isinstance(archive, str) else archive
@@ -198,7 +215,13 @@ def compare(
         found = archived_queues(read, oracle.lineage)
         for queue in sorted(wanted.keys() | found.keys()):
             _compare_queue(
-                verdict, read.state, oracle.lineage, queue, wanted.get(queue, []), found.get(queue, [])
+                verdict,
+                read.state,
+                oracle.lineage,
+                queue,
+                wanted.get(queue, []),
+                found.get(queue, []),
+                may_go,
             )
     return verdict
 
@@ -210,6 +233,7 @@ def _compare_queue(
     queue: Queue,
     wanted: list[Record],
     found: list[tuple[int, bytes]],
+    may_go: MayGo,
 ) -> None:
     verdict.messages += len(wanted)
     verdict.readable += len(found)
@@ -217,8 +241,11 @@ def _compare_queue(
     by_place = {record.physical_offset: record for record in wanted}
     times = Counter(record.physical_offset for record in got)
     missing = [record for record in wanted if record.physical_offset not in times]
-    lost = [record for record in missing if not _in_gap(state, lineage, queue, record)]
-    verdict.in_gaps += len(missing) - len(lost)
+    first = min(times, default=None)
+    kept = [r for r in missing if not may_go(queue, r) or (first is not None and r.physical_offset > first)]
+    verdict.trimmed += len(missing) - len(kept)
+    lost = [record for record in kept if not _in_gap(state, lineage, queue, record)]
+    verdict.in_gaps += len(kept) - len(lost)
     verdict.lost += len(lost)
     verdict.doubled += sum(count - 1 for count in times.values())
     invented = [record for record in got if record.physical_offset not in by_place]

@@ -16,6 +16,8 @@ from tests.kit.warm import WARM, Forked, can_fork
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
 """The command, loaded anew."""
+HURRIED = (sys.executable, "-m", "tests.kit.hurried")
+"""The same in a hurry (``hurried.py``)."""
 _alive: set[subprocess.Popen[bytes] | Forked] = set()
 _scratch: set[Path] = set()
 

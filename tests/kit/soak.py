@@ -3,6 +3,10 @@
 ``python -m tests.kit.soak --seconds N --seed S``: a broker writes all the time; daemon and broker are killed, the daemon at
 numbered crash points too; the broker loses its tail; files expire; local state is deleted; a second daemon takes over while the
 first is stopped; the store answers 503, hangs, cuts and dies. The same seed asks for the same actions; when they hit differs.
+
+All the while the archive ages, in a hurry (``hurried.py``): it is merged, sealed, trimmed, collected and scrubbed, its commits
+are removed. Every minute, and at the end, everything that is in range must be there, byte for byte; a campaign in which some
+kind of maintenance never happened has failed. On a store whose listing lags (``--lagging``) nothing may be deleted.
 """
 
 from __future__ import annotations
@@ -14,102 +18,48 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from tests.kit import cache
-from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
-from tests.kit.faultproxy import Action, Rule
-from tests.kit.oracle import Verdict, compare, opened
+from tests.kit.daemonproc import CRASHED
+from tests.kit.hurried import WINDOW_MS
+from tests.kit.oracle import Queue, Record, opened, store_time_ms
 from tests.kit.process import PATIENCE
-from tests.kit.soaksources import Place, SoakSource, generated, place_of, real
-from tiered.archive.read.verify import Verifier
-from tiered.crashpoint import CrashPoint
-
-UNAVAILABLE, FENCED, KILLED = 4, 7, -9
-FAULTS: tuple[tuple[Rule, ...], ...] = (
-    (Rule(Action.STATUS, 0.5, status=503),),
-    (Rule(Action.STATUS, 0.5, method="PUT", status=500),),
-    (Rule(Action.CUT_BEFORE_ANSWER, 0.6, method="PUT"),),
-    (Rule(Action.SWALLOW, 0.4, method="PUT", times=3),),
-    (Rule(Action.CUT_REQUEST, 0.5, after_bytes=300),),
-    (Rule(Action.CUT_ANSWER, 0.5, after_bytes=30),),
-    (Rule(Action.BLACK_HOLE, 0.5, times=4),),
-    (Rule(Action.REFUSE, 0.6),),
-    (Rule(Action.DELAY, 0.7, seconds=0.3),),
-    (Rule(Action.THROTTLE, bytes_per_second=100_000),),
+from tests.kit.soakdaemons import UNAVAILABLE, Daemons, SoakError
+from tests.kit.soakreport import ALWAYS, DELETING, OF_OLD_DAYS, Outcome, Work, table
+from tests.kit.soaksources import (
+    STORE_FAULTS,
+    THIRD_OF_DELETES,
+    TRIMMED_TOPIC,
+    Place,
+    SoakSource,
+    generated,
+    place_of,
+    real,
 )
-VARIANTS: tuple[dict[str, object], ...] = (
-    {},
-    {"dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536},
-    {"archive.checkpoint_commits": 3},
-    {"dispatch.group_commit_bytes": 1 << 20, "dispatch.block_bytes": 65_536},
-)
+from tiered.clock import SystemClock
+from tiered.crashpoint import AgeingPoint, CrashPoint, Point, SealPoint
+
+REFUSED, FENCED = 3, 7
+ROUND_SECONDS = 60.0
+AGE_SECONDS = 3 * WINDOW_MS / 1000
+AGEING_POINTS: tuple[Point, ...] = (*AgeingPoint, *SealPoint)
+LAST_TRIES = 8
+"""Daemons that are started at the end for maintenance that did not happen yet; each has ``AGE_SECONDS`` longer."""
 
 
-class SoakError(Exception):
-    """The campaign met something that must not happen."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the campaign did and found."""
-
-    seed: int
-    seconds: float = 0.0
-    kills: int = 0
-    actions: Counter[str] = field(default_factory=Counter)
-    spent: Counter[str] = field(default_factory=Counter)
-    written: int = 0
-    epochs: int = 0
-    commits: int = 0
-    verdict: Verdict = field(default_factory=Verdict)
-    damage: int = 0
-    error: str = ""
-
-    @property
-    def good(self) -> bool:
-        """Nothing lost, doubled, reordered, changed, invented or damaged, and no surprise on the way."""
-        return not self.error and self.verdict.good and not self.damage and self.verdict.in_gaps == 0
-
-    def facts(self) -> dict[str, Any]:
-        """For the JSON report."""
-        v = self.verdict
-        return {
-            "good": self.good, "seed": self.seed, "seconds": round(self.seconds, 1), "kills": self.kills,
-            "messages_written": self.written, "messages": v.messages, "readable": v.readable, "lost": v.lost,
-            "doubled": v.doubled, "reordered": v.reordered, "changed": v.changed, "invented": v.invented,
-            "in_gaps": v.in_gaps, "damage": self.damage, "epochs": self.epochs, "commits": self.commits,
-            "actions": dict(sorted(self.actions.items())),
-            "action_seconds": {name: round(spent, 1) for name, spent in self.spent.items()},
-            "details": v.details[:20], "error": self.error,
-        }  # fmt: skip
-
-
-class Campaign:
-    """One broker, one archive, two daemons of which one owns it."""
+class Campaign(Daemons):
+    """One broker, one archive, two daemons of which one owns it, and what happens to them all."""
 
     def __init__(self, work: Path, source: SoakSource, place: Place, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.source = source
-        self.place = place
-        self.outcome = Outcome(seed)
-        self._owner, self._other = (
-            Daemon(
-                work, source.store, place.url, name=name, environment=place.environment, command=place.command,
-                **{**SMALL_FLUSHES, **place.settings, "state.cache_bytes": 4 << 20},
-            )
-            for name in ("one", "two")
-        )  # fmt: skip
-        self._base = dict(self._owner.settings)
-        self._expected: set[int] = {UNAVAILABLE}
+        super().__init__(work, source, place, random.Random(seed))
+        self.outcome = Outcome(seed, work=Work((self._owner.log, self._other.log)))
+        wanted = ALWAYS | (OF_OLD_DAYS if source.of_old_days else frozenset())
+        self._wanted = wanted - DELETING if place.lags else wanted
         self._actions: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "daemon killed": (6, self.kill_daemon),
             "daemon crashed at a point": (6, self.crash_daemon),
@@ -119,22 +69,33 @@ class Campaign:
             "files expired": (3, self.expire),
             "local state deleted": (1, self.forget),
             "stopped over a take-over": (2, self.take_over),
+            "maintained by the command": (2, self.maintain),
+            "local disk full": (2, self.fill_local_disk),
+            "left to age": (4, self.leave_to_age),
             "quiet": (2, lambda: self.rest(0.5)),
         }
         if place.full is not None:
             self._actions |= {"disk full": (3, self.fill_disk)}
         if place.s3 is not None:
-            self._actions |= {"store faults": (6, self.store_faults), "store died": (1, self.kill_store)}
+            self._actions |= {
+                "store faults": (6, self.store_faults),
+                "store died": (1, self.kill_store),
+                "a third of the deletes failed": (2, self.fail_deletes),
+            }
 
     # ---- the whole
 
     def run(self, seconds: float, kills: int | None) -> Outcome:
-        """Until ``seconds`` are over, or after so many kills; then everything must be there."""
+        """Until ``seconds`` are over; then everything must be there, and each kind of maintenance have happened. Or after so
+        many kills: a sample, too short to ask for that."""
         began = time.monotonic()
         try:
             self.source.write(self.chance)
             self.start()
             while time.monotonic() - began < seconds and (kills is None or self.outcome.kills < kills):
+                if time.monotonic() - began >= ROUND_SECONDS * (self.outcome.rounds + 1):
+                    self.compare_all()
+                    self.start()
                 name = self.chance.choices(
                     list(self._actions), [weight for weight, _ in self._actions.values()]
                 )[0]
@@ -147,7 +108,7 @@ class Campaign:
                 self.rest(self.chance.random() * 0.4)
                 self.revive()
             before = time.monotonic()
-            self.finish()
+            self.finish(ages=kills is None)
             self.outcome.spent["finish"] = time.monotonic() - before
         except Exception as error:  # the report is the product
             self.outcome.error = f"{type(error).__name__}: {error}"[-3000:]
@@ -157,73 +118,65 @@ class Campaign:
         self.outcome.seconds = time.monotonic() - began
         return self.outcome
 
-    def finish(self) -> None:
-        """Let everything arrive, then compare."""
-        if self.place.s3 is not None:
-            self.place.s3.proxy.set()
+    def finish(self, *, ages: bool) -> None:
+        """Let everything happen that did not yet (``ages``), and everything arrive; then compare."""
+        self.place.set_faults()
+        if ages:
+            self.age()
+        self.compare_all()
+
+    def age(self) -> None:
+        """Leave the archive to its daemons until each kind of maintenance was seen, and none is in trouble any more."""
+        trouble: list[str] = []
+        for tried in range(LAST_TRIES):
+            self.wait_ready()
+            until = time.monotonic() + (2 + tried) * AGE_SECONDS
+            while time.monotonic() < until:
+                self.rest(0.2)
+                self.revive()
+                self.outcome.silent = self.outcome.work.look().missing(self._wanted)
+                trouble = self._trouble()
+                if not self.outcome.silent and not trouble:
+                    return
+            self.stop()
+            self.start()
+        if trouble:
+            raise SoakError(f"maintenance has trouble, and nothing is wrong any more: {trouble}")
+
+    def _trouble(self) -> list[str]:
+        """What keeps the owner's maintenance from its work; but the scrub's pace, and that nothing may be deleted."""
+        told = self._owner.status().get("maintenance")
+        if told is None:
+            return ["no answer"]
+        return [
+            f"{name}: {task['problem']}"
+            for name, task in told["tasks"].items()
+            if task["problem"]
+            and "takes longer than" not in task["problem"]
+            and not (name == "gc" and self.place.lags)
+        ]
+
+    def compare_all(self) -> None:
+        """Everything written so far arrives, the daemon ends, and the bucket is compared with what the broker held."""
+        outcome = self.outcome
         end = self.source.settle()
         self.revive()
         self.wait_archived(end)
-        if (code := self._owner.stop(60)) != 0:
-            raise SoakError(f"the daemon ended with {code} at the end:\n{self._owner.output()[-2000:]}")
-        archive = opened(self.place.direct_url)
-        head = archive.state.head()
-        assert head is not None
-        self.outcome.written = self.source.messages
-        self.outcome.epochs, self.outcome.commits = head.epoch, head.seq + 1
-        self.outcome.verdict = compare(archive, self.source.oracle)
-        report = Verifier(archive).run(deep=True)
-        self.outcome.damage = len(report.damage)
-        self.outcome.verdict.details += [f"{d.what} {d.key} {d.detail}" for d in report.damage]
+        self.stop()
+        outcome.rounds += 1
+        outcome.written = self.source.messages
+        cutoff_ms = SystemClock().now_ms() - self.least_keep_ms
 
-    # ---- the daemon
+        def may_go(queue: Queue, record: Record) -> bool:
+            return queue[0] == TRIMMED_TOPIC and store_time_ms(record) < cutoff_ms
 
-    def start(self, *flags: str) -> None:
-        """Start the owner, with one of several sets of settings."""
-        self._owner.settings = {**self._base, **self.chance.choice(VARIANTS)}
-        self._expected = {UNAVAILABLE}
-        self._owner.start(*flags, ready=False)
-
-    def revive(self, *flags: str) -> None:
-        """Start the owner again if it ended in a way that is allowed."""
-        if self._owner.alive:
-            return
-        code = self._owner.wait()
-        if code not in self._expected | {KILLED, CRASHED}:
-            raise SoakError(f"the daemon ended with {code}:\n{self._owner.output()[-2000:]}")
-        if self._owner.said("Traceback"):
-            raise SoakError(f"a traceback:\n{self._owner.output()[-3000:]}")
-        self.start(*flags)
-
-    def wait_ready(self, *flags: str) -> None:
-        """Wait for the owner to archive, starting it again if it ends on the way; the broker writes on."""
-        deadline = time.monotonic() + 60 * PATIENCE
-        while not self._owner.ready():
-            if time.monotonic() > deadline:
-                raise SoakError(f"not ready in time:\n{self._owner.output()[-2000:]}")
-            self.revive(*flags)
-            self.rest(0.05)
-
-    def wait_archived(self, end: int) -> None:
-        """Wait for the owner to archive up to ``end``, starting it again as often as it takes."""
-        deadline = time.monotonic() + 120 * PATIENCE
-        while (self._owner.status().get("proven_offset") or 0) != end:
-            if time.monotonic() > deadline:
-                raise SoakError(
-                    f"not archived up to {end} in time: {self._owner.status()}\n{self._owner.output()[-1500:]}"
-                )
-            self.revive()
-            time.sleep(0.1)
-
-    def rest(self, seconds: float) -> None:
-        """Let the broker write for a while."""
-        until = time.monotonic() + seconds
-        while True:
-            self.source.write(self.chance)
-            left = until - time.monotonic()
-            if left <= 0:
-                return
-            time.sleep(min(left, 0.1))
+        outcome.compare(opened(self.place.direct_url), self.source.oracle, may_go)
+        if not outcome.sound:
+            raise SoakError(f"in round {outcome.rounds} the archive is not what it must be")
+        if self.place.lags and len(outcome.work.missing(DELETING)) < len(DELETING):
+            raise SoakError(f"something was deleted from a store whose listing lags: {outcome.work.done}")
+        if outcome.work.bugs:
+            raise SoakError(f"maintenance met a bug: {outcome.work.bugs[0]}")
 
     # ---- what happens
 
@@ -237,15 +190,40 @@ class Campaign:
     def crash_daemon(self) -> None:
         """End it at a numbered point, the first to the thirtieth time it comes there; or kill it if it never does."""
         self._owner.kill()
-        self._owner.settings = {**self._base, **self.chance.choice(VARIANTS)}
-        point = self.chance.choice(list(CrashPoint))
-        self._owner.start(crash=point, times=self.chance.choice([1, 1, 2, 5, 30]), ready=False)
-        until = time.monotonic() + 2.5
+        self.draw_settings()
+        ageing = self.chance.random() < 0.5
+        at = self.chance.choice(AGEING_POINTS if ageing else tuple(CrashPoint))
+        times = self.chance.choice([1, 1, 2, 3] if ageing else [1, 1, 2, 5, 30])
+        self._owner.start(crash=at, times=times, ready=False)
+        until = time.monotonic() + (2 * AGE_SECONDS if ageing else 2.5)
         while self._owner.alive and time.monotonic() < until:
             self.rest(0.1)
+        self._note_crash(at)
         self._owner.kill()
         self.outcome.kills += 1
         self.start()
+
+    def _note_crash(self, at: Point) -> None:
+        if not self._owner.alive and self._owner.wait(1) == CRASHED:
+            self.outcome.crashed[at.name] += 1
+
+    def maintain(self) -> None:
+        """``tiered maintain --once`` does what there is to do in place of the daemon; or ends at a numbered point."""
+        self.wait_ready()
+        self._owner.kill()
+        self.draw_settings()
+        at = self.chance.choice([None, *AGEING_POINTS])
+        code = self._owner.maintain("--json", crash=at, times=self.chance.choice([1, 1, 2]))
+        if code not in (0, CRASHED, UNAVAILABLE) and not (code == REFUSED and self.place.lags):
+            raise SoakError(f"tiered maintain ended with {code}:\n{self._owner.output()[-2000:]}")
+        if at is not None:
+            self._note_crash(at)
+        self.outcome.kills += 1
+        self.start()
+
+    def leave_to_age(self) -> None:
+        """Nothing happens to the daemon for as long as a whole round of maintenance takes."""
+        self.rest(AGE_SECONDS)
 
     def kill_broker(self) -> None:
         """kill -9 and start: nothing that was written is lost."""
@@ -291,6 +269,8 @@ class Campaign:
         self._owner, self._other = self._other, old
         self.start("--take-over")
         self.wait_ready("--take-over")
+        self.rest(self.chance.choice([0, 0, 8 * WINDOW_MS / 1000]))  # commits may be removed meanwhile
+        self.revive("--take-over")
         old.resume()
         until = time.monotonic() + 60 * PATIENCE
         while old.alive and time.monotonic() < until:
@@ -315,16 +295,29 @@ class Campaign:
             self.rest(self.chance.random())
             proxy.up()
             return
-        proxy.set(*(rule for rules in self.chance.sample(FAULTS, 2) for rule in rules))
+        self.place.set_faults(*(rule for rules in self.chance.sample(STORE_FAULTS, 2) for rule in rules))
         self.rest(self.chance.random() * 2)
-        proxy.set()
+        self.place.set_faults()
+
+    def fail_deletes(self) -> None:
+        """The store is too busy for one deletion in three, for a whole round of maintenance."""
+        self.place.set_faults(*THIRD_OF_DELETES)
+        self.rest(AGE_SECONDS)
+        self.place.set_faults()
 
     def fill_disk(self) -> None:
-        """The archive's disk has no space for a moment."""
+        """The archive's disk has no space for a moment, or for as long as merging and sealing try more than once."""
         assert self.place.full is not None
         self.place.full.touch()
-        self.rest(self.chance.random() * 1.5)
+        self.rest(self.chance.random() * self.chance.choice([1.5, AGE_SECONDS]))
         self.place.full.unlink()
+
+    def fill_local_disk(self) -> None:
+        """The disk with the daemon's state, where days are put together that are being sealed, has no space for a while."""
+        full = self._owner.state.with_name(self._owner.state.name + ".full")
+        full.touch()
+        self.rest(AGE_SECONDS / 2)
+        full.unlink()
 
     def kill_store(self) -> None:
         """kill -9 of the S3 server; it comes back on its data."""
@@ -336,29 +329,20 @@ class Campaign:
 
 
 def soak(
-    work: Path, seed: int, seconds: float, kills: int | None = None, *, s3: bool = False, broker: bool = False
+    work: Path,
+    seed: int,
+    seconds: float,
+    kills: int | None = None,
+    *,
+    s3: bool = False,
+    broker: bool = False,
+    lags: bool = False,
 ) -> Outcome:
     """One campaign in an empty directory."""
     with ExitStack() as stack:
-        place = stack.enter_context(place_of(work, seed, s3=s3))
-        source: SoakSource = stack.enter_context(real(work) if broker else generated(work, seed))
+        place = stack.enter_context(place_of(work, seed, s3=s3 or lags, lags=lags))
+        source: SoakSource = stack.enter_context(real(work) if broker else generated(work, seed, seconds))
         return Campaign(work, source, place, seed).run(seconds, kills)
-
-
-def table(outcome: Outcome) -> Table:
-    """The report for people."""
-    made = Table("what", title=f"soak, seed {outcome.seed}: {outcome.seconds:.0f} s")
-    made.add_column("count", justify="right")
-    facts = outcome.facts()
-    for name in ("kills", "messages_written", "messages", "commits", "epochs"):
-        made.add_row(name.replace("_", " "), f"{facts[name]:,}")
-    made.add_section()
-    for name in ("lost", "doubled", "reordered", "changed", "invented", "in_gaps", "damage"):
-        made.add_row(name.replace("_", " "), f"[{'red' if facts[name] else 'green'}]{facts[name]:,}")
-    made.add_section()
-    for name, count in facts["actions"].items():
-        made.add_row(name, f"{count:,}")
-    return made
 
 
 def main() -> int:
@@ -374,17 +358,22 @@ def main() -> int:
     parser.add_argument(
         "--broker", action="store_true", help="a real RocketMQ broker writes; its tail is never lost"
     )
+    parser.add_argument(
+        "--lagging", action="store_true", help="the S3 server's listing lags: nothing may be deleted"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there, too")
     parser.add_argument("--keep", action="store_true", help="leave everything on disk and say where")
     options = parser.parse_args()
-    s3 = options.s3 or (not options.posix and cache.installed("versitygw"))
+    s3 = options.s3 or options.lagging or (not options.posix and cache.installed("versitygw"))
     work, console = Path(tempfile.mkdtemp(prefix="tiered-soak-")), Console()
     console.print(
         f"soak for {options.seconds:.0f} s, seed {options.seed}, store {'S3 behind a fault proxy' if s3 else 'POSIX'}"
     )
-    outcome = soak(work, options.seed, options.seconds, options.kills, s3=s3, broker=options.broker)
+    outcome = soak(
+        work, options.seed, options.seconds, options.kills, s3=s3, broker=options.broker, lags=options.lagging
+    )
     console.print(table(outcome))
-    for line in filter(None, [outcome.error, *outcome.verdict.details[:10]]):
+    for line in filter(None, [outcome.error, *outcome.verdict.details[:10], *outcome.work.bugs[:3]]):
         console.print(line, markup=False)
     console.print("[green]nothing lost, doubled or reordered" if outcome.good else "[red]FAILED")
     if options.json is not None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -27,6 +28,7 @@ class Origin(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, int]] = []
         self.connections = 0
+        self.listing = ""
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -53,7 +55,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append(("GET", self.path, 0))
-        self._reply(bytes(200_000), chunked="chunked" in self.path)
+        body = self.server.listing.encode() if "list-type" in self.path else bytes(200_000)
+        self._reply(body, chunked="chunked" in self.path)
         self.close_connection |= self.path == "/goodbye"
 
     do_HEAD = do_GET  # noqa: N815
@@ -173,6 +176,26 @@ def test_corrupt_changes_one_bit_and_nothing_else(proxy, client, after) -> None:
 def test_corrupt_leaves_shorter_answers_alone(proxy, client) -> None:
     proxy.add(Rule(Action.CORRUPT, after_bytes=1))
     assert ask(client, "PUT", body=b"x") == (200, b"1")
+
+
+@pytest.mark.parametrize("path", ["/b?list-type=2", "/b?list-type=2&chunked"])
+def test_a_listing_that_lags_leaves_out_what_is_new(origin, proxy, client, path) -> None:
+    now = datetime.now(UTC)
+
+    def entry(key: str, age_seconds: float) -> str:
+        when = (now - timedelta(seconds=age_seconds)).isoformat(timespec="milliseconds")
+        return (
+            f"<Contents><Key>{key}</Key>\n<LastModified>{when[:-6]}Z</LastModified><Size>1</Size></Contents>"
+        )
+
+    old, young = entry("old", 60), entry("young", 1)
+    origin.listing = f"<List>{old}{young}{old}</List>"
+    proxy.add(Rule(Action.LAG, seconds=10, path_contains="list-type"))
+    assert ask(client, path=path) == (200, f"<List>{old}{old}</List>".encode())
+    assert ask(client, path=path) == (200, f"<List>{old}{old}</List>".encode()), "on the same connection"
+    assert origin.connections == 1
+    proxy.set()
+    assert ask(client, path=path)[1].decode() == origin.listing
 
 
 @pytest.mark.parametrize(("action", "reaches"), [(Action.BLACK_HOLE, 0), (Action.SWALLOW, 1)])
