@@ -98,6 +98,20 @@ def session(master: str = "local[2]", *, jvm: str | None = None, **conf: object)
             made.stop()
 
 
+def end_jvm() -> None:
+    """End this process's JVM, if there is one: only a new one sees what the environment says since."""
+    from pyspark import SparkContext
+
+    _KEPT.end()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # it ends with its input
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 class _Kept:
     """The context that the last session left behind."""
 

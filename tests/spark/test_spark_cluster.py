@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit import golden
 from tests.kit.encryption import KEY
-from tests.kit.pysparks import session
+from tests.kit.pysparks import end_jvm, session
 from tests.kit.sparkcluster import Cluster, cluster
 from tests.kit.sparkscene import archive, by_place, expected, rows_of
 from tiered_spark import register
@@ -54,9 +54,11 @@ def workers(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Clu
 
 @pytest.fixture(scope="module")
 def spark(workers: Cluster) -> Iterator[SparkSession]:
+    end_jvm()  # the driver's own must know the key's place, and later ones must not
     with session(workers.url, spark__executor__memory="1g") as made:
         register(made)
         yield made
+    end_jvm()
 
 
 def load(spark: SparkSession, url: str, **options: object) -> DataFrame:
