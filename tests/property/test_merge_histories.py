@@ -8,34 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.archiveedits import Edits, rewind
 from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
 from tests.kit.merging import AtOnceTurn, closed_rows, commits_of_rows, merging, spread
+from tests.kit.shortenedlife import ShortenedLife
 from tiered.metadata.memory import MemoryStore
 
 
-class World:
+class World(ShortenedLife):
     """Edits of one archive; each says whether it could be made."""
 
     def __init__(self, made: Scene, chance: random.Random) -> None:
-        self.made, self.chance = made, chance
+        super().__init__(made, chance)
         self.merged = 0
-        spread(made, 1, seed=chance.randrange(1 << 30))
-        self.first = len(made.broker.sent)
 
     def flush(self) -> None:
         spread(self.made, self.chance.randint(1, 3), seed=self.chance.randrange(1 << 30), most=20)
-
-    def trim(self) -> None:
-        queue = self.chance.choice(list(self.made.state.queues()))
-        if queue.generation is not None and queue.min_offset < queue.max_offset:
-            Edits(self.made).trim(queue.queue, self.chance.randint(queue.min_offset, queue.max_offset))
-
-    def lose(self) -> None:
-        """The broker loses some of its newest messages, and restarts; the mark behind the first flush still shows who it is."""
-        plain = [m for m, _ in self.made.broker.sent[self.first + 1 :][-25:-1] if not m.sys_flag]
-        if plain:
-            rewind(self.made, self.chance.choice(plain))
 
     def merge(self) -> None:
         """Jobs of any size, compared with what was there before."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.archiveedits import Edits, rewind
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
 from tests.kit.merging import AtOnceTurn, closed_rows, commits_of_rows, merging, spread
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, all_rows, sealing
+from tests.kit.shortenedlife import ShortenedLife
 from tiered.archive.keys import SegmentKey, parse
 from tiered.archive.log.maintenance import Task
 from tiered.archive.read.reader import ArchiveReader
@@ -23,30 +23,17 @@ from tiered.metadata.memory import MemoryStore
 from tiered.settings import MIB
 
 
-class World:
+class World(ShortenedLife):
     """Edits of one archive, while days go by."""
 
     def __init__(self, made: Scene, chance: random.Random) -> None:
-        self.made, self.chance = made, chance
+        super().__init__(made, chance)
         self.sealed = 0
-        spread(made, 1, seed=chance.randrange(1 << 30))
-        self.first = len(made.broker.sent)
 
     def flush(self) -> None:
         """Some hours go by at the broker; now and then its clock goes back."""
         self.made.broker.time_ms += self.chance.choice([1, HOUR_MS, 5 * HOUR_MS, -HOUR_MS])
         spread(self.made, self.chance.randint(1, 3), seed=self.chance.randrange(1 << 30), most=20)
-
-    def trim(self) -> None:
-        queue = self.chance.choice(list(self.made.state.queues()))
-        if queue.generation is not None and queue.min_offset < queue.max_offset:
-            Edits(self.made).trim(queue.queue, self.chance.randint(queue.min_offset, queue.max_offset))
-
-    def lose(self) -> None:
-        """The broker loses some of its newest messages, and restarts; the mark behind the first flush still shows who it is."""
-        plain = [m for m, _ in self.made.broker.sent[self.first + 1 :][-25:-1] if not m.sys_flag]
-        if plain:
-            rewind(self.made, self.chance.choice(plain))
 
     def merge(self) -> None:
         self._age(merging(self.made.daemon, job_runs=self.chance.choice([8, 1000])))

@@ -178,8 +178,7 @@ class Proposals:
 
     def _retire(self, path: str, objects: tuple[str, ...], turn: Turn) -> None:
         """``objects``: given up by now."""
-        with self._own_keys.making(path):
-            pass  # so that a collection finds it if it cannot be named now
+        self._own_keys.give_up(path)  # so that a collection finds it if it cannot be named now
         named = [path, *objects]
         turn.commit(NameForDeletion(named, self._own_keys, self._clock.monotonic()))
         for each in named:
