@@ -66,7 +66,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-spark demo-years spark-ring test lint types imports unit coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -78,6 +78,10 @@ demo-real: install ## the same against a real RocketMQ broker and a real S3 serv
 demo-consumer: install ## a Java consumer that is far behind reads through the gateway what a real broker has deleted
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
 	$(BIN)/python -m tests.kit.demo_consumer
+
+QUEUES ?= 1000000
+demo-million: install ## a broker's store of a million queues (QUEUES=…), archived, killed, opened again, one queue read
+	$(BIN)/python -m tests.kit.demo_million --queues $(QUEUES)
 
 demo-spark: install install-spark ## Spark follows a live archive as a stream, scans it, and writes a report
 	$(BIN)/python -m tests.kit.demo_spark
@@ -100,36 +104,47 @@ types: install-dev install-spark ## mypy --strict
 imports: install-dev install-spark ## import-linter: the floors of the house
 	$(BIN)/lint-imports
 
-PYTEST := $(BIN)/python -m pytest --dist loadgroup --durations 15
-SERVERS := broker or s3server or proxy
+# What fails is run once more, alone, and named (tests/kit/twice.py).
+PYTEST := $(BIN)/python -m tests.kit.twice --dist loadgroup --durations 15
+SERVERS := broker or s3server or proxy or restcatalog
 
 # Some tests wait, for a timer or a child: meanwhile a third worker has the core. The longest first, so that no worker waits for
 # another's last one.
-UNIT = $(PYTEST) -n 3 --no-loadscope-reorder -m "not ($(SERVERS))" \
-  tests/unit/test_wheel.py tests/contract tests/property tests/unit
+RING = $(PYTEST) -n 3 --no-loadscope-reorder
+UNIT := tests/contract tests/property tests/unit
+SCENES := --first wheel tests/scenes
 
-unit: install-dev ## one module at a time, properties, contracts, the model: no servers
-	$(UNIT) $(PYTEST_ARGS)
+# Five commits in a row draw every seeded history; `make coverage`, and so CI, runs all of them each time.
+HISTORIES ?= 5
+DRAWN = --one-in $(HISTORIES) --draw "$$(git rev-list --count HEAD 2>/dev/null || echo 0)"
+# Tests that passed here are not run again while nothing that they import or read has changed (KEEP= runs them).
+KEEP ?= --keep
+unit: install-dev ## one module at a time, properties, contracts, the model: no servers; of seeded histories one in HISTORIES (5)
+	$(RING) -m "not (moto or $(SERVERS))" $(UNIT) $(DRAWN) $(KEEP) $(PYTEST_ARGS)
 
-coverage: install-dev ## the same with coverage, which has a floor
+scenes: install-dev ## several rooms at a time: archives that age, verbs over them, processes, moto; drawn and kept as by make unit
+	$(RING) -m "(moto or scene) and not ($(SERVERS))" $(SCENES) tests/contract $(DRAWN) $(KEEP) $(PYTEST_ARGS)
+
+coverage: install-dev ## both with coverage, which has a floor, and with all seeded histories
 	rm -f .coverage .coverage.*
-	$(UNIT) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	$(RING) -m "not ($(SERVERS))" $(SCENES) $(UNIT) --cov --cov-report=json:out/coverage.json $(PYTEST_ARGS)
 
 # Daemons and their stores wait more than they work: more workers than cores. The longest scenes first.
 fault: install-dev ## crash points, torn files, damage, full disks, power cuts, lost answers
-	$(PYTEST) -n 4 --no-loadscope-reorder $(addprefix tests/fault/test_,soak_sample.py two_daemons.py memory.py) tests/fault \
-	  $(PYTEST_ARGS)
+	$(PYTEST) -n 4 --no-loadscope-reorder --first soak_sample,two_daemons,memory tests/fault $(PYTEST_ARGS)
 
-# Brokers and their clients wait more than they work: more workers than cores.
+# Brokers and their clients wait, too: one more worker than cores. With more, clients meet their own time limits. The longest first; modules that share a scene
+# with one of them (SHARING in tests/conftest.py) come with it.
+E2E_FIRST := gateway_acl,gateway_absent,gateway_faults,gateway_49,replay_grpc,replay_remoting,gateway_handover,cli_verbs,bad_input
 e2e: install-dev ## the program against real brokers, S3 servers and clients
-	$(PYTEST) -n 4 --no-loadscope-reorder tests/integration tests/e2e $(PYTEST_ARGS)
+	$(PYTEST) -n 3 --no-loadscope-reorder --first $(E2E_FIRST) tests/e2e tests/integration $(PYTEST_ARGS)
 	$(PYTEST) -n 2 -m "$(SERVERS)" tests/contract $(PYTEST_ARGS)
 
 # By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
 # The longest modules first, so that no worker waits for the other's last one.
 spark: install-dev install-spark ## the PySpark data source and the jobs
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 15 \
-	  tests/spark/test_spark_secrets.py tests/spark/test_job_pipeline.py tests/spark $(PYTEST_ARGS)
+	$(BIN)/python -m tests.kit.twice -n 2 --dist loadscope --no-loadscope-reorder --durations 15 \
+	  --first spark_secrets,job_pipeline tests/spark $(PYTEST_ARGS)
 
 test-install: install ## the real counterparts of the tests: RocketMQ jars and S3 server, into a cache outside the repo
 	$(BIN)/python -m tests.kit.install all

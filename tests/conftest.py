@@ -10,19 +10,20 @@ is not allowed: there the counterpart is installed on the spot, and when that fa
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from tests.kit import cache, classarchive, passedbefore, powercut, pysparks, readonly
+from tests.kit import cache, classarchive, drawn, kept, passedbefore, powercut, pysparks, readonly, rewriting
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 from tests.kit.warm import WARM
@@ -36,24 +37,49 @@ GIVEN: Mapping[str, Callable[[], str | None]] = {
 """Tiers that the machine has or has not: why it has not."""
 TIERS = (*INSTALLED, *GIVEN)
 SHARING = (
-    ("absent", "consumers", "faults", "questions", "tools"),
+    ("absent", "consumers", "questions"),
+    ("faults", "tools"),
     ("acl", "restarts", "sql", "tls"),
     ("49", "reset_49", "tools_49"),
 )
 """Modules ``e2e/test_gateway_…`` that read from a far-behind scene of the session: those in a row run on one worker, so that
-they share it. Those of the second row switch its broker over or kill it, and then it has forgotten part of its key index."""
-_ROWS = {f"test_gateway_{name}.py": f"row {number}" for number, row in enumerate(SHARING) for name in row}
+they share it; a row too long would be the last to end. Those with ``acl`` switch its broker over or kill it, and then it has
+forgotten part of its key index."""
+MOTO = (
+    "test_provider_contract.py",
+    "test_provider_object_lock.py",
+    "test_provider_lifecycle.py",
+    "test_table_catalogs.py",
+)
+"""Modules that share the session's moto, which takes longer to start than any of them takes of it."""
+_ROWS = {
+    **{f"test_gateway_{name}.py": f"row {number}" for number, row in enumerate(SHARING) for name in row},
+    **dict.fromkeys(MOTO, "moto"),
+}
 _SPARK = Path(__file__).parent / "spark"
+_SCENES = Path(__file__).parent / "scenes"
 _NOT_RUN = pytest.StashKey[dict[str, tuple[int, str]]]()
 _FAILED = pytest.StashKey[dict[str, str]]()
 
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how long one example takes says how busy the machine is
 
 
 def _all_required() -> bool:
     return bool(os.environ.get("CI")) or os.environ.get("TIERED_REQUIRE_ALL") == "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Files named before their folder would say the same, but pytest from 9 on collects both as the folder alone."""
+    parser.addoption(
+        "--first",
+        default="",
+        metavar="NAME,NAME",
+        help="modules test_NAME.py that come before the others, in this order",
+    )
+    drawn.pytest_addoption(parser)
+    kept.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,6 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_NOT_RUN] = {}
     config.stash[_FAILED] = {}
     passedbefore.pytest_configure(config)
+    drawn.pytest_configure(config)
+    kept.pytest_configure(config)
+    config.pluginmanager.register(rewriting, "rewriting")
     WARM.enabled = True
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Workers(config), "tiers-workers")
@@ -85,15 +114,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _tiers(item: pytest.Item) -> list[str]:
-    return [tier for tier in TIERS if item.get_closest_marker(tier) is not None]
+    names = {marker.name for marker in item.iter_markers()}
+    return [tier for tier in TIERS if tier in names]
+
+
+def put_first(items: list[pytest.Item], names: Sequence[str]) -> None:
+    """Tests of these modules first, in this order; all else as it was."""
+    ranks = {f"test_{name}.py": rank for rank, name in enumerate(names)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Look at the tiers of what is left after ``-m`` and ``-k``: install, or take out and remember."""
+    put_first(items, config.getoption("first").split(","))
     missing: dict[str, str] = {}
+    tiers = {item: _tiers(item) for item in items}
+    needed = {tier for of in tiers.values() for tier in of}
     for tier, why_absent in GIVEN.items():
-        why = why_absent() if any(tier in _tiers(item) for item in items) else None
+        why = why_absent() if tier in needed else None
         if why is not None and _all_required():
             config.stash[_FAILED][tier] = f"cannot be had: {why}"
         elif why is not None:
@@ -102,7 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         absent = [
             c.name for c in cache.COUNTERPARTS.values() if c.tier == tier and not cache.installed(c.name)
         ]
-        if not absent or not any(tier in _tiers(item) for item in items):
+        if not absent or tier not in needed:
             continue
         if _all_required():
             try:
@@ -112,28 +151,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 config.stash[_FAILED][tier] = f"could not be installed: {error}"
         else:
             missing[tier] = f"{', '.join(absent)} not installed in {cache.root()} → make test-install"
-    if "broker" not in missing and any("broker" in _tiers(item) for item in items):
+    if "broker" not in missing and "broker" in needed:
         for version in (cache.ROCKETMQ_5, cache.ROCKETMQ_4):
             classarchive.make(version)
     if not missing:
         return
-    out = [item for item in items if any(tier in missing for tier in _tiers(item))]
+    out = {item for item in items if any(tier in missing for tier in tiers[item])}
     for tier, why in missing.items():
-        config.stash[_NOT_RUN][tier] = (sum(tier in _tiers(item) for item in out), why)
-    items[:] = [item for item in items if item not in set(out)]
-    config.hook.pytest_deselected(items=out)
+        config.stash[_NOT_RUN][tier] = (sum(tier in tiers[item] for item in out), why)
+    items[:] = [item for item in items if item not in out]
+    config.hook.pytest_deselected(items=list(out))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Coverage rests while Hypothesis works: its examples pass the same lines hundreds of times, at nearly twice the price."""
+    """Coverage rests while Hypothesis works: its examples pass the same lines hundreds of times, at nearly twice the price.
+    Scenes are marked, for a ring that has them and a part of other folders."""
+    if item.path.parent == _SCENES:
+        item.add_marker("scene")
     if is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("no_cover")
 
 
 def pytest_collection_finish() -> None:
-    """botocore reads its descriptions of S3, 0.1 s, for each session anew: here, where each test has one, once for all."""
+    """What all tests of a process share is made once for all. botocore reads its descriptions of S3, 0.1 s, for each session
+    anew; and each full collection of garbage would go through all modules and tests, which are none.
+    Scenes make so many objects that looking for cycles after each 700, as is usual, takes a twentieth of the time."""
     if botocore := sys.modules.get("botocore"):
         botocore.session.create_loader = functools.cache(botocore.loaders.create_loader)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -227,6 +274,15 @@ def s3_server() -> Iterator[Any]:
     from tests.kit.s3server import versitygw  # late: boto3 is slow to import and most tests need none
 
     with versitygw() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Any]:
+    """A running moto (``tests.kit.s3server.S3Server``); take a bucket of your own with ``bucket()``."""
+    from tests.kit.s3server import moto_server  # late: boto3 is slow to import and most tests need none
+
+    with moto_server() as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""Numbered crash points of the write path and of replay: the places where a fault test kills the process.
+"""Numbered crash points: the places where a fault test kills the process.
 
 ``reach(point)`` does nothing until a hook is installed (the daemon does that when told to by its environment, for the
 fault tests only). The numbers are stable; the tests visit every one of them.
@@ -94,7 +94,48 @@ class TablePoint(IntEnum):
     AFTER_TABLE = 502  # its catalog has the commit, of which there may be several
 
 
-Point = CrashPoint | ReplayPoint | AgeingPoint | SealPoint | ProposalPoint | TablePoint
+class ProjectionPoint(IntEnum):
+    """In the order in which a projection by key is left in the bucket; no number is also another point's."""
+
+    BEFORE_PROJECTION = 601  # complete on the local disk, nothing put
+    AFTER_PROJECTION = 602  # the projection up, those before it not given up
+
+
+class MetadataPoint(IntEnum):
+    """In the order in which a local store is written, first one with a log and then one without; no number is also another
+    point's."""
+
+    BEFORE_LOGGED = 701  # a batch made, nothing of it written
+    AFTER_LOGGED = 702  # in the engine's log, which is not synced
+    AFTER_REDO_WRITE = 703  # in memory, nothing on disk
+    BEFORE_REDO_FLUSH = 704
+    AFTER_REDO_FLUSH = 705
+    BEFORE_TAKEN_IN = 706  # a checkpoint's pairs in files of the engine, none of them part of the store
+    AFTER_TAKEN_IN = 707  # those of one family are
+
+
+class ScrubPoint(IntEnum):
+    """In the order in which damage is found and mended; no number is also another point's."""
+
+    AFTER_DAMAGE = 801  # found, and left alone from now on; nothing written down
+    BEFORE_NOTES = 802
+    AFTER_NOTES = 803
+    BEFORE_PUT_AGAIN = 804  # the bytes of a missing key read from the copy and checked, nothing put
+    AFTER_PUT_AGAIN = 805  # put, and still listed as missing
+    AFTER_WRITTEN_ANEW = 806  # the commit proven, the key still listed as damaged; before that as for a merge
+
+
+Point = (
+    CrashPoint
+    | ReplayPoint
+    | AgeingPoint
+    | SealPoint
+    | ProposalPoint
+    | TablePoint
+    | ProjectionPoint
+    | MetadataPoint
+    | ScrubPoint
+)
 Hook = Callable[[Point], None]
 _hooks: list[Hook] = []
 

@@ -39,3 +39,14 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync(os.path.dirname(os.path.abspath(path)))
+
+
+def append(path: str | os.PathLike[str], length: int, data: bytes) -> None:
+    """Write behind the first ``length`` bytes of a file that is there; what stood behind them goes. Cut short by a crash, any
+    part of ``data`` may be there. ``OSError``."""
+    with open(path, "r+b") as file:
+        file.truncate(length)
+        file.seek(length)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

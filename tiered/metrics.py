@@ -7,53 +7,29 @@ well while nothing is committed. Any thread may update; ``expose`` renders the P
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from collections.abc import Iterable, Mapping
 
 from tiered.arrayhistogram import ArrayHistogram
+from tiered.gatewaymetrics import GatewayMetrics
+from tiered.metricregistry import REQUEST_SECONDS
 from tiered.version import __version__
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 LATENCY_SECONDS = (
-    0.05,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-    0.75,
-    1.0,
-    1.5,
-    2.0,
-    3.0,
-    5.0,
-    10.0,
-    20.0,
-    40.0,
-    120.0,
-    600.0,
-    3600.0,
-)
-REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+    0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0, 120.0, 600.0, 3600.0,
+)  # fmt: skip
 FLUSH_STAGES = ("wait", "copy", "encode", "upload", "append", "apply", "total")
 
+TABLES_SHOWN = 100
+"""Tables with a series of their own: one is kept for each topic, of which there may be very many."""
+OTHER_TABLES = "(all others)"
+"""In the place of the name of a table: no table is called so."""
 
-class Metrics:
+
+class Metrics(GatewayMetrics):
     """All metrics. Make one per process (or per test) and pass it down."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody asks for
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        super().__init__()
         self._declare_lag()
         self._declare_writing()
         self._declare_store()
@@ -61,18 +37,10 @@ class Metrics:
         self._declare_replay()
         self._declare_fetch()
         self._declare_maintenance()
+        self._declare_index()
         self._declare_health()
         self._declare_gateway()
         self._declare_answers()
-
-    def _gauge(self, name: str, doc: str, *labels: str) -> Gauge:
-        return Gauge(f"tiered_{name}", doc, labels, registry=self.registry)
-
-    def _counter(self, name: str, doc: str, *labels: str) -> Counter:
-        return Counter(f"tiered_{name}", doc, labels, registry=self.registry)
-
-    def _histogram(self, name: str, doc: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"tiered_{name}", doc, labels, buckets=buckets, registry=self.registry)
 
     def _declare_lag(self) -> None:
         self.lag_bytes = self._gauge("lag_bytes", "Local end of the commitlog minus the proven commit")
@@ -116,6 +84,7 @@ class Metrics:
         self.gap_bytes = self._counter("gap_bytes", "Bytes of the commitlog lost to physical gaps")
         self.rewinds = self._counter("rewinds", "Times the broker lost its tail and the archive followed")
         self.generations = self._counter("generations", "Queues whose offsets restarted")
+        self.aliases = self._counter("aliases", "Places of messages in lite queues that were archived")
         self.epoch = self._gauge("epoch", "The writer's epoch")
         self.epochs = self._counter("epochs_opened", "Epochs opened by this process")
         self.fenced = self._counter("fenced", "Times this writer found itself fenced")
@@ -218,8 +187,33 @@ class Metrics:
         self.maintenance_done = self._counter(
             "maintenance_done", "What they did, each task in units of its own", "task", "what"
         )
+        self.maintenance_left = self._gauge(
+            "maintenance_left",
+            "What waited when a task was last done, each in units of its own",
+            "task",
+            "what",
+        )
         self.maintenance_problem = self._gauge(
             "maintenance_problem", "1 while a task cannot do its work, or does not come to it", "task"
+        )
+        self.maintenance_waiting = self._gauge(
+            "maintenance_waiting_seconds",
+            "How long a task has been due and was given no turn; 0 while it is not",
+            "task",
+        )
+        self.maintenance_turn_age = self._gauge(
+            "maintenance_turn_age_seconds",
+            "Time since a turn of the task ended, or since the process began to archive",
+            "task",
+        )
+        self.maintenance_success_age = self._gauge(
+            "maintenance_success_age_seconds",
+            "Time since the task came to its end without trouble, or since the process began to archive",
+            "task",
+        )
+        self.checkpoint_unsaved = self._gauge(
+            "checkpoint_unsaved_seconds",
+            "How long the oldest commit of this process that no checkpoint holds has waited for one",
         )
 
         self.scrub_damaged = self._gauge(
@@ -235,6 +229,74 @@ class Metrics:
         self.scrub_progress = self._gauge(
             "scrub_progress_ratio", "Part of all bytes that the walk under way has behind it"
         )
+
+        self.table_lag = self._gauge(
+            "table_lag_commits",
+            "Commits of the archive that a table of another engine does not reflect, as of the last round",
+            "table",
+        )
+        self.table_behind = self._gauge(
+            "table_behind_seconds", "Time since a round last found or brought a table up to date", "table"
+        )
+        self.table_partial = self._gauge(
+            "table_partial_files",
+            "Files of a table with rows that the archive no longer serves, visible until the file goes",
+            "table",
+        )
+
+    def _declare_index(self) -> None:
+        self.index_applied = self._gauge(
+            "index_applied_bytes", "Physical offset up to which the consume-queue index has every message"
+        )
+        self.index_lag = self._gauge(
+            "index_lag_bytes",
+            "Bytes of the log given to archiving that the consume-queue index has not taken",
+        )
+        self.index_messages = self._gauge(
+            "index_messages", "Messages that this process put into the consume-queue index"
+        )
+        self.index_keys = self._gauge(
+            "index_entries",
+            "Keys of the consume-queue index, as its store estimates: two a chunk, one a queue",
+        )
+        self.index_size = self._gauge("index_size_bytes", "What it takes on disk and in write buffers")
+        self.index_begun_anew = self._gauge(
+            "index_begun_anew", "Times this process emptied it: damaged, or a part of the log was gone"
+        )
+        self.index_stalled = self._gauge(
+            "index_stalled", "1 while the consume-queue index is asked for and does not move, or is not open"
+        )
+
+        self.groups = self._gauge("groups", "Subscription groups that the broker knows, as last looked at")
+        self.group_offsets = self._gauge("group_offsets", "Offsets of groups in queues that the broker keeps")
+        self.groups_age = self._gauge(
+            "groups_age_seconds", "Time since the broker's list of groups was last read or found unchanged"
+        )
+
+    def index(self, *, applied: int, lag: int, messages: int, keys: int, size: int, begun_anew: int) -> None:
+        """Set what the consume-queue index says of itself."""
+        self.index_applied.set(applied)
+        self.index_lag.set(lag)
+        self.index_messages.set(messages)
+        self.index_keys.set(keys)
+        self.index_size.set(size)
+        self.index_begun_anew.set(begun_anew)
+
+    def tables(self, found: Iterable[Mapping[str, object]]) -> None:
+        """Set what is known of each table that is kept, by gauge of the ``TABLES_SHOWN`` with the highest values; of all others
+        one series, ``OTHER_TABLES``, has the highest lag or age, or the sum of files. What is not kept is no longer shown."""
+        gauges = (
+            (self.table_lag, "lag_commits", max), (self.table_behind, "behind_seconds", max),
+            (self.table_partial, "partial_files", sum),
+        )  # fmt: skip
+        rows = list(found)
+        for gauge, name, together in gauges:
+            values = sorted(((float(str(row[name])), str(row["table"])) for row in rows), reverse=True)
+            gauge.clear()
+            for value, table in values[:TABLES_SHOWN]:
+                gauge.labels(table).set(value)
+            if others := [value for value, _ in values[TABLES_SHOWN:]]:
+                gauge.labels(OTHER_TABLES).set(together(others))
 
     def scrub(self, *, damaged: int, unchecked: int, skipped: int, progress: int) -> None:
         """Set what the scrub knows; ``progress`` in percent."""
@@ -269,94 +331,6 @@ class Metrics:
         """Say which broker's archive this process writes or reads."""
         self.broker.labels(cluster, broker).set(1)
 
-    def _declare_gateway(self) -> None:
-        self.gateway_connections = self._gauge(
-            "gateway_connections", "Client connections open now, by front: namesrv, broker", "front"
-        )
-        self.gateway_accepted = self._counter(
-            "gateway_accepted", "Client connections accepted, by front", "front"
-        )
-        self.gateway_cut = self._counter(
-            "gateway_cut", "Connections ended by the gateway, by reason", "reason"
-        )
-        self.gateway_requests = self._counter(
-            "gateway_requests", "Requests of clients passed on, by class of their code", "kind"
-        )
-        self.gateway_answers = self._counter(
-            "gateway_answers", "Frames that came from brokers and name servers"
-        )
-        self.gateway_bytes = self._counter(
-            "gateway_bytes", "Bytes received, by origin: client, upstream", "side"
-        )
-        self.gateway_held = self._counter(
-            "gateway_held",
-            "Answers held and looked at, by outcome: replaced, passed, failed_closed",
-            "outcome",
-        )
-        self.gateway_answer_bytes = self._gauge(
-            "gateway_answer_bytes", "Bytes set aside for answers from the archive that are under way"
-        )
-        self.http_requests = self._counter("http_requests", "HTTP requests answered, by status", "status")
-        self.http_cut = self._counter(
-            "http_cut",
-            "HTTP connections that ended before their answer did: client gone, too slow, or a fault",
-        )
-        self.gateway_brokers = self._gauge("gateway_brokers", "Broker addresses that the gateway listens for")
-        self.gateway_brokers_away = self._gauge(
-            "gateway_brokers_away", "Brokers that do not answer; their clients are refused until they do"
-        )
-        self.gateway_archive_open = self._gauge(
-            "gateway_archive_open", "1 while the gateway can read the archive; hot traffic flows with 0 too"
-        )
-
-    def _declare_answers(self) -> None:
-        self.cold_answers = self._counter(
-            "cold_answers",
-            "Answers of brokers that the gateway looked at, by what was asked and outcome: archive, no_match, corrected, moved,"
-            " hole, retry, refused, passed, told",
-            "what",
-            "outcome",
-        )
-        self.cold_messages = self._counter("cold_messages", "Messages that consumers got from the archive")
-        self.cold_bytes = self._counter("cold_bytes", "Bytes of those messages")
-        self.cold_seconds = self._histogram(
-            "cold_seconds",
-            "Time from the broker's answer to the archive's, by what was asked",
-            REQUEST_SECONDS,
-            "what",
-        )
-        self.cold_holes = self._counter(
-            "cold_holes", "Times a consumer was moved past messages that neither broker nor archive has"
-        )
-        self.cold_hole_messages = self._counter(
-            "cold_hole_messages", "Queue offsets in those holes, counted each time"
-        )
-        self.gateway_bad_requests = self._counter(
-            "gateway_bad_requests",
-            "Requests, or brokers' answers, whose fields make no sense, by request code",
-            "code",
-        )
-        self.gateway_broker_checks = self._counter(
-            "gateway_broker_checks",
-            "Comparisons of the broker's records with the archive's, by outcome: same, differs, unknown",
-            "outcome",
-        )
-        self.gateway_broker_differs = self._gauge(
-            "gateway_broker_differs",
-            "1 while the broker is not the one that was archived, so that nothing archived is served to its clients",
-        )
-        self.gateway_garbage = self._counter(
-            "gateway_garbage",
-            "Broker answers to a view by id that did not hold the record, and were not passed on",
-        )
-        self.gateway_pop_skips = self._counter(
-            "gateway_pop_skips", "POP answers that show that the broker skipped messages of a group"
-        )
-        self.gateway_pop_skipped_messages = self._counter(
-            "gateway_pop_skipped_messages",
-            "Queue offsets skipped in those answers; filtered messages count too",
-        )
-
     def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
         """Count one request to the store: the observer of the metered provider."""
         self.requests.labels(verb, outcome).inc()
@@ -378,13 +352,3 @@ class Metrics:
         """Count one object of ``kind`` and its stored bytes."""
         self.uploads.labels(kind).inc()
         self.upload_bytes.labels(kind).inc(length)
-
-    def value(self, name: str, **labels: str) -> float | None:
-        """The present value of a sample (``tiered_requests_total``), for the status page; ``None`` if there
-        is none.
-        """
-        return self.registry.get_sample_value(name, labels)
-
-    def expose(self) -> bytes:
-        """The Prometheus text format (``CONTENT_TYPE``)."""
-        return generate_latest(self.registry)

@@ -215,6 +215,20 @@ class GetMessageResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactedPage:
+    """``records``: those that compaction keeps at ``commit``, from where they were asked for, each with its first offset.
+
+    The next page begins at ``next_offset``; ``last``: it is the queue's end at that commit, which begins at ``min_offset``.
+    """
+
+    commit: int
+    min_offset: int
+    next_offset: int
+    last: bool
+    records: Iterator[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """Which archive is meant: as it was after a commit, or at a time of the store in ms since 1970. One of them."""
 

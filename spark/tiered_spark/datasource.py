@@ -29,6 +29,7 @@ from tiered_spark.options import Options, parse_options
 from tiered_spark.plan import check_topics, enough, partitions, queue_runs, wanted_runs
 from tiered_spark.snapshot import open_snapshots
 from tiered_spark.sqltables import given, remembered, remembering
+from tiered_spark.there import check_there
 from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
@@ -129,18 +130,18 @@ class MetadataReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """All rows, of all archives."""
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of all archives."""
         from tiered_spark.tables import METADATA
 
         options = self._options
         with plainly():
             snapshots = open_snapshots(options)
             if options.table != "commits" and options.topics != ("*",):
-                names = (queue_runs(s, options, first_wish(options)).queues.topics for s in snapshots)
-                check_topics(options, {name for some in names for name in some})
+                wanted = first_wish(options)
+                check_topics(options, [queue_runs(s, options, wanted).queues for s in snapshots])
             for snapshot in snapshots:
-                yield from METADATA[options.table].rows(snapshot, options)
+                yield from METADATA[options.table].batches(snapshot, options)
 
 
 class MessageReader(DataSourceReader):
@@ -156,7 +157,6 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The whole plan: one fold per archive; of objects nothing is read but where keys are wanted."""
         made: list[InputPartition] = []
-        seen: set[str] = set()
         options = self._options
         if not needs_records(self._spark_schema.names):
             # Such tasks read a small part of the bytes, and each costs a start.
@@ -164,12 +164,12 @@ class MessageReader(DataSourceReader):
         found = [
             (snapshot, wanted_runs(snapshot, options, self._wanted)) for snapshot in open_snapshots(options)
         ]
-        for _, runs in found:
-            seen.update(runs.queues.topics)
-        check_topics(options, seen)
+        check_topics(options, [runs.queues for _, runs in found])
         check_bounds(options, [snapshot for snapshot, _ in found])
-        warn_of_gaps(options, found)
+        warn_of_gaps(options, [snapshot for snapshot, _ in found])
         found = [(snapshot, self._holding(snapshot, runs)) for snapshot, runs in found]
+        for snapshot, runs in found:
+            check_there(snapshot, runs, options)
         options = enough(options, [runs for _, runs in found])
         for snapshot, runs in found:
             some = partitions(snapshot, runs, options)

@@ -29,9 +29,11 @@ from tiered_spark.errors import plainly
 from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.plan import check_topics, wanted_runs
+from tiered_spark.queues import Queues
 from tiered_spark.records import RecordBlock
 from tiered_spark.scan import INFLATED_BYTES
 from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, open_snapshots
+from tiered_spark.there import check_there
 from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
@@ -88,12 +90,14 @@ def late_frame(spark: SparkSession, **options: object) -> DataFrame:
 def _objects(snapshots: list[Snapshot], options: Options) -> dict[ArchivePlace, Packed]:
     """The objects that hold wanted runs: executors open no fold."""
     found: dict[ArchivePlace, Packed] = {}
-    seen: set[str] = set()
+    seen: list[Queues] = []
     for snapshot in snapshots:
         runs = wanted_runs(snapshot, options, first_wish(options))
-        seen.update(runs.queues.topics)
+        seen.append(runs.queues)
+        check_there(snapshot, runs, options)
         refs = np.unique(runs.records[["commit_seq", "object"]]).tolist()
-        found[snapshot.place] = {ref: pack_object(snapshot.object(ObjectRef(*ref))) for ref in refs}
+        items = snapshot.objects([ObjectRef(*ref) for ref in refs])
+        found[snapshot.place] = {ref: pack_object(item) for ref, item in zip(refs, items, strict=True)}
     check_topics(options, seen)
     return found
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
-from tiered.archive.state.keys import QUEUE, queue_of
-from tiered.archive.state.layout import QUEUE_DTYPE, table
-from tiered.archive.state.view import ArchiveState
+import numpy as np
+
+from tiered.archive.state.keys import GAP, QUEUE
+from tiered.archive.state.layout import packed_table
+from tiered.archive.state.values import Forgotten, QueueState, gap_table
+from tiered.codec.types import Bools, Ints
 from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
+from tiered_spark.choice import Choice
 from tiered_spark.options import Options
-from tiered_spark.runs import RunTable
+from tiered_spark.queues import CHUNK, Queues, Walked, gathered, put_since, read_queues, values_of
 from tiered_spark.snapshot import ArchivePlace, Snapshot, past
 
 log = logging.getLogger("tiered.spark")
-
-_CHUNK = 8192
 
 SHOWN = 5
 """Queues that an error names."""
@@ -29,13 +30,12 @@ def check_bounds(options: Options, snapshots: Sequence[Snapshot]) -> None:
     lost: list[str] = []
     for bounds, starts in ((options.starting_offsets, True), (options.ending_offsets, False)):
         for bound in bounds:
-            for place, queue, first, end in _matching(
-                options, snapshots, bound.broker, bound.topic, bound.queue_id
-            ):
+            for place, state in _matching(options, snapshots, bound.broker, bound.topic, bound.queue_id):
+                first, end = state.min_offset, state.max_offset
                 if bound.queue_id is not None and starts and bound.value < first:
-                    lost.append(f"{place} {queue}: {bound.value} to {first} is not kept any more")
+                    lost.append(f"{place} {state.queue}: {bound.value} to {first} is not kept any more")
                 elif bound.queue_id is not None and bound.value > end:
-                    lost.append(f"{place} {queue}: it ends at {end}, before {bound.value}")
+                    lost.append(f"{place} {state.queue}: it ends at {end}, before {bound.value}")
     for bound in (*options.starting_times, *options.ending_times):
         _matching(options, snapshots, bound.broker, bound.topic, bound.queue_id)
     if lost:
@@ -44,14 +44,14 @@ def check_bounds(options: Options, snapshots: Sequence[Snapshot]) -> None:
 
 def _matching(
     options: Options, snapshots: Sequence[Snapshot], broker: str, topic: str, queue_id: int | None
-) -> list[tuple[ArchivePlace, MessageQueue, int, int]]:
-    found = [
-        (snapshot.place, state.queue, state.min_offset, state.max_offset)
+) -> list[tuple[ArchivePlace, QueueState]]:
+    """Of each archive that has it the queue, of all of a topic the first. ``NotFound`` if none has."""
+    looked = [
+        (snapshot.place, _first(snapshot, topic, queue_id))
         for snapshot in snapshots
         if broker in ("", snapshot.place.broker) and snapshot.shows(topic, options)
-        for state in snapshot.view.state.queues(topic)
-        if queue_id in (None, state.queue.queue_id)
     ]
+    found = [(place, state) for place, state in looked if state is not None]
     if not found:
         raise NotFound(
             "an offset or time is given for a queue that is not read",
@@ -61,14 +61,25 @@ def _matching(
     return found
 
 
-def warn_of_gaps(options: Options, found: Sequence[tuple[Snapshot, RunTable]]) -> None:
-    """One line, where queue offsets of the queues chosen can never be served. Of other topics nothing is loaded."""
-    messages = 0
-    for snapshot, runs in found:
-        state = snapshot.view.state
-        some = [None] if options.topics == ("*",) else runs.queues.names()
-        gaps = (gap for queue in some for gap in state.gaps(queue))
-        messages += sum(gap.end - gap.start for gap in gaps if snapshot.shows(gap.queue.topic, options))
+def _first(snapshot: Snapshot, topic: str, queue_id: int | None) -> QueueState | None:
+    state = snapshot.view.state
+    if queue_id is not None:
+        return state.queue(MessageQueue(topic, queue_id))
+    return next(state.queues(topic), None)
+
+
+def gap_messages(options: Options, snapshots: Iterable[Snapshot]) -> int:
+    """Queue offsets of the queues chosen that can never be served. Of other topics nothing is loaded."""
+    messages, chosen = 0, frozenset(options.queue_ids) or None
+    for snapshot in snapshots:
+        for found in values_of(snapshot.view.state, GAP, snapshot.choice(options, chosen)):
+            messages += int((gap_table(found.values)["end"].astype(np.int64) - found.offsets).sum())
+    return messages
+
+
+def warn_of_gaps(options: Options, snapshots: Iterable[Snapshot]) -> None:
+    """One line, where there are such offsets."""
+    messages = gap_messages(options, snapshots)
     if messages:
         log.warning(
             "%d messages of these topics were lost before they could be archived: see table=gaps", messages
@@ -79,9 +90,8 @@ def _tell(options: Options, what: str, lost: Sequence[str]) -> None:
     """``Refused``, or a warning if the options say so."""
     named = "; ".join([*lost[:SHOWN], f"and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else lost)
     if options.fail_on_loss:
-        raise Refused(
-            what, found=named, hint="option('failOnDataLoss', 'false') reads what there is, with a warning"
-        )
+        hint = "option('failOnDataLoss', 'false') reads what there is, with a warning; of the job pipeline: --skip-lost"
+        raise Refused(what, found=named, hint=hint)
     log.warning("%s: %s", what, named)
 
 
@@ -89,51 +99,78 @@ class RetentionWatch:
     """Of one archive: what retention took away before a stream had read it."""
 
     def __init__(self) -> None:
-        self._first: dict[bytes, int] = {}
+        self._seen: tuple[Snapshot, int] | None = None
+        self._forgotten = 0
 
     def check(self, snapshot: Snapshot, options: Options, start: int) -> None:
         """Compare with the archive as it was at commit ``start``, which the stream has read up to; only if some queue begins
-        later than it did when this was looked at last."""
-        now = dict(_firsts(snapshot.view.state))
-        moved = [key for key, first in now.items() if first > self._first.get(key, 0)]
-        queues = [queue_of(key[1:]) for key in moved]
-        mine = [
-            queue for queue in queues
-            if snapshot.shows(queue.topic, options) and (not options.queue_ids or queue.queue_id in options.queue_ids)
-        ]  # fmt: skip
+        later than it did when this was looked at last, or queues were forgotten since. After the first time only queues that
+        changed since are looked at."""
+        choice = snapshot.choice(options, frozenset(options.queue_ids) or None)
+        moved = self._moved(snapshot, choice, start)
         lost: list[str] = []
-        if mine:
+        head = snapshot.view.state.head()
+        gone = Forgotten() if head is None else head.forgotten
+        if len(moved.queues) or gone.queues > self._forgotten:
             try:
-                then = past(snapshot, start)
+                then = past(snapshot, options, start)
+                lost = _taken(snapshot, moved, read_queues(then, choice, "max_offset"))
+                stood = then.head()
+                if stood is not None and gone.behind(stood.progress):
+                    lost.append(
+                        f"{snapshot.place}: queues are forgotten that had messages after commit {start}; how many of these"
+                        " topics, nobody knows"
+                    )
             except NotFound:
-                then, lost = (
-                    None,
-                    [f"{snapshot.place}: what was archived after commit {start} cannot be told any more"],
-                )
-            for queue in mine if then is not None else ():
-                lost += _taken(snapshot, then, queue)
+                lost = [f"{snapshot.place}: what was archived after commit {start} cannot be told any more"]
         if lost:
             _tell(options, "retention removed messages that this stream had not read", lost)
-        self._first = now
+        self._seen, self._forgotten = (snapshot, start), gone.queues
+
+    def _moved(self, snapshot: Snapshot, choice: Choice, start: int) -> Walked:
+        """Queues of which something was taken since the last look."""
+        columns = ("min_offset", "first_offset")
+        seen, pairs = None, None
+        if self._seen is not None and self._seen[1] <= start:
+            seen = self._seen[0]
+            pairs = put_since(snapshot.view.state, QUEUE, choice, seen.commit)
+        if seen is None or pairs is None:
+            now = read_queues(snapshot.view.state, choice, *columns)
+        else:
+            now = gathered([iter(pairs)], choice, *columns)
+        # What a generation began with may be there still: of most archives' queues nothing was ever taken.
+        now = now.only(now.columns["min_offset"] > now.columns["first_offset"])
+        if seen is None or not len(now.queues):
+            return now
+        parts = [slice(at, at + CHUNK) for at in range(0, len(now.queues), CHUNK)]
+        return now.only(np.concatenate([_later(seen, now, rows) for rows in parts]))
 
 
-def _firsts(state: ArchiveState) -> Iterator[tuple[bytes, int]]:
-    pairs = state.view.iterate(QUEUE)
-    while chunk := list(islice(pairs, _CHUNK)):
-        firsts = table([value for _, value in chunk], QUEUE_DTYPE)["min_offset"].tolist()
-        yield from zip((key for key, _ in chunk), firsts, strict=True)
+def _later(seen: Snapshot, now: Walked, rows: slice) -> Bools:
+    """Which of some queues begin later than they did, or anew."""
+    queues, first = now.queues.only(rows), now.columns["min_offset"][rows]
+    before, _ = packed_table(seen.view.state.view.get_many([QUEUE + key for key in queues.queue_keys()]))
+    later: Bools = (before["generation"] != queues.generation) | (first > before["min_offset"])
+    return later
 
 
-def _taken(snapshot: Snapshot, then: ArchiveState | None, queue: MessageQueue) -> Iterator[str]:
-    now = snapshot.view.state.queue(queue)
-    before = None if then is None else then.queue(queue)
-    if now is None or now.generation is None:
-        return
-    if before is not None and before.generation == now.generation:
-        read = before.max_offset
-    else:  # it began after that commit
-        read = next(
-            g.first_offset for g in snapshot.view.state.generations(queue) if g.generation == now.generation
-        )
-    if now.min_offset > read:
-        yield f"{snapshot.place} {queue}: {read} to {now.min_offset}"
+def _taken(snapshot: Snapshot, now: Walked, then: Walked) -> list[str]:
+    """Of generations that began after that commit nothing was read."""
+    same = (
+        _column(then, now.queues, "generation", np.zeros(len(now.queues), np.int64)) == now.queues.generation
+    )
+    read = _column(then, now.queues, "max_offset", now.columns["first_offset"])
+    read = np.where(same, read, now.columns["first_offset"])
+    first = now.columns["min_offset"]
+    rows = np.flatnonzero(first > read)
+    named = zip(now.queues.only(rows).names(), read[rows].tolist(), first[rows].tolist(), strict=True)
+    return [f"{snapshot.place} {queue}: {end} to {begin}" for queue, end, begin in named]
+
+
+def _column(walked: Walked | None, queues: Queues, name: str, default: Ints) -> Ints:
+    """A column of a walk for these queues; ``default`` for those that it has not met."""
+    if walked is None:
+        return default
+    rows = queues.rows_in(walked.queues)
+    column = walked.queues.generation if name == "generation" else walked.columns[name]
+    return np.where(rows >= 0, np.append(column, 0)[rows], default)

@@ -24,7 +24,7 @@ from tiered_spark.optionvalues import (
 )
 from tiered_spark.ranges import Range, half_open
 
-TABLES = ("messages", "queues", "gaps", "commits", "blocks", "plan")
+TABLES = ("messages", "queues", "gaps", "aliases", "commits", "blocks", "plan")
 ON_DAMAGE = ("fail", "skip")
 POSITIONS = ("earliest", "latest")
 

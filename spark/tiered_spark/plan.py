@@ -7,7 +7,7 @@ in their order, so that an executor reads neighbouring bytes in one request. Pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, KeysView, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,8 +20,9 @@ from tiered.codec.types import Ints
 from tiered.errors import NotFound
 from tiered.model import ObjectRef
 from tiered_spark.options import Options
+from tiered_spark.queues import Queues
 from tiered_spark.ranges import Range
-from tiered_spark.runs import Queues, RunTable, objects_of, read_runs
+from tiered_spark.runs import RunTable, newer_runs, objects_of, read_runs
 from tiered_spark.snapshot import ArchivePlace, Snapshot
 from tiered_spark.wanted import Wanted
 
@@ -67,15 +68,20 @@ class ScanPartition(InputPartition):
         place: ArchivePlace,
         objects: dict[ObjectRef, ObjectState],
         runs: RunTable,
-        run_of: Ints,
-        first: Ints,
-        end: Ints,
+        run_of: npt.NDArray[np.int32],
+        first: npt.NDArray[np.int32],
+        end: npt.NDArray[np.int32],
     ) -> None:
         super().__init__(None)
         self.place = place
         self.commits: Range | None = None
         self._objects, self._runs = objects, runs
         self._run_of, self._first, self._end = run_of, first, end
+
+    @property
+    def objects(self) -> KeysView[ObjectRef]:
+        """Those that its runs lie in."""
+        return self._objects.keys()
 
     @property
     def portions(self) -> tuple[Portion, ...]:
@@ -89,31 +95,39 @@ class ScanPartition(InputPartition):
         return tuple(Portion(self._objects[ref], tuple(found)) for ref, found in by_object.items())
 
 
-def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
-    """Live runs that may hold wanted messages."""
-    runs = queue_runs(snapshot, options, wanted)
+def wanted_runs(snapshot: Snapshot, options: Options, wanted: Wanted, after: int = -1) -> RunTable:
+    """Live runs that may hold wanted messages; only those that commits behind number ``after`` made."""
+    runs = queue_runs(snapshot, options, wanted, after)
     return runs.only(wanted.runs(snapshot.place.broker, runs))
 
 
 def levels(snapshot: Snapshot, runs: RunTable) -> Ints:
     """The level of each run's object."""
     refs, mine = objects_of(runs)
-    of_objects: Ints = np.array([snapshot.object(ref).level for ref in refs], np.int64)
+    of_objects: Ints = np.array([item.level for item in snapshot.objects(refs)], np.int64)
     return of_objects[mine]
 
 
-def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted) -> RunTable:
-    """Live runs of queues that may hold wanted messages, with these queues alone."""
-    runs = read_runs(snapshot.view.state, lambda queues: _queues(snapshot, queues, options, wanted))
+def queue_runs(snapshot: Snapshot, options: Options, wanted: Wanted, after: int = -1) -> RunTable:
+    """Live runs of queues that may hold wanted messages, with these queues alone; ``after`` as of ``wanted_runs``."""
+    choice = snapshot.choice(options, wanted.queue_ids)
+    runs = (
+        read_runs(snapshot.view.state, choice)
+        if after < 0
+        else newer_runs(snapshot.view.state, choice, after)
+    )
     return runs if options.sealed else runs.only(levels(snapshot, runs) < SEALED_LEVEL)
 
 
-def check_topics(options: Options, seen: Collection[str]) -> None:
-    """``NotFound`` names topics of the options that no archive has; patterns that none matches are warned about.
+def missing_topics(options: Options, found: Sequence[Queues]) -> list[str]:
+    """Topics that the options name and no archive has. ``found``: queues that may hold wanted messages, of each."""
+    named = options.named_topics
+    return sorted(name for name in named if not any(len(queues.of_topics((name,))) for queues in found))
 
-    ``seen``: topics of queues that may hold wanted messages, of all archives.
-    """
-    missing = sorted(options.named_topics.difference(seen))
+
+def check_topics(options: Options, found: Sequence[Queues]) -> None:
+    """``NotFound`` names ``missing_topics``; patterns that none matches are warned about."""
+    missing = missing_topics(options, found)
     if missing:
         system = [topic for topic in missing if is_system_topic(topic)] if not options.system_topics else []
         raise NotFound(
@@ -122,16 +136,8 @@ def check_topics(options: Options, seen: Collection[str]) -> None:
             hint="RocketMQ's own topics are read with includeSystemTopics" if system
             else "table=queues lists what is there; a pattern such as Orders* may match nothing",
         )  # fmt: skip
-    if not seen and options.topics != ("*",):
+    if not any(map(len, found)) and options.topics != ("*",):
         log.warning("no topic matches %s: nothing is read", ",".join(options.topics))
-
-
-def _queues(snapshot: Snapshot, queues: Queues, options: Options, wanted: Wanted) -> npt.NDArray[np.bool_]:
-    shown = np.array([snapshot.shows(topic, options) for topic in queues.topics], np.bool_)
-    good = shown[queues.topic]
-    if wanted.queue_ids is not None:
-        good &= np.isin(queues.queue_id, list(wanted.queue_ids))
-    return good
 
 
 def enough(options: Options, runs: Iterable[RunTable]) -> Options:
@@ -147,8 +153,8 @@ def enough(options: Options, runs: Iterable[RunTable]) -> Options:
 def partitions(snapshot: Snapshot, runs: RunTable, options: Options) -> list[ScanPartition]:
     """Runs by object, packed up to ``partition_bytes``; a run that is larger is split at blocks."""
     records = runs.records
-    runs = runs.only(np.lexsort((records["first_block"], records["object"], records["commit_seq"])))
-    run_of, first, end, size = _pieces(runs, options.partition_bytes)
+    order = np.lexsort((records["first_block"], records["object"], records["commit_seq"]))
+    run_of, first, end, size = _pieces(runs, order, options.partition_bytes)
     filled = np.concatenate([[0], np.cumsum(size)])
     made: list[ScanPartition] = []
     start = 0
@@ -157,25 +163,27 @@ def partitions(snapshot: Snapshot, runs: RunTable, options: Options) -> list[Sca
         stop = min(max(most, start + 1), start + MAX_PIECES, len(run_of))
         part = slice(start, stop)
         used, mine = np.unique(run_of[part], return_inverse=True)
-        some = runs.only(used).compact()
+        some = runs.only(order[used]).compact()
         refs = dict.fromkeys(
             zip(some.records["commit_seq"].tolist(), some.records["object"].tolist(), strict=True)
         )
-        objects = {ObjectRef(*ref): snapshot.object(ObjectRef(*ref)) for ref in refs}
-        made.append(ScanPartition(snapshot.place, objects, some, mine, first[part], end[part]))
+        objects = {item.ref: item for item in snapshot.objects([ObjectRef(*ref) for ref in refs])}
+        which = (column.astype(np.int32) for column in (mine, first[part], end[part]))
+        made.append(ScanPartition(snapshot.place, objects, some, *which))
         start = stop
     return made
 
 
-def _pieces(runs: RunTable, partition_bytes: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Runs cut where they are too large: of each piece its run (an index), first block, end block and about its bytes."""
-    size = np.maximum(runs.sizes, 1)
-    blocks = runs.records["block_count"].astype(np.int64)
+def _pieces(runs: RunTable, order: Ints, partition_bytes: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Runs cut where they are too large: of each piece its run (an index of ``order``), first block, end block and about its
+    bytes."""
+    size = np.maximum(runs.sizes[order], 1)
+    blocks = runs.records["block_count"][order].astype(np.int64)
     step = np.minimum(blocks, np.maximum(1, blocks * partition_bytes // size))
     count = -(-blocks // np.maximum(step, 1))
-    run_of = np.repeat(np.arange(len(runs)), count)
+    run_of = np.repeat(np.arange(len(order)), count)
     number = np.arange(len(run_of)) - np.repeat(np.cumsum(count) - count, count)
-    begin = runs.records["first_block"].astype(np.int64)[run_of]
+    begin = runs.records["first_block"][order].astype(np.int64)[run_of]
     first = begin + number * step[run_of]
     end = np.minimum(first + step[run_of], begin + blocks[run_of])
     return run_of, first, end, size[run_of] * (end - first) // blocks[run_of]

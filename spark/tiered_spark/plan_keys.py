@@ -1,4 +1,5 @@
-"""Planning of a search for keys: objects that hold none of them are left out before a task begins.
+"""Planning of a search for keys: objects that hold none of them are left out before a task begins, and of a segment all rows
+but those between the first and the last that has one.
 
 Streams leave this to their tasks: what a batch appended is few objects.
 """
@@ -9,10 +10,14 @@ import functools
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import is_segment
@@ -29,6 +34,8 @@ from tiered_spark.snapshot import ArchivePlace, Snapshot, open_objects, requests
 from tiered_spark.wanted import Wanted
 
 log = logging.getLogger("tiered.spark")
+
+Rows = npt.NDArray[Any]
 
 MAX_FILTERS = 4096
 """Objects whose filters are read while planning: about 8 s, at 30 ms a request. Filters of more are left to the tasks."""
@@ -60,6 +67,8 @@ def _objects(place: ArchivePlace) -> ObjectReader:
 def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable:
     """Those in objects that hold a wanted key, by the objects' key filters and, where these let it pass, their indexes.
 
+    A segment's columns say which rows: of a run in one only the queue offsets from the first of them to the last.
+
     All of them if no key is wanted, or if this is left to the tasks. A damaged object stays: its task does as ``onDamage``
     says.
     """
@@ -70,23 +79,44 @@ def holding_runs(snapshot: Snapshot, runs: RunTable, wanted: Wanted) -> RunTable
     width = len(runs.queues.topics)
     pairs = np.unique(mine * width + runs.queues.topic[runs.queue])
     looks = len(pairs) * len(keys)
-    items = [snapshot.object(ref) for ref in refs] if len(refs) <= MAX_FILTERS and looks <= MAX_LOOKS else []
+    items = snapshot.objects(refs) if len(refs) <= MAX_FILTERS and looks <= MAX_LOOKS else []
     size = sum(
         item.sections[SectionKind.KEY_FILTER][1] for item in items if SectionKind.KEY_FILTER in item.sections
     )
     if not items or size > MAX_FILTER_BYTES:
         log.info("keys in %s are left to tasks: objects=%d looks=%d", snapshot.place, len(refs), looks)
         return runs
-    topics = [runs.queues.topics[i] for i in (pairs % width).tolist()]
+    topics = runs.queues.topics.take(pa.array(pairs % width)).to_pylist()
     names = [topics[a:b] for a, b in _stretches(pairs // width, len(refs))]
     before = requests.so_far()
     with ThreadPoolExecutor(REQUESTS, "keys") as pool:
-        found = pool.map(partial(_holds, snapshot.place, keys), items, names)
-        good = np.fromiter(found, np.bool_, len(items))
+        found = list(pool.map(partial(_holds, snapshot.place, keys), items, names))
     asked, received = np.subtract(requests.so_far(), before).tolist()
-    without = len(refs) - int(good.sum())
+    without = sum(not (each if isinstance(each, bool) else len(each)) for each in found)
     note("keys", snapshot.place, objects=len(refs), without=without, requests=asked, bytes=received)
-    return runs.only(good[mine])
+    return _narrowed(runs, mine, found)
+
+
+def _narrowed(runs: RunTable, mine: Ints, found: Sequence[bool | Rows]) -> RunTable:
+    """Runs of objects that hold a wanted key. ``mine``: each one's object, an index of what was ``found`` of it. Where that
+    is rows, a run without any is left out, and another begins with its first and ends with its last."""
+    keep, records = np.array([each is True for each in found], np.bool_)[mine], runs.records.copy()
+    order = np.argsort(mine, kind="stable")
+    for (first, end), rows in zip(_stretches(mine[order], len(found)), found, strict=True):
+        if isinstance(rows, bool):
+            continue
+        of_object = order[first:end]
+        queue = runs.queue[of_object]
+        for place in np.unique(rows[["queue_id", "generation"]]):
+            queue_id, generation = place.tolist()
+            same = (rows["queue_id"] == queue_id) & (rows["generation"] == generation)
+            offsets = np.sort(rows["queue_offset"][same])
+            its = (runs.queues.queue_id[queue] == queue_id) & (runs.queues.generation[queue] == generation)
+            at = of_object[its]
+            low, high = (np.searchsorted(offsets, records[name][at]) for name in ("start", "end"))
+            at, low, high = at[low < high], low[low < high], high[low < high]
+            records["start"][at], records["end"][at], keep[at] = offsets[low], offsets[high - 1] + 1, True
+    return replace(runs, records=records).only(keep)
 
 
 def _stretches(ascending: Ints, count: int) -> list[tuple[int, int]]:
@@ -95,13 +125,16 @@ def _stretches(ascending: Ints, count: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _holds(place: ArchivePlace, keys: frozenset[str], item: ObjectState, topics: Sequence[str]) -> bool:
-    """Whether an object's messages in these topics may have a wanted key."""
+def _holds(
+    place: ArchivePlace, keys: frozenset[str], item: ObjectState, topics: Sequence[str]
+) -> bool | Rows:
+    """Whether an object's messages in these topics may have a wanted key; of a segment, which ones have (``KEY_ROW_DTYPE``)."""
     objects = _objects(place)
     try:
         if is_segment(item):
-            sought = product(topics, keys)
-            return OFF_QUEUE_TOPIC in topics or any(len(objects.key_rows(item, t, k)) for t, k in sought)
+            if OFF_QUEUE_TOPIC in topics:
+                return True
+            return np.concatenate([objects.key_rows(item, t, k) for t, k in product(topics, keys)])
         found = objects.key_filter(item)
         if found is None or OFF_QUEUE_TOPIC in topics:
             return found is not None

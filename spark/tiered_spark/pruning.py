@@ -55,8 +55,10 @@ def prune(objects: ObjectReader, broker: str, portion: Portion, wanted: Wanted) 
     if wanted.tags is not None and len(keep) and not is_segment(item):
         keep = keep[_tagged(objects, item, table, numbers[keep], wanted.tags)]
     if wanted.keys is not None and len(keep) and is_segment(item):
-        firsts = table["first_queue_offset"][numbers[keep]]
-        keep = keep[_keyed_in_segment(objects, portion, piece_of[keep], firsts, ends[keep], wanted.keys)]
+        # Where a plan has found the rows, reading the rest of their blocks takes less than the filters do.
+        if table["raw_length"][numbers[keep]].sum() > objects.sealed(item).segment.index_range.length:
+            firsts = table["first_queue_offset"][numbers[keep]]
+            keep = keep[_keyed_in_segment(objects, portion, piece_of[keep], firsts, ends[keep], wanted.keys)]
     elif wanted.keys is not None and len(keep):
         topics = np.array([p.run.queue.topic for p in pieces])[piece_of[keep]]
         keep = keep[_keyed(objects, item, table, numbers[keep], ends[keep], topics, wanted.keys)]

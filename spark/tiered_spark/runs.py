@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import compress, islice, takewhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.state.keys import QUEUE, RUN, U4, queue_of, topic_key
-from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, table
+from tiered.archive.state.keys import QUEUE, RUN
+from tiered.archive.state.layout import RUN_RECORD_DTYPE, damaged, table
 from tiered.archive.state.values import RunState, run_state
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.types import Ints
-from tiered.model import MessageQueue, ObjectRef
+from tiered.model import ObjectRef
+from tiered_spark.choice import Choice
+from tiered_spark.queues import CHUNK, Queues, gathered, put_since, read_queues
 
-_CHUNK = 8192
+APART = 64
+"""Of so many queues between two chosen ones the runs are passed over rather than looked for a second time."""
+
 _OFFSET_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Queues:
-    """Queues side by side: topic (an index of ``topics``), id, and generation."""
-
-    topics: tuple[str, ...]
-    topic: Ints
-    queue_id: Ints
-    generation: Ints
-
-    def __len__(self) -> int:
-        return len(self.topic)
-
-    def names(self) -> list[MessageQueue]:
-        """Each as topic and id."""
-        pairs = zip(self.topic.tolist(), self.queue_id.tolist(), strict=True)
-        return [MessageQueue(self.topics[topic], queue_id) for topic, queue_id in pairs]
-
-    def only(self, rows: npt.NDArray[Any]) -> Queues:
-        """Some of them."""
-        used, topic = np.unique(self.topic[rows], return_inverse=True)
-        names = tuple(self.topics[i] for i in used.tolist())
-        return Queues(names, topic, self.queue_id[rows], self.generation[rows])
+_GENERATION_BYTES = 4 + _OFFSET_BYTES
+_BEHIND = b"\xff" * (_OFFSET_BYTES + 1)
+"""Behind the offset of any run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +40,10 @@ class RunTable:
         return len(self.records)
 
     def __iter__(self) -> Iterator[RunState]:
-        q = self.queues
-        names = q.names()
-        generations = q.generation.tolist()
-        for queue, record in zip(self.queue.tolist(), self.records, strict=True):
+        used, mine = np.unique(self.queue, return_inverse=True)
+        q = self.queues.only(used)
+        names, generations = q.names(), q.generation.tolist()
+        for queue, record in zip(mine.tolist(), self.records, strict=True):
             yield run_state(names[queue], generations[queue], record.tobytes())
 
     @property
@@ -77,14 +60,9 @@ class RunTable:
 
     def only(self, rows: npt.NDArray[Any]) -> RunTable:
         """Some of them, with all queues."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         return replace(self, queue=self.queue[rows], records=self.records[rows])
-
-    def of(self, choose: Callable[[Queues], npt.NDArray[np.bool_]]) -> RunTable:
-        """Those of the queues chosen, and these queues only, with runs or without."""
-        good = choose(self.queues)
-        mine = good[self.queue]
-        place = np.cumsum(good) - 1
-        return RunTable(self.queues.only(np.flatnonzero(good)), place[self.queue[mine]], self.records[mine])
 
     def compact(self) -> RunTable:
         """The same with none but their own queues."""
@@ -92,57 +70,62 @@ class RunTable:
         return RunTable(self.queues.only(used), queue, self.records)
 
 
-def read_queues(state: ArchiveState) -> tuple[Queues, dict[bytes, int]]:
-    """Queues that have a current generation, by topic and id; and where each is, by its key with the generation."""
-    keys: list[bytes] = []
-    numbers: list[bytes] = []
-    pairs = state.view.iterate(QUEUE)
-    while chunk := list(islice(pairs, _CHUNK)):
-        generations = table([value for _, value in chunk], QUEUE_DTYPE)["generation"].tolist()
-        for (key, _), generation in zip(chunk, generations, strict=True):
-            if generation > 0:
-                keys.append(key[1:])
-                numbers.append(U4.pack(generation))
-    heads = dict.fromkeys(key[:-4] for key in keys)
-    topics = tuple(queue_of(head + bytes(4)).topic for head in heads)
-    index = {head: number for number, head in enumerate(heads)}
-    found = Queues(
-        topics,
-        np.array([index[key[:-4]] for key in keys], np.int64),
-        np.frombuffer(b"".join(key[-4:] for key in keys), ">u4").astype(np.int64),
-        np.frombuffer(b"".join(numbers), ">u4").astype(np.int64),
+def read_runs(state: ArchiveState, choice: Choice, after: int = -1) -> RunTable:
+    """Live runs of the queues chosen, of their current generations, by queue and offset; these queues with runs or without.
+    ``after``: only runs that later commits made. Of other queues' runs at most those between neighbours are looked at."""
+    walked = read_queues(state, choice, "runs")
+    queues, room = walked.queues, int(walked.columns["runs"].sum())
+    queue, records, filled = np.empty(room, np.int64), np.empty(room, RUN_RECORD_DTYPE), 0
+    for rows in walked.stretches(APART):
+        keys = queues.only(rows).keys()
+        rank = dict(zip(keys, range(rows.start, rows.stop), strict=True))
+        end = RUN + keys[-1] + _BEHIND
+        prefix = RUN + _common(keys[0], keys[-1])
+        pairs = takewhile(lambda pair: pair[0] < end, state.view.iterate(prefix, start=RUN + keys[0]))  # noqa: B023
+        while chunk := list(islice(pairs, CHUNK)):
+            found = np.array([rank.get(key[1:-_OFFSET_BYTES], -1) for key, _ in chunk], np.int64)
+            some = table([value for _, value in chunk], RUN_RECORD_DTYPE)
+            current = (found >= 0) & (some["commit_seq"] > after)
+            upto = filled + int(current.sum())
+            if upto > len(queue):
+                raise damaged("the number of a queue's runs", expected=f"{room} runs", found="more")
+            queue[filled:upto] = found[current]
+            records[filled:upto] = some[current]
+            filled = upto
+    return RunTable(queues, queue[:filled], records[:filled])
+
+
+def newer_runs(state: ArchiveState, choice: Choice, after: int) -> RunTable:
+    """Live runs of the queues chosen that commits behind number ``after`` made, with their queues: by what is laid over the
+    checkpoint, or where that is younger by a walk."""
+    pairs = put_since(state, RUN, choice, after)
+    if pairs is None:
+        return read_runs(state, choice, after)
+    records = table([value for _, value in pairs], RUN_RECORD_DTYPE)
+    newer = records["commit_seq"] > after
+    keys = list(compress((key for key, _ in pairs), newer.tolist()))
+    heads = [QUEUE + head for head in dict.fromkeys(key[1:-_GENERATION_BYTES] for key in keys)]
+    values = zip(heads, state.view.get_many(heads), strict=True)
+    queues = gathered([((key, value) for key, value in values if value is not None)], choice).queues
+    rank = {key: row for row, key in enumerate(queues.keys())}
+    queue = np.array([rank.get(key[1:-_OFFSET_BYTES], -1) for key in keys], np.int64)
+    return RunTable(queues, queue[queue >= 0], records[newer][queue >= 0])
+
+
+def blocks_of(runs: RunTable) -> tuple[Ints, Ints]:
+    """Every block of these runs: of which run (an index), and its number in the object."""
+    count, first = (runs.records[name].astype(np.int64) for name in ("block_count", "first_block"))
+    before = np.cumsum(count) - count
+    run_of = np.repeat(np.arange(len(count)), count)
+    return run_of, (first - before)[run_of] + np.arange(len(run_of))
+
+
+def _common(low: bytes, high: bytes) -> bytes:
+    """What both begin with."""
+    count = next(
+        (at for at, (mine, other) in enumerate(zip(low, high, strict=False)) if mine != other), len(low)
     )
-    return found, {key + number: place for place, (key, number) in enumerate(zip(keys, numbers, strict=True))}
-
-
-def read_runs(
-    state: ArchiveState, choose: Callable[[Queues], npt.NDArray[np.bool_]] | None = None
-) -> RunTable:
-    """Live runs of current generations, by queue and offset; of the queues chosen, whose runs alone are loaded, or of all."""
-    queues, places = read_queues(state)
-    good = np.ones(len(queues), np.bool_) if choose is None else choose(queues)
-    found: list[Ints] = []
-    records: list[npt.NDArray[np.void]] = []
-    pairs = chain.from_iterable(state.view.iterate(prefix) for prefix in _prefixes(queues, good))
-    while chunk := list(islice(pairs, _CHUNK)):
-        place = np.array([places.get(key[1:-_OFFSET_BYTES], -1) for key, _ in chunk], np.int64)
-        current = place >= 0
-        found.append(place[current])
-        records.append(table([value for _, value in chunk], RUN_RECORD_DTYPE)[current])
-    if not found:
-        made = RunTable(queues, np.zeros(0, np.int64), np.zeros(0, RUN_RECORD_DTYPE))
-    else:
-        made = RunTable(queues, np.concatenate(found), np.concatenate(records))
-    return made.of(lambda _: good)
-
-
-def _prefixes(queues: Queues, good: npt.NDArray[np.bool_]) -> Iterator[bytes]:
-    """Of the keys of the chosen queues' runs, ascending: all at once, or topic by topic."""
-    if good.all():
-        yield RUN
-        return
-    for topic in np.unique(queues.topic[good]).tolist():
-        yield RUN + topic_key(queues.topics[topic])
+    return low[:count]
 
 
 def objects_of(runs: RunTable) -> tuple[list[ObjectRef], Ints]:

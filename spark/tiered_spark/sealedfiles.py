@@ -65,10 +65,7 @@ NOTHING = SealedFiles((), (), np.zeros(0, PART_DTYPE))
 
 def sealed_files(snapshot: Snapshot, options: Options, wanted: Wanted) -> SealedFiles:
     """Files that may hold wanted messages. ``Corrupt`` or ``NotFound`` names one that is not what the fold says."""
-    live = read_runs(
-        snapshot.view.state,
-        lambda queues: _flags([snapshot.shows(t, options) for t in queues.topics])[queues.topic],
-    )
+    live = read_runs(snapshot.view.state, snapshot.choice(options))
     live = live.only(levels(snapshot, live) == SEALED_LEVEL)
     records = live.records
     chosen = wanted.runs(snapshot.place.broker, live)
@@ -82,7 +79,7 @@ def sealed_files(snapshot: Snapshot, options: Options, wanted: Wanted) -> Sealed
     live, mine, records = live.only(keep), np.searchsorted(used, mine[keep]), records[keep]
     order = np.lexsort((records["first_row"], mine))
     live, mine = live.only(order), mine[order]
-    items = [snapshot.object(refs[i]) for i in used.tolist()]
+    items = snapshot.objects([refs[i] for i in used.tolist()])
     whole = _whole(snapshot, live, mine, items)
     if any((*wanted.lows, *wanted.ends)):  # bounds of single queues hold for rows, too
         whole[:] = False
@@ -94,10 +91,6 @@ def sealed_files(snapshot: Snapshot, options: Options, wanted: Wanted) -> Sealed
         _parts(snapshot, live.only(cut), number[mine[cut]], wanted),
         int(chosen.sum()),
     )
-
-
-def _flags(values: Sequence[bool]) -> Bools:
-    return np.array(values, np.bool_)
 
 
 def _whole(snapshot: Snapshot, live: RunTable, mine: Ints, items: Sequence[ObjectState]) -> Bools:
@@ -139,7 +132,7 @@ def _parts(snapshot: Snapshot, live: RunTable, file: Ints, wanted: Wanted) -> np
     """Live runs as rows of their files."""
     records = live.records
     parts = np.zeros(len(records), PART_DTYPE)
-    low, high, early, late = wanted.limits(snapshot.place.broker, live.queues.names())[:, live.queue]
+    low, high, early, late = wanted.of_runs(snapshot.place.broker, live)
     parts["file"], parts["queue_id"] = file, live.queues.queue_id[live.queue]
     parts["first_row"] = records["first_row"]
     parts["end_row"] = parts["first_row"] + records["rows"]

@@ -1,4 +1,5 @@
-"""Sealed history by Spark's own reader of Parquet, and what is not sealed yet by our source, as one frame.
+"""Sealed history by Spark's own reader of Parquet, and what is not sealed yet by our source, as one frame. Where keys are asked
+for our source reads all of it: its plan finds their rows.
 
 Each archive is opened once, here; all parts of the frame are of that one commit. Spark learns exactly which files to read, and
 of those that are not alive as a whole which rows.
@@ -28,6 +29,7 @@ from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.ranges import Range
 from tiered_spark.sealedfiles import PART_DTYPE, SealedFiles, sealed_files
 from tiered_spark.snapshot import Snapshot, open_snapshots
+from tiered_spark.there import check_there
 from tiered_spark.wanted import first_wish
 
 if TYPE_CHECKING:
@@ -65,11 +67,16 @@ def frame(spark: SparkSession, archive: str, **options: object) -> DataFrame:
         raise Invalid("a frame has no such column", column=unknown[0])
     snapshots, wanted = open_snapshots(parsed), first_wish(parsed)
     found = [(snapshot, wanted_runs(snapshot, parsed, wanted)) for snapshot in snapshots]
-    check_topics(parsed, {topic for _, runs in found for topic in runs.queues.topics})
+    check_topics(parsed, [runs.queues for _, runs in found])
     check_bounds(parsed, snapshots)
-    warn_of_gaps(parsed, found)
+    warn_of_gaps(parsed, snapshots)
+    for snapshot, runs in found:
+        check_there(snapshot, runs, parsed)
     parts = []
     for snapshot, runs in found:
+        if parsed.keys:  # of lists Spark's reader asks no filter, and would read every row
+            parts.append(_of_source(spark, snapshot, named, parsed, names, sealed=True))
+            continue
         files = sealed_files(snapshot, parsed, wanted)
         parts += _of_files(spark, snapshot, files, parsed, names)
         if files.wanted_runs < len(runs) or not parts:
@@ -83,13 +90,16 @@ def _of_source(
     options: Mapping[str, str],
     parsed: Options,
     names: tuple[str, ...],
+    *,
+    sealed: bool = False,
 ) -> DataFrame:
-    """What is not sealed."""
+    """What is not sealed; with ``sealed`` all of it."""
     place = snapshot.place
     chosen = {key: value for key, value in options.items() if key.lower() not in PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker),
-        "asOfCommit": str(snapshot.commit), "topics": perhaps(parsed.topics), "columns": ",".join(names), "sealed": "false",
+        "asOfCommit": str(snapshot.commit), "topics": perhaps(parsed.topics), "columns": ",".join(names),
+        "sealed": str(sealed).lower(),
     }  # fmt: skip
     return spark.read.format("rocketmq_tiered").options(**chosen).load()
 
@@ -169,10 +179,6 @@ def _conditions(options: Options) -> list[Column]:
         found.append(f.col("queue_id").isin(list(options.queue_ids)))
     if options.tags:
         found.append(f.col("tags").isin(list(options.tags)))
-    if options.keys:
-        wanted = list(options.keys)
-        listed = f.arrays_overlap(f.col("keys"), f.array(*map(f.lit, wanted)))
-        found.append(f.col("unique_key").isin(wanted) | listed)
     return found
 
 

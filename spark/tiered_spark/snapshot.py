@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.encryption.provider import encrypted
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.find import shown_archives
+from tiered.archive.keys import ArchiveKeys, Area
+from tiered.archive.read.find import SHOWN, shown_archives
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
-from tiered.archive.state.values import ObjectState
+from tiered.archive.state.keys import object_key
+from tiered.archive.state.values import ObjectState, unpack_object
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
 from tiered.codec.record.systemtopics import is_system_topic
@@ -25,8 +28,11 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Encryption, Fetch, Store
 from tiered.text.settingvalues import convert
+from tiered_spark.choice import Choice, key_prefixes, scope_of
 from tiered_spark.options import Options, matches
 from tiered_spark.roots import archives_below
+
+log = logging.getLogger("tiered.spark")
 
 TABLE_CACHE_BYTES = Fetch().table_cache_bytes
 MAX_ARCHIVES = 10_000
@@ -71,12 +77,24 @@ class Snapshot:
         )
         return not hidden and options.takes(topic)
 
+    def choice(self, options: Options, queue_ids: frozenset[int] | None = None) -> Choice:
+        """The queues that the options' topics mean, with one of these ids."""
+        return Choice(key_prefixes(options, queue_ids), partial(self.shows, options=options), queue_ids)
+
     def object(self, ref: ObjectRef) -> ObjectState:
         """An object that a run names."""
-        found = self.view.state.object(ref)
-        if found is None:
-            raise Corrupt("a run names an object that the fold does not know", object=ref)
-        return found
+        return self.objects((ref,))[0]
+
+    def objects(self, refs: Sequence[ObjectRef]) -> list[ObjectState]:
+        """``object`` of many, at once."""
+        found = self.view.state.view.get_many([object_key(ref) for ref in refs])
+        return [_known(ref, value) for ref, value in zip(refs, found, strict=True)]
+
+
+def _known(ref: ObjectRef, value: bytes | None) -> ObjectState:
+    if value is None:
+        raise Corrupt("a run names an object that the fold does not know", object=ref)
+    return unpack_object(ref, value)
 
 
 class Requests:
@@ -156,10 +174,12 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
     return found
 
 
-def open_snapshots(options: Options) -> list[Snapshot]:
+def open_snapshots(options: Options, *, begun: bool = True) -> list[Snapshot]:
     """Every archive that the options name, once, at the first URL that has it; of one URL two folders may not have the same.
 
-    ``NotFound`` if an URL has none, or none matches; ``Refused`` if they are too many.
+    Those that have no commit yet are left out, with a warning: they have no message. ``begun=False``: they are there, too.
+    ``NotFound`` if an URL has no archive, none matches, or none has a commit; ``Refused`` if they are too many; ``Corrupt`` for
+    one that has lost its commits.
     """
     by_id: dict[bytes, Snapshot] = {}
     named: dict[bytes, str] = {}
@@ -174,6 +194,16 @@ def open_snapshots(options: Options) -> list[Snapshot]:
                 hint="name the root of the one to read",
             )
     found = list(by_id.values())
+    waiting = [snapshot for snapshot in found if snapshot.view.head is None]
+    if len(waiting) == len(found):
+        raise NotFound(
+            "the archive has no commit yet" if len(found) == 1 else "none of these archives has a commit yet",
+            archive=_shown(waiting),
+            hint="start `tiered run`, or wait for its first message",
+        )
+    if waiting:
+        log.warning("no commit yet, nothing is read of: %s", _shown(waiting))
+        found = [snapshot for snapshot in found if not begun or snapshot.view.head is not None]
     if options.as_of_commit is not None and len(found) > 1:
         names = ", ".join(str(s.place) for s in found)
         raise Invalid(
@@ -185,19 +215,45 @@ def open_snapshots(options: Options) -> list[Snapshot]:
 
 
 def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> Snapshot:
-    reader = ArchiveReader(provider, keys, PartialStore(), table_cache_bytes=TABLE_CACHE_BYTES)
-    view = reader.at(options.as_of_commit, time_ms=options.as_of_ms)
+    store = PartialStore(scope_of(options))
+    reader = ArchiveReader(provider, keys, store, table_cache_bytes=TABLE_CACHE_BYTES)
+    try:
+        view = reader.at(options.as_of_commit, time_ms=options.as_of_ms)
+    except NotFound as error:
+        error.fields.setdefault("archive", f"{url} {keys.cluster}/{keys.broker}")
+        raise
     if view.head is None:
-        raise NotFound(
-            "the archive has no commit yet",
-            archive=url,
-            hint="start `tiered run`, or wait for its first message",
-        )
+        view = _without_commits(provider, keys, reader)
     return Snapshot(ArchivePlace(url, keys.cluster, keys.broker, view.identity.archive_id), reader, view)
 
 
-def past(snapshot: Snapshot, commit: int) -> ArchiveState:
-    """The fold of its archive as it was. ``NotFound`` if the log does not go back so far."""
-    store = PartialStore()
+def _without_commits(provider: Provider, keys: ArchiveKeys, reader: ArchiveReader) -> View:
+    """The view of an archive that seems to have no commit. ``Corrupt`` if it has objects: the first that a writer puts behind
+    the identity is a commit, so commits were there, and whatever they named would be no rows."""
+    made = next((area for area in Area if _any(provider, keys.prefix(area))), None)
+    if made is None:
+        return reader.view
+    view = reader.at()  # the first commit may have come meanwhile
+    if view.head is None:
+        raise Corrupt(
+            "the archive has objects and no commit: its log is lost",
+            key=keys.prefix(made),
+            hint="restore the keys below commit/ and checkpoint/ from a copy of the bucket; broker=… reads other archives",
+        )
+    return view
+
+
+def _any(provider: Provider, prefix: str) -> bool:
+    return next(iter(provider.list(prefix, limit=1)), None) is not None
+
+
+def _shown(snapshots: Sequence[Snapshot]) -> str:
+    names = [str(snapshot.place) for snapshot in snapshots[:SHOWN]]
+    return ", ".join([*names, "…"] if len(snapshots) > SHOWN else names)
+
+
+def past(snapshot: Snapshot, options: Options, commit: int) -> ArchiveState:
+    """The fold of its archive as it was, of what the options mean. ``NotFound`` if the log does not go back so far."""
+    store = PartialStore(scope_of(options))
     snapshot.view.log.fold_until(store, commit)
     return ArchiveState(store.snapshot())

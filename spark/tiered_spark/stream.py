@@ -11,8 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tiered.codec.types import Bools, Ints
-from tiered.errors import Invalid, Refused, TieredError
-from tiered.model import ObjectRef
+from tiered.errors import Corrupt, Invalid, Refused, TieredError
 from tiered_spark.columns import check_schema
 from tiered_spark.errors import plainly
 from tiered_spark.limits import (
@@ -25,7 +24,7 @@ from tiered_spark.limits import (
 )
 from tiered_spark.loss import RetentionWatch
 from tiered_spark.options import Options
-from tiered_spark.plan import enough, partitions, queue_runs, wanted_runs
+from tiered_spark.plan import enough, levels, missing_topics, partitions, queue_runs, wanted_runs
 from tiered_spark.plan_merged import appended_by
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
@@ -77,12 +76,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _warn_of_topics(self) -> None:
         """A topic may come later: no error."""
-        found = (queue_runs(s, self._options, self._wanted).queues.topics for s in self._opened().values())
-        missing = self._options.named_topics.difference(*found)
+        if not self._options.named_topics:
+            return
+        found = [queue_runs(s, self._options, self._wanted).queues for s in self._opened().values()]
+        missing = missing_topics(self._options, found)
         if missing:
-            log.warning(
-                "no archive has these topics yet, the stream waits for them: %s", ", ".join(sorted(missing))
-            )
+            log.warning("no archive has these topics yet, the stream waits for them: %s", ", ".join(missing))
 
     @plainly()
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
@@ -90,6 +89,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends()
         if start is None or limit is None:
             return ends
+        _check_values(start)
         _check(start, ends)
         if self._target is not None:
             ends = {place: min(end, self._target.get(place, BEGIN)) for place, end in ends.items()}
@@ -117,7 +117,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> dict[str, Snapshot]:
         if self._snapshots is None:
-            self._snapshots = {_name(s.place): s for s in open_snapshots(self._options)}
+            found = open_snapshots(self._options, begun=False)
+            self._snapshots = {_name(s.place): s for s in found}
         return self._snapshots
 
     def _ends(self) -> Offset:
@@ -172,6 +173,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark does a batch again after a crash without asking for an offset before. Archives that are not there, or behind,
         would be no rows of it, and it would be committed without them: ``Refused``.
         """
+        _check_values(start)
+        _check_values(end)
         asked = {place: max(start.get(place, BEGIN), end.get(place, BEGIN)) for place in {**start, **end}}
         ends = self._known()
         if _beyond(asked, ends):
@@ -199,11 +202,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         A merged run is younger than its messages: it holds some of them, or none, whichever commit has made it.
         """
-        runs = wanted_runs(snapshot, self._options, self._wanted)
-        runs = runs.only(runs.records["commit_seq"] > start)
-        refs, mine = np.unique(runs.records[["commit_seq", "object"]], return_inverse=True)
-        levels = np.array([snapshot.object(ObjectRef(*ref)).level for ref in refs.tolist()], np.int64)
-        merged = levels[mine] > 0
+        runs = wanted_runs(snapshot, self._options, self._wanted, after=start)
+        merged = levels(snapshot, runs) > 0
         good = runs.records["commit_seq"] <= end
         for row, run in zip(np.flatnonzero(merged).tolist(), runs.only(merged), strict=True):
             commits, _ = appended_by(snapshot, run)
@@ -218,6 +218,15 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _beyond(offset: Offset, ends: Offset) -> list[str]:
     """Archives of an offset that have not, or not yet, what it includes of them."""
     return [place for place, seq in offset.items() if ends.get(place, BEGIN) < seq]
+
+
+def _check_values(offset: Offset) -> None:
+    """``Corrupt`` for what is no offset: Spark keeps them in files that others may change."""
+    if not isinstance(offset, dict) or not all(isinstance(seq, int) for seq in offset.values()):
+        raise Corrupt(
+            "the checkpoint of this query holds what is no offset of an archive", found=offset,
+            hint="restore the checkpoint location from a copy, or start the query with a new one",
+        )  # fmt: skip
 
 
 def _check(offset: Offset, ends: Offset) -> None:

@@ -7,7 +7,7 @@ reads other queries of the frame, those of a view, and both sides of a union wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tiered.codec.types import Ints
 from tiered.model import MessageQueue
 from tiered_spark.bounds import Bounds, limits
 from tiered_spark.options import Options
+from tiered_spark.queues import Queues
 from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable
 
@@ -44,9 +45,23 @@ class Wanted:
             return np.repeat(np.array(same, np.int64)[:, None], len(queues), axis=1)
         return limits(broker, queues, self.lows, self.ends, whole)
 
+    def _limits(self, broker: str, queues: Queues) -> Ints:
+        """``limits`` of many queues: only those of topics that a bound names are looked at one by one."""
+        rows = queues.of_topics({bound.topic for some in (*self.lows, *self.ends) for bound in some})
+        whole = replace(self, lows=((), ()), ends=((), ())).limits(broker, (MessageQueue("", 0),))
+        found = np.repeat(whole, len(queues), axis=1)
+        found[:, rows] = self.limits(broker, queues.only(rows).names())
+        return found
+
+    def of_runs(self, broker: str, runs: RunTable) -> Ints:
+        """``limits`` of the queue of each run; one column where no queue has its own."""
+        if not any((*self.lows, *self.ends)):
+            return self.limits(broker, (MessageQueue("", 0),))
+        return self._limits(broker, runs.queues)[:, runs.queue]
+
     def runs(self, broker: str, runs: RunTable) -> npt.NDArray[np.bool_]:
         """Which runs may hold wanted messages."""
-        low, high, early, late = self.limits(broker, runs.queues.names())[:, runs.queue]
+        low, high, early, late = self.of_runs(broker, runs)
         records = runs.records
         good = (records["start"] <= high) & (records["end"] > low)
         good &= (records["min_store_time"] <= late) & (records["max_store_time"] >= early)

@@ -16,6 +16,7 @@ from tests.bench.aged import aged_read
 from tests.bench.agedday import aged_day
 from tests.bench.agedpiece import Piece
 from tests.bench.backlog import backlog, to_s3
+from tests.bench.churning import churning
 from tests.bench.coldpush import gateway_cold
 from tests.bench.collecting import collecting
 from tests.bench.encryption import encryption
@@ -24,6 +25,7 @@ from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
 from tests.bench.lagageing import lag_ageing
 from tests.bench.live import idle, latency, objects, restart
+from tests.bench.million import million
 from tests.bench.opening import one_queue, opening
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
@@ -38,8 +40,15 @@ AGED_DAY = (Piece(3600, 100, 64), Piece(3600, 100, 1024))
 AGED_QUICK = (Piece(180, 100, 64, round_seconds=60),)
 
 
-def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
-    """Benchmarks by name, at full or smoke-test size."""
+def planning(work: Path, queues: int) -> list[Row]:
+    """Spark's plans: PySpark is imported for these alone."""
+    from tests.bench import sparkplanning
+
+    return sparkplanning.planning(work, queues)
+
+
+def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], list[Row]]]:
+    """Benchmarks by name, at full or smoke-test size. ``queues``: of ``million…``, if others are wanted."""
     messages = QUICK_MESSAGES if quick else MESSAGES
     return {
         "backlog": lambda work: backlog(work, messages, 500 if quick else 10_000),
@@ -52,6 +61,9 @@ def cases(quick: bool) -> dict[str, Callable[[Path], list[Row]]]:
         "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
         "gateway-hop": lambda work: gateway_hop(work, 2 if quick else 10, 5_000 if quick else 40_000),
         "gateway-cold": lambda work: gateway_cold(work, 20_000 if quick else 500_000),
+        "million": lambda work: million(work, queues or (2_000 if quick else 1_000_000)),
+        "million-plans": lambda work: planning(work, queues or (20_000 if quick else 1_000_000)),
+        "churning": lambda work: churning(work, queues or (600 if quick else 600_000)),
         "opening": lambda work: opening(300 if quick else 1000),
         "start-up": lambda work: start_up(work, 1 if quick else 7),
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
@@ -74,6 +86,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names)}; default: all")
     parser.add_argument("--quick", action="store_true", help="smoke-test sizes: the figures mean nothing")
+    parser.add_argument(
+        "--queues", type=int, help="how many of them `million` is to measure; default: a million"
+    )
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(names))
     if unknown:
@@ -97,7 +112,7 @@ def main(arguments: list[str]) -> int:
     wanted = options.names or list(cases(options.quick))
     for name in wanted:
         console.print(f"running {name} …")
-        for row in whole(partial(once_more, cases(options.quick)[name], name)):
+        for row in whole(partial(once_more, cases(options.quick, options.queues)[name], name)):
             table.add_row(row.what, row.ours, row.baseline, row.ratio, row.target)
     console.print(table)
     return 0

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
+import numpy as np
+
 from tests.bench.agedpiece import QUEUES, TOPICS, Piece, Seen, Weight, simulate
 from tests.bench.run import Row
+from tiered.archive.rewrite.merge import MergeOptions
+from tiered.archive.rewrite.mergeplan import due_runs
 from tiered.archive.rewrite.seal import JOB_OBJECTS
 from tiered.settings import Settings
 
@@ -26,14 +30,36 @@ def aged_day(work: Path, pieces: Sequence[Piece]) -> list[Row]:
     return rows
 
 
-def files_of(objects: float, runs: float, stored_bytes: float) -> int:
-    """Sealed files of a day of all topics, made out of so many objects with so many runs. A job reads the oldest
-    ``JOB_OBJECTS`` of them, replaces at most ``merge_runs`` runs of one topic, and ends its file at ``segment_bytes``."""
+def files_of(of_topic: float, runs: float, stored_bytes: float) -> int:
+    """Sealed files of a day of all topics, ``of_topic`` objects to a topic, with so many runs. A job reads the oldest
+    ``JOB_OBJECTS`` of these, replaces at most ``merge_runs`` runs, and ends its file at ``segment_bytes``."""
     settings = Settings()
-    slabs = max(1, ceil(objects / JOB_OBJECTS))
+    slabs = max(1, ceil(of_topic / JOB_OBJECTS))
     by_runs = ceil(runs / TOPICS / slabs / settings.maintenance.merge_runs)
     by_bytes = ceil(stored_bytes / TOPICS / slabs / settings.seal.segment_bytes)
     return TOPICS * slabs * max(1, by_runs, by_bytes)
+
+
+def runs_of_day(round_seconds: float, bytes_of_round: float) -> tuple[int, int, float]:
+    """Merged runs of one queue at the end of a day of such rounds, the most there were, and how often merges wrote a message:
+    by the plan's own rule."""
+    bounds = MergeOptions.of(Settings()).bounds
+    sizes = np.zeros(0, np.int64)
+    written, most = 0.0, 0
+    for _ in range(round(DAY_SECONDS / round_seconds)):
+        sizes = np.append(sizes, int(bytes_of_round))
+        written += bytes_of_round
+        begin = int(
+            np.flatnonzero(np.append(True, sizes >= bounds.settled_bytes))[-1]
+        )  # behind the last that has settled
+        small = sizes[begin:]
+        due = due_runs(small, np.zeros(len(small), np.int64), bounds.growth) if len(small) else small
+        if len(due):
+            grown = int(small[due].sum())
+            written += grown
+            sizes = np.append(sizes[: begin + int(due[0])], grown)
+        most = max(most, len(sizes))
+    return len(sizes), most, written / (bytes_of_round * round(DAY_SECONDS / round_seconds))
 
 
 def _rows(piece: Piece, seen: Seen) -> list[Row]:
@@ -41,17 +67,22 @@ def _rows(piece: Piece, seen: Seen) -> list[Row]:
     hours, messages = piece.seconds / 3600, piece.queues * piece.seconds
     before, after = seen.rounds[-1]
     how = f"measured: {hours:.2g} h of {piece.queues} queues, bounds ÷ {piece.scale}"
-    live_by_round = ", ".join(f"{one.fresh + one.merged}" for _, one in seen.rounds)
-    runs_by_round = ", ".join(f"{one.runs / piece.queues:.0f}" for _, one in seen.rounds)
-    checked = files_of(after.fresh + after.merged, after.runs * piece.scale, seen.file_bytes * piece.scale)
+    every = max(1, len(seen.rounds) // 6)
+    shown = [*seen.rounds[every - 1 :: every]]
+    live_by_round = ", ".join(f"{one.live}" for _, one in shown)
+    runs_by_round = ", ".join(f"{one.runs / piece.queues:.0f}" for _, one in shown)
+    checked = files_of(after.of_topic, after.runs * piece.scale, seen.file_bytes * piece.scale)
     name = f"{QUEUES:,} queues × 1 message/s, records of {seen.record_bytes / messages:.0f} bytes"
+    fresh = max(one.fresh for one, _ in seen.rounds)
     return [
-        _limited(f"{name}: objects an hour, before merging", seen.made / hours, FRESH_OBJECTS, how),
-        _free("… live right before the last round", f"{before.fresh + before.merged:,}", how),
-        _free("… live after each round", live_by_round, how),
-        _free("… runs of a queue after each round", runs_by_round, how),
+        _free(f"{name}: rounds of merging", f"{len(seen.rounds)}, one in {piece.seconds / len(seen.rounds):.0f} s", how),
+        _free("… objects that archiving made in an hour", f"{seen.made / hours:,.0f}", how),
+        _limited("… live objects that wait for a merge, right before a round, at most", fresh, FRESH_OBJECTS, how),
+        _limited("… all live objects right before the last round", before.live, FRESH_OBJECTS, how),
+        _free(f"… live after each {every}. round", live_by_round, how),
+        _free(f"… runs of a queue after each {every}. round", runs_by_round, how),
         _free("… a message is written again by merges", f"{seen.rewritten / messages:.1f} times", how),
-        _free("… the piece sealed: live objects", f"{seen.sealed.sealed + seen.sealed.merged + seen.sealed.fresh}", how),
+        _free("… the piece sealed: live objects", f"{seen.sealed.live}", how),
         _free("… the same by the formula of the day", f"{checked}", "computed"),
         _free("… sealed bytes of a message", f"{seen.file_bytes / messages:.0f}", how),
         *_day(piece, seen),
@@ -59,35 +90,38 @@ def _rows(piece: Piece, seen: Seen) -> list[Row]:
 
 
 def _day(piece: Piece, seen: Seen) -> list[Row]:
-    """What a day would be if every round of it added what those measured did."""
-    first, last = seen.rounds[0][1], seen.rounds[-1][1]
+    """What a day would be if it went on as the second half of the piece went, and its runs grew as the rule says."""
+    half, last = seen.rounds[len(seen.rounds) // 2][1], seen.rounds[-1][1]
     times = DAY_SECONDS / piece.seconds
-    more = (DAY_SECONDS / piece.round_seconds - len(seen.rounds)) / max(1, len(seen.rounds) - 1)
-    merged, runs, dead = (
-        getattr(last, name) + more * (getattr(last, name) - getattr(first, name))
-        for name in ("merged", "runs", "dead")
+    halves = (DAY_SECONDS - piece.seconds) / (piece.seconds / 2)
+    merged, dead, of_topic = (
+        getattr(last, name) + halves * (getattr(last, name) - getattr(half, name))
+        for name in ("merged", "dead", "of_topic")
     )
-    runs *= piece.scale
+    every = piece.seconds / len(seen.rounds)
+    of_queue, most, written = runs_of_day(every, seen.record_bytes / piece.queues / len(seen.rounds))
+    waiting = (seen.rounds[-1][0].runs - seen.rounds[-2][1].runs) * piece.scale
     stored = seen.file_bytes * piece.scale * times
     before, after, sealed = seen.weights
-    grown = runs / (last.runs * piece.scale) - 1
-    added = (after.raw - after.rest) * grown + after.rest * (times - 1)
+    grown = (most * QUEUES + waiting) / (seen.rounds[-1][0].runs * piece.scale)
+    raw = (before.raw - before.rest) * grown + before.rest * times
     end = Weight(
-        before.raw + added,
-        before.rocksdb + added * after.rocksdb / after.raw,
-        before.checkpoint + added * after.checkpoint / after.raw,
-        before.rest * times,
+        raw, before.rocksdb * raw / before.raw, before.checkpoint * raw / before.raw, before.rest * times
     )
     each = f"computed: each queue's pairs × {piece.scale}"
+    runs = most * QUEUES + waiting
     of_day = f"computed: {runs / 1e6:.1f} M runs, {dead:,.0f} objects that nothing refers to"
-    by = f"computed: {stored / 1e9:.0f} GB in {TOPICS} topics, {runs / 1e6:.1f} M runs before"
+    by = f"computed: {stored / 1e9:.0f} GB in {TOPICS} topics, {of_topic:,.0f} objects to a topic"
+    rule = "computed by the rule"
     return [
-        _free("… a day: objects before merging", f"{seen.made * times:,.0f}", "computed"),
-        _free("… merged objects at its end", f"{merged:,.0f}", "computed: every round adds as many"),
-        _limited("… live after sealing it", files_of(merged + last.fresh, runs, stored), DAY_OBJECTS, by),
+        _free("… a day: objects that archiving makes", f"{seen.made * times:,.0f}", "computed"),
+        _free("… merged objects at its end", f"{merged:,.0f}", "computed: each half hour adds as many"),
+        _free("… merged runs of a queue at its end, and at most", f"{of_queue}, {most}", rule),
+        _free("… a message is written again by merges of a day", f"{written:.1f} times", rule),
+        _limited("… live after sealing it", files_of(of_topic, of_queue * QUEUES, stored), DAY_OBJECTS, by),
         *_state("before the last round of the piece", before, each),
         *_state("after it", after, each),
-        *_state("before the last round of a day", end, of_day),
+        *_state("before a round at the end of a day", end, of_day),
         *_state("the piece sealed", sealed, each),
     ]
 

@@ -27,15 +27,15 @@ from tiered.archive.checkpoint.format import SHARD_BYTES, cut, encode_body, enco
 from tiered.archive.log.maintenance import OwnKeys, Task
 from tiered.archive.rewrite.merge import Merge, MergeOptions
 from tiered.archive.rewrite.seal import ROW_GROUP_BYTES, Sealing, SealOptions
-from tiered.archive.rewrite.sealplan import DAY_MS, SEGMENT_LEVEL
+from tiered.archive.rewrite.sealplan import SEGMENT_LEVEL
 from tiered.archive.rewrite.writing import MERGED_LEVEL
+from tiered.archive.state.cached import open_fold
 from tiered.archive.state.keys import FOLD_PREFIXES, GENERATION, QUEUE, RUN
-from tiered.archive.state.layout import FOLD_VERSION
 from tiered.clock import ManualClock
 from tiered.metadata.base import MetadataView
-from tiered.metadata.open import open_metadata
+from tiered.model import ObjectRef
 from tiered.provider.memory import MemoryProvider
-from tiered.settings import Settings
+from tiered.settings import ONE_DAY_MS, Settings
 from tiered.source.generator.options import GeneratorOptions, topic_names
 from tiered.source.generator.recordbatch import BatchPlan, BatchRenderer
 
@@ -51,7 +51,7 @@ Pair = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is simulated: ``seconds`` of ``QUEUES / scale`` queues. ``round_seconds``: pause between rounds of merging."""
+    """What is simulated: ``seconds`` of ``QUEUES / scale`` queues. ``round_seconds``: most between rounds of merging."""
 
     seconds: int
     scale: int
@@ -73,7 +73,7 @@ class Piece:
             dispatch=replace(made.dispatch, **divided),
             maintenance=replace(
                 care, merge_interval_ms=self.round_seconds * 1000, merge_bytes=care.merge_bytes // self.scale,
-                merge_runs=care.merge_runs // self.scale,
+                merge_runs=care.merge_runs // self.scale, merge_waiting_runs=care.merge_waiting_runs // self.scale,
             ),
             seal=replace(seal, segment_bytes=seal.segment_bytes // self.scale),
         )  # fmt: skip
@@ -81,13 +81,20 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Live objects by level (commits that hold data are of level 0), objects that nothing refers to any more, and runs."""
+    """Live objects by level (commits that hold data are of level 0), objects that nothing refers to any more, and runs.
+    ``of_topic``: live objects that hold something of a topic, on average."""
 
     fresh: int
     merged: int
     sealed: int
     dead: int
     runs: int
+    of_topic: float
+
+    @property
+    def live(self) -> int:
+        """Objects that runs lie in."""
+        return self.fresh + self.merged + self.sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,13 @@ class Weight:
 
 @dataclass(slots=True)
 class Seen:
-    """What was measured. ``rounds``: before and after each; ``rewritten``: messages written by merges; ``weights``: before and
-    after the last round, and sealed."""
+    """What was measured. ``rounds``: before and after each; ``rewritten``: messages written by merges; ``spent``: bytes that
+    merges asked for and wrote; ``weights``: before and after the last round, and sealed."""
 
     record_bytes: int = 0
     rounds: list[tuple[Census, Census]] = field(default_factory=list)
     rewritten: int = 0
+    spent: int = 0
     sealed: Census | None = None
     file_bytes: int = 0
     weights: list[Weight] = field(default_factory=list)
@@ -124,7 +132,7 @@ def simulate(work: Path, piece: Piece) -> Seen:
     """The piece, merged whenever that is due, then sealed when its day is over."""
     clock, settings = ManualClock(MIDNIGHT_MS), piece.settings()
     sender = _Sender(work / "store", piece)
-    store = open_metadata("rocksdb", work / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION))
+    store = open_fold("rocksdb", work / "metadata", settings.state.cache_bytes)
     daemon = assemble(
         sender.log.store, MemoryProvider("", clock), clock, metadata=store,
         dispatch={name: getattr(settings.dispatch, name) for name in _DIVIDED},
@@ -139,7 +147,8 @@ def simulate(work: Path, piece: Piece) -> Seen:
                 clock.advance(pause)
             _look(daemon)
             if merge.due(clock.monotonic()):
-                _round(daemon, merge, seen, piece, work, last=number + piece.round_seconds >= piece.seconds)
+                last = not seen.weights and number >= piece.seconds - piece.round_seconds // 5
+                _round(daemon, merge, seen, piece, work, last=last)
         seen.record_bytes = sender.log.position
         _seal(daemon, settings, seen, piece, work)
         return seen
@@ -191,26 +200,28 @@ def _round(daemon: Assembly, merge: Merge, seen: Seen, piece: Piece, work: Path,
     before, view = census(daemon), daemon.state.view
     if last:
         seen.weights.append(weigh(view, piece, work / "weighed-before"))
-    seen.rewritten += _until_done(daemon, merge)["messages"]
+    turn = AtOnceTurn(daemon)
+    seen.rewritten += _until_done(daemon, merge, turn)["messages"]
+    seen.spent += sum(turn.spent)
     seen.rounds.append((before, census(daemon)))
     if last:
         seen.weights.append(weigh(view, piece, work / "weighed-after"))
 
 
 def _seal(daemon: Assembly, settings: Settings, seen: Seen, piece: Piece, work: Path) -> None:
-    daemon.clock.set_wall(MIDNIGHT_MS + DAY_MS + 2 * HOUR_MS)
+    daemon.clock.set_wall(MIDNIGHT_MS + ONE_DAY_MS + 2 * HOUR_MS)
     options = replace(SealOptions.of(settings), directory=str(work), row_group_bytes=ROW_GROUP_BYTES // 8)
-    done = _until_done(daemon, Sealing(daemon.log, daemon.clock, options, OwnKeys()))
+    done = _until_done(daemon, Sealing(daemon.log, daemon.clock, options, OwnKeys()), AtOnceTurn(daemon))
     expect(done["messages"], piece.queues * piece.seconds, "messages were sealed")
     seen.sealed = census(daemon)
     seen.file_bytes = sum(item.length for item in daemon.state.objects() if item.level == SEGMENT_LEVEL)
     seen.weights.append(weigh(daemon.state.view, piece, work / "weighed-sealed"))
 
 
-def _until_done(daemon: Assembly, task: Task) -> Counter[str]:
+def _until_done(daemon: Assembly, task: Task, turn: AtOnceTurn) -> Counter[str]:
     sums = Counter[str]()
     while True:
-        done = task.run_once(AtOnceTurn(daemon))
+        done = task.run_once(turn)
         if done.trouble is not None:
             raise NoFigure(done.trouble)
         sums.update({name: value for name, value in done.figures.items() if isinstance(value, int)})
@@ -222,8 +233,13 @@ def census(daemon: Assembly) -> Census:
     """Of what is proven."""
     state = daemon.state
     levels = Counter(item.level if item.references else -1 for item in state.objects())
-    runs = sum(1 for _ in state.view.iterate(RUN))
-    return Census(levels[0], levels[MERGED_LEVEL], levels[SEGMENT_LEVEL], levels[-1], runs)
+    held: dict[str, set[ObjectRef]] = {}
+    runs = 0
+    for run in state.runs_all():
+        runs += 1
+        held.setdefault(run.queue.topic, set()).add(run.object)
+    of_topic = sum(map(len, held.values())) / max(1, len(held))
+    return Census(levels[0], levels[MERGED_LEVEL], levels[SEGMENT_LEVEL], levels[-1], runs, of_topic)
 
 
 def weigh(view: MetadataView, piece: Piece, directory: Path) -> Weight:
@@ -247,7 +263,7 @@ def _encoded(pairs: Sequence[Pair]) -> int:
 
 
 def _in_rocksdb(directory: Path, ours: Sequence[Pair], rest: Sequence[Pair], scale: int) -> int:
-    store = open_metadata("rocksdb", directory, Settings().state.cache_bytes, stamp=str(FOLD_VERSION))
+    store = open_fold("rocksdb", directory, Settings().state.cache_bytes)
     store.put_many(rest)
     for number in range(scale):
         name = number.to_bytes(2, "big")

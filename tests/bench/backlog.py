@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.run import Measured, Row, expect, generate, idle_run, measure, once
+from tests.bench.run import Row, expect, generate, idle_run, once
+from tests.kit.measured import Measured, measure
 from tests.kit.oracle import opened
 from tests.kit.s3server import versitygw
 from tiered.settings import Store

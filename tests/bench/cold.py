@@ -77,6 +77,13 @@ class ColdArchive:
     queues: int
     record_bytes: int
 
+    @property
+    def places(self) -> tuple[tuple[str, ColdArchive], ...]:
+        """The same bytes by two ways, with their names: from the server, and from the files that it keeps objects in."""
+        bucket, _, root = self.url.partition("?")[0].removeprefix("s3://").partition("/")
+        files = replace(self, url=f"file://{self.server.data / bucket / root}")
+        return (self.server.name, self), ("a directory", files)
+
     def settings(self, **fetch: Any) -> Settings:
         """Of a reader, with changes in section ``fetch``."""
         return replace(

@@ -8,7 +8,6 @@ default budget and with 64 MiB. Every read is a new group's first, on a process 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tests.bench.rocketmq import PLUGIN, QUEUES, TOPIC, in_tier
 from tests.bench.run import Row, expect, once, whole
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
-from tests.kit.coldscene import CLEANER
 from tests.kit.daemonproc import wait_for
 from tests.kit.gatewayproc import Gateway
 from tests.kit.realdaemon import expire
@@ -27,7 +25,6 @@ MIB = 1 << 20
 HEAP_MIB = 1024
 THEIR_SHARE = 0.3  # of the heap: RocketMQ's default of ``readAheadCacheSizeThresholdRate``
 SMALL_MIB = 64
-CLEANER_SECONDS = 60.0
 TIER_SECONDS = 300.0
 
 
@@ -86,14 +83,8 @@ class Scene:
         """Run the broker without its tier, archive its commitlog, and let it delete what it may."""
         self.broker.set_conf("messageStorePlugIn", "")
         self.broker.restart()
-        started = time.monotonic()
         url = f"file://{self.work / 'archive'}"
         once(self.broker.store_dir, url, self.work / "state", "hold.max_disk_percent=99")
-        wait_for(
-            lambda: time.monotonic() - started > CLEANER_SECONDS,
-            "the broker's cleaner at work",
-            2 * CLEANER_SECONDS,
-        )
         expire(self.broker)
         wait_for(lambda: self.deleted() > 0, "new minimums", 60)
         return url
@@ -122,7 +113,7 @@ class Scene:
 def gateway_cold(work: Path, messages: int) -> list[Row]:
     """``messages`` of 1 KiB on 8 queues, four reads from the first one."""
     conf: dict[str, object] = {
-        **PLUGIN, **CLEANER, "mappedFileSizeCommitLog": max(4, messages // 8_000) * MIB,
+        **PLUGIN, "mappedFileSizeCommitLog": max(4, messages // 8_000) * MIB,
         "readAheadCacheSizeThresholdRate": THEIR_SHARE,
     }  # fmt: skip
     with (

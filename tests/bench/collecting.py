@@ -19,12 +19,11 @@ from tests.kit.histories import ARCHIVE_ID
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.rewrite.collection import Collectable, look
+from tiered.archive.state.cached import open_fold
 from tiered.archive.state.keys import HEAD, OBJECT_PATH, RETIRED, U8, U8_U4, object_key
-from tiered.archive.state.layout import FOLD_VERSION
 from tiered.archive.state.values import Head, ObjectState, pack_object
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.metadata.open import open_metadata
 from tiered.model import ObjectRef
 from tiered.provider.base import Stored
 from tiered.provider.memory import MemoryProvider
@@ -56,7 +55,7 @@ class Bucket(MemoryProvider):
 
 def build(directory: Path, objects: int) -> None:
     """A fold of so many objects, less the orphans."""
-    store = open_metadata("rocksdb", directory, _CACHE_BYTES, stamp=str(FOLD_VERSION))
+    store = open_fold("rocksdb", directory, _CACHE_BYTES)
     head = Head(
         ARCHIVE_ID, objects, bytes(16), 2, bytes(16), 1, 1, 0, "h", "commitlog", "master", None, 1, 1, (), 0, 0, {}
     )  # fmt: skip
@@ -87,7 +86,7 @@ def plan(directory: Path, objects: int) -> None:
     bucket.objects = objects
     bucket.put(KEYS.commit(1), [b"it named keys"])
     clock.advance(10 * 86_400)
-    store = open_metadata("rocksdb", directory, _CACHE_BYTES, stamp=str(FOLD_VERSION))
+    store = open_fold("rocksdb", directory, _CACHE_BYTES)
     reader = LogReader(bucket, KEYS, ArchiveIdentity(ARCHIVE_ID, KEYS.cluster, KEYS.broker, 0))
     idle_bytes, began, cpu = peak_bytes(), time.monotonic(), time.process_time()
     found = look(reader, ArchiveState(store), Gc(enabled=True), clock)

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from tests.bench.backlog import check_archive
-from tests.bench.run import QUIET, TIERED, Measured, Row, generate, idle_run, measure, once
+from tests.bench.run import QUIET, TIERED, Row, generate, idle_run, once
+from tests.kit.measured import Measured, measure
 from tiered.archive.encryption.wrapping import new_key_text
 
 ROUNDS = 3

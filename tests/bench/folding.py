@@ -10,7 +10,8 @@ import numpy as np
 from tests.bench.run import Row, expect
 from tests.kit.histories import ARCHIVE_ID, open_epoch
 from tiered.archive.fold.apply import apply
-from tiered.archive.rewrite.plan import Bounds, job, windows
+from tiered.archive.rewrite.mergeplan import Bounds, job, windows
+from tiered.archive.rewrite.plan import NOTHING, KnownObjects
 from tiered.archive.rewrite.writing import MERGED_LEVEL
 from tiered.archive.state.keys import RUN
 from tiered.archive.state.layers import store_changes
@@ -20,10 +21,10 @@ from tiered.metadata.memory import MemoryStore
 
 _WRITER = b"w" * 16
 _ROWS, _RECORD_BYTES = 4, 100
-_BOUNDS = Bounds(block_bytes=1 << 18, job_bytes=1 << 40, job_runs=1 << 30)
+_BOUNDS = Bounds(block_bytes=1 << 18, settled_bytes=1 << 18, growth=10, job_bytes=1 << 40, job_runs=1 << 30)
 
 
-class _Grown:
+class Grown:
     """A fold of many queues with one run in each commit."""
 
     def __init__(self, queues: int, commits: int) -> None:
@@ -81,14 +82,14 @@ class _Grown:
 
 def folding(queues: int, merged_queues: int, commits: int) -> list[Row]:
     """A rewind of the last flush of ``queues`` times ``commits`` runs; planning and folding the merge of fewer queues."""
-    grown = _Grown(queues, commits)
+    grown = Grown(queues, commits)
     total = queues * commits
     walk = _cpu(lambda: expect(sum(1 for _ in grown.store.iterate(RUN)), total, "runs are in the fold"))
     position = grown.physical(commits - 1)
     found = _cpu(lambda: expect(len(list(grown.state.runs_above(1, position))), queues, "runs are behind it"))
     edit = _rewind(grown, position)
     folded = _cpu(lambda: apply(grown.store, grown.commit(edit)))
-    fewer = _Grown(merged_queues, commits)
+    fewer = Grown(merged_queues, commits)
     smaller = _cpu(lambda: expect(sum(1 for _ in fewer.store.iterate(RUN)), merged_queues * commits, "runs"))
     planned = _cpu(lambda: _planned(fewer))
     swap = _swap(fewer)
@@ -104,7 +105,7 @@ def folding(queues: int, merged_queues: int, commits: int) -> list[Row]:
     ]
 
 
-def _rewind(grown: _Grown, position: int) -> EditBatch:
+def _rewind(grown: Grown, position: int) -> EditBatch:
     last = grown.commits - 1
     queues = {
         "topic": grown.topics, "queue_id": grown.queue_ids.tolist(), "generation": [1] * grown.queues,
@@ -113,13 +114,13 @@ def _rewind(grown: _Grown, position: int) -> EditBatch:
     return batch(EditKind.REWIND, lineage=1, physical_offset=position, mark_crc=7, crc_from=0, queues=queues)
 
 
-def _planned(grown: _Grown) -> None:
+def _planned(grown: Grown) -> None:
     (window,) = windows(grown.state, _BOUNDS)
-    made = job(grown.state, _BOUNDS, window)
-    expect(0 if made is None else len(made.runs), grown.queues * grown.commits, "runs are to be merged")
+    made = job(grown.state, _BOUNDS, window, KnownObjects.of(grown.state, NOTHING), b"", NOTHING)
+    expect(0 if made is None else len(made.job.runs), grown.queues * grown.commits, "runs are to be merged")
 
 
-def _swap(grown: _Grown) -> tuple[EditBatch, ...]:
+def _swap(grown: Grown) -> tuple[EditBatch, ...]:
     """The edits of a merge of everything, without its object."""
     queues = sorted(zip(grown.topics, grown.queue_ids.tolist(), range(grown.queues), strict=True))
     flushes = range(grown.commits)

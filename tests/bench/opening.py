@@ -11,8 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.bench.run import TIERED, Row, expect, generate, measure, once
+from tests.bench.run import TIERED, Row, expect, generate, once
 from tests.kit.assemble import KEYS, memory, open_log, put
+from tests.kit.measured import measure
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.marks import progress_edit

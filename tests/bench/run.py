@@ -1,22 +1,19 @@
-"""Running one thing and measuring it from outside: wall time, CPU, peak memory of a child process."""
+"""Rows of the tables, rounds that count, and the runs that most benchmarks measure."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.kit.measured import Measured, measure
 from tiered.clock import Clock, SystemClock
 from tiered.source.generator.store import GeneratorOptions, StoreGenerator, topic_names
 
 TIERED = (sys.executable, "-m", "tiered.cli.main")
-LOOK_SECONDS = 0.02
 ROUNDS_AT_MOST = 2
 QUIET = ("--set", "web.port=-1", "--set", "log.level=warning")
 
@@ -45,15 +42,6 @@ def whole(round_: Callable[[int], Figure]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One child process: wall and CPU seconds, peak resident bytes."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """A line of the table. ``ratio`` is ours over the baseline, as the target speaks of it."""
 
@@ -62,40 +50,6 @@ class Row:
     baseline: str
     ratio: str
     target: str
-
-
-def measure(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Measured:
-    """Run a command to its end; SystemExit when it fails.
-
-    The peak is read from the process while it runs: what the kernel tells afterwards counts the parent's memory from before the
-    child's own program began.
-    """
-    started = time.monotonic()
-    process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL)
-    peak = 0
-    while True:
-        peak = max(peak, _peak_bytes(process.pid))
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        time.sleep(LOOK_SECONDS)
-    seconds = time.monotonic() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak)
-
-
-def _peak_bytes(pid: int) -> int:
-    """The most resident memory the process has had (``VmHWM``); 0 once it has ended."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def generate(

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.bench.run import Row, expect
-from tests.kit.segments import ARCHIVE, OBJECT, MadeSegment, opened
-from tiered.archive.rewrite.seal import ROW_GROUP_BYTES
+from tests.kit.segments import ARCHIVE, OBJECT, MadeSegment, opened, whole
+from tiered.archive.rewrite.seal import BAND_BYTES, ROW_GROUP_BYTES
 from tiered.codec.arrow.assemble import ASSEMBLED_FROM
 from tiered.codec.record.message import Message, encode_message
-from tiered.codec.segment.cutting import RunPart
+from tiered.codec.segment.cutting import RunPart, joined_records
 from tiered.codec.segment.writer import SealedSegment, SegmentWriter, parquet_writer
 from tiered.codec.zstd import deflate
+from tiered.errors import Corrupt
 from tiered.settings import Dispatch
 
 ROUNDS = 5
@@ -116,7 +117,10 @@ def _message(queue: int, offset: int, at: int, body: bytes, first_ms: int) -> Me
 
 def sealed_bytes(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
     """A segment of these runs."""
-    writer = SegmentWriter("T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=ROW_GROUP_BYTES)
+    writer = SegmentWriter(
+        "T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=ROW_GROUP_BYTES, band_bytes=BAND_BYTES,
+        nullable=(),
+    )  # fmt: skip
     pieces = [piece for part in parts for piece in writer.add(part)] + writer.close()
     assert writer.sealed is not None
     return b"".join(pieces), writer.sealed
@@ -125,17 +129,21 @@ def sealed_bytes(parts: list[RunPart]) -> tuple[bytes, SealedSegment]:
 def _write_alone(made: Written) -> None:
     """The very writer, given tables that are ready."""
     sink = pa.BufferOutputStream()
-    with parquet_writer(sink, made.tables[0].combine_chunks().to_batches()[0]) as file:
+    band_rows = int(opened(made.segment.data).directory.groups["band_rows"].max())
+    with parquet_writer(sink, made.tables[0], band_rows=band_rows) as file:
         for table in made.tables:
             file.write_table(table, row_group_size=table.num_rows)
 
 
 def _read(made: Written) -> None:
-    segment = opened(made.segment.data)
-    data, rows = memoryview(made.segment.data), 0
+    """As a scan reads on: each row group's bands are there, and decoded as many at once as the reader sees fit."""
+    segment, data, rows = opened(made.segment.data), memoryview(made.segment.data), 0
     for number in range(len(segment.directory.groups)):
-        place = segment.range_of(number)
-        rows += len(segment.records(number, data[place.start : place.end]).edges) - 1
+        bands = segment.directory.bands_of(number)
+        for found in segment.each_band(bands, whole(segment, data, bands)):
+            if isinstance(found, Corrupt):
+                raise found
+            rows += len(found.edges) - 1
     expect(rows, made.segment.sealed.rows)
 
 
@@ -152,5 +160,7 @@ def _blocks(parts: list[RunPart]) -> int:
     """The same records as blocks of level 0, without their tables."""
     writing = Dispatch()
     size = writing.block_bytes
-    pieces = (part.records[at : at + size] for part in parts for at in range(0, part.size_bytes, size))
+    pieces = (
+        joined_records([part])[at : at + size] for part in parts for at in range(0, part.size_bytes, size)
+    )
     return sum(len(deflate(piece, level=writing.compression_level)) for piece in pieces)

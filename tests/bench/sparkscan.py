@@ -26,12 +26,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.run import Row, expect, generate
+from tests.bench.run import Row, expect, generate, once
 from tests.kit.command import tiered
 from tests.kit.fetchscene import Ranges
 from tests.kit.pysparks import BEST_JVM, session
 from tests.kit.sparkscene import archive, batches_of
 from tiered.clock import SystemClock
+from tiered.settings import ONE_DAY_MS
 from tiered_spark import frame, register, snapshot
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
@@ -42,7 +43,6 @@ USUAL = "topic,queue_id,queue_offset,store_timestamp,tags,keys,body"
 CORES = 2
 RUNS = 3
 TURNS = 7
-DAY_MS = 86_400_000
 
 
 def seconds(frame: Callable[[], DataFrame]) -> float:
@@ -159,18 +159,25 @@ class DaysAgo(SystemClock):
     """Messages of a day that is over."""
 
     def now_ms(self) -> int:
-        return super().now_ms() - 3 * DAY_MS
+        return super().now_ms() - 3 * ONE_DAY_MS
+
+
+def sealed_archive(directory: Path, messages: int, body_bytes: int = 1024) -> tuple[str, int]:
+    """An archive of two topics, all of it sealed: its URL and bytes of records."""
+    size = generate(directory / "store", messages, 8, body_bytes=body_bytes, topics=2, clock=DaysAgo())
+    url = f"file://{directory / 'archive'}"
+    once(directory / "store", url, directory / "state", "web.port=-1")
+    sets = [part for pair in ("seal.enabled=true", "archive.takeover_wait_ms=0") for part in ("--set", pair)]
+    done = tiered("maintain", "--once", "--archive", url, "--state", directory / "other", *sets, "--json")
+    expect(done.json["seal"]["messages"], messages, "messages were sealed")
+    return url, size
 
 
 def sealed(spark: SparkSession, work: Path, messages: int) -> list[Row]:
     """Sealed history by ``frame``, against Spark's own Parquet of the same rows; bodies as they are stored."""
     directory = work / "sealed"
     directory.mkdir()
-    size = generate(directory / "store", messages, 8, topics=2, clock=DaysAgo())
-    url = archive(directory / "store", directory)
-    sets = [part for pair in ("seal.enabled=true", "archive.takeover_wait_ms=0") for part in ("--set", pair)]
-    done = tiered("maintain", "--once", "--archive", url, "--state", directory / "other", *sets, "--json")
-    expect(done.json["seal"]["messages"], messages, "messages were sealed")
+    url, size = sealed_archive(directory, messages)
     parquet = str(directory / "parquet")
     frame(spark, url, decodeBody=False).write.option("compression", "zstd").parquet(parquet)
     began = time.monotonic()
@@ -224,10 +231,10 @@ def in_turn(ours: Callable[[], DataFrame], theirs: Callable[[], DataFrame]) -> t
             began, cpu = time.monotonic(), jvm_cpu()
             frame_of().write.format("noop").mode("overwrite").save()
             times.append(Took(time.monotonic() - began, jvm_cpu() - cpu))
-    return _median(found[0][1:]), _median(found[1][1:])
+    return median_of(found[0][1:]), median_of(found[1][1:])
 
 
-def _median(some: Sequence[Took]) -> Took:
+def median_of(some: Sequence[Took]) -> Took:
     return Took(statistics.median(t.wall for t in some), statistics.median(t.cpu for t in some))
 
 

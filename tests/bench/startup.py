@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.run import TIERED, Row, generate, measure, once
+from tests.bench.run import TIERED, Row, generate, once
+from tests.kit.measured import measure
 from tiered.source.generator.store import topic_names
 
 

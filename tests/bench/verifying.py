@@ -1,13 +1,18 @@
-"""Looking after damage: ``verify --deep`` and the scrub over a whole archive, beside GETs of the same bytes thrown away."""
+"""Looking after damage: ``verify --deep`` and the scrub over a whole archive, beside GETs of the same bytes thrown away, and of
+a sealed one beside pyarrow reading the same files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.bench.aged import maintain
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.bench.aged import maintain, two_days_ago
 from tests.bench.cold import ColdArchive, cold, raw_gets
 from tests.bench.run import Row, expect
 from tests.kit.oracle import opened
@@ -25,25 +30,34 @@ ROUNDS = 3
 
 
 def verifying(work: Path, messages: int, queues: int) -> list[Row]:
-    """Levels 0 and 1, without compression: stored bytes are message bytes."""
+    """Levels 0 and 1, without compression: stored bytes are message bytes; and the same messages sealed."""
     rows = []
     keep_freed_memory()  # as the verbs do; the baseline has it, too
-    with cold(work, messages, queues) as archive:
-        for level in (0, 1):
+    size = two_days_ago(work / "store", messages, queues)
+    with cold(work, messages, queues, store=work / "store") as made:
+        archive = replace(made, record_bytes=size)
+        for level in (0, 1, 2):
             if level:
-                maintain(archive, work / "store", work / "state", "dispatch.compression=none", MERGE_ALL)
+                sets = (
+                    "dispatch.compression=none",
+                    MERGE_ALL,
+                    f"seal.enabled={'true' if level == 2 else 'false'}",
+                )
+                maintain(archive, work / "store", work / "state", *sets)
             view = opened(archive.url, archive.server.store())
             for item in view.state.objects():
                 if item.path and not item.references:  # as collection would, a grace later
                     view.log.provider.delete(view.keys.key(item.path))
-            rows += _rows(
-                archive, view, f"level {level}, {archive.record_bytes / 1e9:.2f} GB in {queues} queues"
-            )
+            what = f"{archive.record_bytes / 1e9:.2f} GB in {queues} queues"
+            for where, place in archive.places:
+                view = opened(place.url, place.server.store())
+                rows += _rows(place, view, f"level {level}, {what}, from {where}")
     return rows
 
 
 def _rows(archive: ColdArchive, view: View, what: str) -> list[Row]:
     provider = archive.provider()
+    segments = [view.keys.key(item.path) for item in view.state.objects() if item.level == 2]
     pieces = [
         (item.key, start, min(8 * MIB, item.length - start))
         for item in provider.list(view.keys.root)
@@ -60,18 +74,41 @@ def _rows(archive: ColdArchive, view: View, what: str) -> list[Row]:
     def scrub() -> None:
         expect(look(view.log, lambda: view.state, SystemClock(), deep=True).damaged, 0)
 
-    rows = []
+    rows = [_sealed(archive, provider, segments, verify, what)] if segments else []
     for name, work in (("verify --deep", verify), ("scrub", scrub)):
         ours, raw = _turns(work, partial(_raw, provider, pieces))
         rows.append(
             Row(
                 f"{name}, {what}", f"{size / ours[0] / 1e6:.0f} MB/s, {ours[1] / size * 1e9:.2f} s of CPU a GB",
                 f"{size / raw[0] / 1e6:.0f} MB/s, {raw[1] / size * 1e9:.2f} s/GB: GETs of 8 MiB, {READ_AHEAD} at once",
-                f"{raw[0] / ours[0]:.2f}", "≥ 0.8",
+                f"{raw[0] / ours[0]:.2f}, CPU {raw[1] / ours[1]:.2f}", "-" if segments else "≥ 0.8",
             )
         )  # fmt: skip
     provider.close()
     return rows
+
+
+def _sealed(
+    archive: ColdArchive, provider: Provider, keys: list[str], verify: Callable[[], None], what: str
+) -> Row:
+    """Rates are of records: both decompress them."""
+
+    def alone() -> None:
+        rows = 0
+        for key in keys:
+            file = pq.ParquetFile(pa.BufferReader(provider.get(key).data))
+            for group in range(file.num_row_groups):
+                rows += file.read_row_group(group, use_threads=False).num_rows
+        expect(rows, archive.messages)
+
+    ours, beside = _turns(verify, alone)
+    size = archive.record_bytes
+    return Row(
+        f"verify --deep, {what}, of records",
+        f"{size / ours[0] / 1e6:.0f} MB/s, {ours[1] / size * 1e9:.2f} s of CPU a GB",
+        f"{size / beside[0] / 1e6:.0f} MB/s, {beside[1] / size * 1e9:.2f} s/GB: pyarrow, all columns of the same files",
+        f"{beside[0] / ours[0]:.2f}, CPU {beside[1] / ours[1]:.2f}", "≥ 0.6",
+    )  # fmt: skip
 
 
 def _raw(provider: Provider, pieces: list[tuple[str, int | None, int | None]]) -> None:

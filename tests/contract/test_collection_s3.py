@@ -14,7 +14,7 @@ from tests.kit.fetchscene import Scene
 from tests.kit.merging import merge_all
 from tests.kit.pipeline import Crafted
 from tests.kit.s3server import S3Server
-from tests.unit.test_collection import flush, rows
+from tests.scenes.test_collection import flush, rows
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.rewrite.storetime import commit_time
 from tiered.clock import ManualClock

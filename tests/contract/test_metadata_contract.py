@@ -6,26 +6,50 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.kit.rocks import CACHE, killed
+from tiered.crashpoint import MetadataPoint as P
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.open import open_metadata
 
 KINDS = ("memory", "json", "rocksdb")
 DURABLE = ("json", "rocksdb")
-CACHE = 1 << 20
+LOADS = (P.BEFORE_TAKEN_IN, P.AFTER_TAKEN_IN)
+LOGGED = (P.BEFORE_LOGGED, P.AFTER_LOGGED)
 PAIRS = [(b"a", b"1"), (b"b", b""), (b"b\x00", b"3"), (b"b\xff", b"4"), (b"b\xff\xff", b"5"), (b"c", b"6")]
 Open = Callable[[], MetadataStore]
 
 
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataStore]:
-    opened = open_metadata(request.param, tmp_path, CACHE)
+OPENED = [*KINDS, "rocksdb b", "rocksdb a", "rocksdb c"]
+
+
+@contextmanager
+def opened_as(param: str, directory: Path) -> Iterator[MetadataStore]:
+    kind, _, points = param.partition(" ")
+    opened = open_metadata(kind, directory, CACHE, points=points.encode())
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=OPENED)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataStore]:
+    with opened_as(request.param, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=OPENED)
+def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MetadataStore]:
+    """``PAIRS``, read in hundreds of ways and changed in none."""
+    with opened_as(request.param, tmp_path_factory.mktemp("filled")) as opened:
+        opened.put_many(reversed(PAIRS), applied=b"hidden")
+        yield opened
 
 
 def test_empty(store: MetadataStore) -> None:
@@ -58,15 +82,14 @@ def test_applied_stays_when_not_given(store: MetadataStore) -> None:
 @pytest.mark.parametrize(
     "start", [None, b"", b"a", b"b", b"b\x00", b"b\x01", b"b\xff", b"bz", b"c", b"d", b"\xff\xff"]
 )
-def test_iterate(store: MetadataStore, prefix: bytes, reverse: bool, start: bytes | None) -> None:
-    store.put_many(reversed(PAIRS), applied=b"hidden")
+def test_iterate(filled: MetadataStore, prefix: bytes, reverse: bool, start: bytes | None) -> None:
     expected = [p for p in PAIRS if p[0].startswith(prefix)]
     if start is not None:
         expected = [p for p in expected if (p[0] <= start if reverse else p[0] >= start)]
     if reverse:
         expected.reverse()
-    assert list(store.iterate(prefix, start=start, reverse=reverse)) == expected
-    assert list(store.snapshot().iterate(prefix, start=start, reverse=reverse)) == expected
+    assert list(filled.iterate(prefix, start=start, reverse=reverse)) == expected
+    assert list(filled.snapshot().iterate(prefix, start=start, reverse=reverse)) == expected
 
 
 def test_long_iteration_both_ways(store: MetadataStore) -> None:
@@ -111,6 +134,94 @@ def test_a_failing_batch_changes_nothing(store: MetadataStore) -> None:
         store.put_many(broken(), [b"c"], applied=b"q")
     assert list(store.iterate(b"")) == PAIRS
     assert store.applied() == b"p"
+
+
+def test_load(store: MetadataStore) -> None:
+    """Ascending over all batches, the points' family in the middle; over what was cleared, too."""
+    pairs = [(b"%c%05d" % (first, i), b"%d" % i) for first in b"abcd" for i in range(300)]
+    for _ in range(2):
+        store.load(pairs[at : at + 70] for at in range(0, len(pairs), 70))
+        assert store.applied() is None
+        store.put_many([(b"b00007", b"changed")], [b"c00008"], applied=b"p")
+        assert len(list(store.iterate(b""))) == len(pairs) - 1
+        assert store.get_many([b"a00000", b"b00007", b"c00008", b"d00299"]) == [
+            b"0",
+            b"changed",
+            None,
+            b"299",
+        ]
+        store.clear()
+        assert list(store.iterate(b"")) == []
+    store.load([])
+    assert list(store.iterate(b"")) == []
+
+
+def test_a_load_cut_short_is_cleared(store: MetadataStore, tmp_path: Path) -> None:
+    def broken() -> Iterator[list[tuple[bytes, bytes]]]:
+        yield [(b"a1", b"x"), (b"b1", b"y")]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.load(broken())
+    assert store.applied() is None
+    assert not list(tmp_path.rglob("*.load"))
+    store.clear()
+    store.load([[(b"a2", b"x")]])
+    assert list(store.iterate(b"")) == [(b"a2", b"x")]
+
+
+@pytest.mark.parametrize("point", LOADS)
+def test_a_load_that_is_killed_leaves_no_position_and_no_file(tmp_path: Path, point: P) -> None:
+    killed_in(
+        tmp_path,
+        f"crashpoint.install(lambda at: at == {point.value} and die())\n"
+        "store.load([[(b'a%04d' % i, b'x') for i in range(9)] + [(b'q%04d' % i, b'x') for i in range(9)]])",
+    )
+    store = open_metadata("rocksdb", tmp_path, CACHE, points=b"q")
+    assert (store.applied(), store.cleared) == (None, None)  # type: ignore[attr-defined]
+    assert len(list(store.iterate(b""))) == (0 if point is P.BEFORE_TAKEN_IN else 9)
+    assert not list(tmp_path.rglob("*.load"))
+    store.clear()
+    store.load([[(b"q1", b"y")]])
+    assert list(store.iterate(b"")) == [(b"q1", b"y")]
+    store.close()
+
+
+@pytest.mark.parametrize("point", LOGGED)
+def test_a_batch_over_both_families_is_whole_wherever_it_is_killed(tmp_path: Path, point: P) -> None:
+    killed_in(
+        tmp_path,
+        f"seen = []\ncrashpoint.install(lambda at: at == {point.value} and (seen.append(at), len(seen) > 300 and die()))\n"
+        "for n in range(400): store.put_many([(b'%s%d' % (f, n % 7), b'%d' % n) for f in (b'a', b'q')]"
+        " + [(b'r%d' % n, bytes(4000))], applied=b'%d' % n)",
+    )
+    store = open_metadata("rocksdb", tmp_path, CACHE, points=b"q")
+    last = int(store.applied() or b"")
+    assert last in (299, 300)
+    values = [b"%d" % n for n in range(last - 6, last + 1)]
+    for first in (b"a", b"q"):
+        assert sorted(value for _, value in store.iterate(first)) == values
+    assert len(list(store.iterate(b"r"))) == last + 1
+    store.close()
+
+
+def killed_in(directory: Path, body: str) -> None:
+    """``body`` over a store with points, in a process that kills itself there."""
+    killed(directory, "open_metadata('rocksdb', directory, CACHE, points=b'q')", body)
+
+
+def test_another_family_of_points_is_another_store(tmp_path: Path) -> None:
+    """What lies in a family that nobody asks would be lost to readers."""
+    store = open_metadata("rocksdb", tmp_path, CACHE)
+    store.put_many(PAIRS, applied=b"p")
+    store.close()
+    store = open_metadata("rocksdb", tmp_path, CACHE, points=b"b")
+    assert "written with stamp" in store.cleared  # type: ignore[attr-defined]
+    assert (list(store.iterate(b"")), store.applied()) == ([], None)
+    store.put_many(PAIRS, applied=b"p")
+    store.close()
+    with pytest.raises(Corrupt, match="points"):
+        open_metadata("rocksdb", tmp_path, CACHE)
 
 
 @pytest.mark.parametrize("kind", DURABLE)
@@ -162,6 +273,19 @@ def test_a_closed_store_says_so(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DURABLE)
+def test_a_store_that_is_closed_while_somebody_reads_can_be_opened_again(kind: str, tmp_path: Path) -> None:
+    store = open_metadata(kind, tmp_path, CACHE)
+    store.put_many(PAIRS)
+    frozen, walk = store.snapshot(), store.iterate(b"")
+    next(walk)
+    store.close()
+    again = open_metadata(kind, tmp_path, CACHE)
+    assert list(again.iterate(b"")) == sorted(PAIRS)
+    again.close()
+    del frozen, walk
+
+
+@pytest.mark.parametrize("kind", DURABLE)
 def test_a_directory_that_cannot_be(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Invalid, match="metadata") as found:
@@ -185,6 +309,16 @@ def test_rocksdb_damage(tmp_path: Path) -> None:
     with pytest.raises(Corrupt, match="damaged") as found:
         open_metadata("rocksdb", tmp_path, CACHE)
     assert "rebuilt from the bucket" in (found.value.hint or "")
+
+
+def test_rocksdb_compresses_young_data_too(tmp_path: Path) -> None:
+    store = open_metadata("rocksdb", tmp_path, CACHE)
+    pairs = [(b"r%08d" % number, b"%0146d" % number) for number in range(20_000)]
+    for first in range(0, len(pairs), 1000):
+        store.put_many(pairs[first : first + 1000])
+    store.close()
+    held = sum(path.stat().st_size for path in tmp_path.rglob("*.sst"))
+    assert 0 < held < sum(len(key) + len(value) for key, value in pairs) // 4
 
 
 @pytest.mark.parametrize("damage", ["cut", "value", "field", "shape"])

@@ -6,11 +6,12 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.kit.s3server import S3Server, moto_server, versitygw
+from tests.kit.s3server import S3Server, versitygw
 from tiered.clock import SystemClock
 from tiered.errors import Conflict, Invalid, NotFound
 from tiered.provider import s3
@@ -24,7 +25,7 @@ MOTO = ("moto", "moto-obstore")
 DRIVERS = [
     "memory",
     "posix",
-    *MOTO,
+    *(pytest.param(name, marks=pytest.mark.moto) for name in MOTO),
     pytest.param("versitygw", marks=pytest.mark.s3server),
     pytest.param("versitygw-obstore", marks=pytest.mark.s3server),
     "fsspec-local",
@@ -36,22 +37,20 @@ CLOCK = SystemClock()
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Callable[[str], S3Server]]:
+def servers(request: pytest.FixtureRequest) -> Iterator[Callable[[str], S3Server]]:
     """Servers by name, started when first asked for."""
     running: dict[str, S3Server] = {}
-    made = {"moto": moto_server, "versitygw": versitygw}
-    stack = []
+    with ExitStack() as stack:
 
-    def get(name: str) -> S3Server:
-        if name not in running:
-            context = made[name]()
-            running[name] = context.__enter__()
-            stack.append(context)
-        return running[name]
+        def get(name: str) -> S3Server:
+            if name not in running:
+                shared = name == "moto"
+                running[name] = (
+                    request.getfixturevalue("moto") if shared else stack.enter_context(versitygw())
+                )
+            return running[name]
 
-    yield get
-    for context in stack:
-        context.__exit__(None, None, None)
+        yield get
 
 
 @pytest.fixture(params=DRIVERS)

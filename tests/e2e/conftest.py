@@ -1,4 +1,4 @@
-"""The far-behind scenes that the tests of cold reads share: made once by each worker that needs one, since it takes a minute.
+"""The far-behind scenes that the tests of cold reads share: made once by each worker that needs one.
 
 Which modules share them, ``SHARING`` in ``tests/conftest.py`` says.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -133,6 +134,15 @@ def test_queues(small: Small) -> None:
     assert all(r["dispatch_offset"] == r["max_offset"] for r in by_store)
 
 
+def everything(main: int) -> str:
+    """What was written to a terminal that is closed by now; one read gives 4 KiB at most."""
+    seen = b""
+    with contextlib.suppress(OSError):  # its end
+        while piece := os.read(main, 1 << 16):
+            seen += piece
+    return seen.decode()
+
+
 def test_reading_a_lot_shows_how_far_it_is(small: Small, tmp_path: Path) -> None:
     """On standard error, when that is a terminal: standard output has the messages and nothing else."""
     main, terminal = pty.openpty()
@@ -163,7 +173,7 @@ def test_reading_a_lot_shows_how_far_it_is(small: Small, tmp_path: Path) -> None
     ]
     subprocess.run(gen, stdout=subprocess.PIPE, stderr=terminal, check=True)
     os.close(terminal)
-    seen = os.read(main, 1 << 16).decode()
+    seen = everything(main)
     os.close(main)
     assert raw == b"".join(raw for m, raw in small.of("Orders") if not m.sys_flag)
     assert "reading" in seen
@@ -571,6 +581,10 @@ def test_status_and_signals_of_a_running_daemon(small: Small, tmp_path: Path) ->
             assert told["messages"] == 112, "as everywhere: readable queue offsets"
             assert told["proven_offset"] == told["local_end"] == small.broker.position
             assert "lag" not in done.json, "the daemon's own word counts"
+            fold = tiered("status", "--archive", url, "--state", state, "--json").json["local_fold"]
+            assert (fold["behind"], fold["seq"] >= done.json["seq"]) == (0, True), (
+                "looked up beside the daemon"
+            )
             second = tiered("run", "--once", "--store", small.broker.store, "--archive", url, "--state", state,
                             "--set", "web.port=-1", "--set", "log.level=error")  # fmt: skip
             assert second.code == 3, "one daemon per state directory"

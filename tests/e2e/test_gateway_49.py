@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit.client import Running
-from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.consumerkinds import KINDS
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
@@ -47,7 +47,7 @@ def consumers(cold: ColdScene, gateway: Gateway) -> Iterator[dict[str, Running]]
         kind = kinds[name]
         client = cold.client(kind.version, name_server=gateway.address)
         started[name] = client.start(
-            kind.command, topic=TOPIC, group=cold.group(name), idle=15, **kind.options
+            kind.command, topic=TOPIC, group=cold.group(name), **ending(len(cold.sent)), **kind.options
         )
     yield started
     for consumer in started.values():

@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit import acl, cache, remoting
 from tests.kit.acl import Account
-from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
@@ -101,7 +101,7 @@ def gateway(guarded: ColdScene) -> Iterator[Gateway]:
 def test_who_may_read_the_topic_reads_all_of_it(guarded: ColdScene, gateway: Gateway, version: str) -> None:
     client = guarded.client(version, name_server=gateway.address)
     group = guarded.group("acl-reader")
-    outcome = client.run("push", topic=TOPIC, group=group, idle=15, **READER.options)
+    outcome = client.run("push", topic=TOPIC, group=group, **ending(len(guarded.sent)), **READER.options)
     found = compare(guarded.sent, outcome.lines())
     assert found.exact, str(found)
 
@@ -291,6 +291,6 @@ def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
     refused = remoting.request(front, RequestCode.HEART_BEAT, PRETENDER.signed({}, body), body)
     assert refuses(guarded, refused), refused
     client = guarded.client(name_server=gateway.address)
-    outcome = client.run("push", topic=TOPIC, group=group, idle=15, **READER.options)
+    outcome = client.run("push", topic=TOPIC, group=group, **ending(len(guarded.sent)), **READER.options)
     found = compare(guarded.sent, outcome.lines())
     assert found.exact, str(found)

@@ -21,7 +21,9 @@ def test_a_pull_consumer_gets_every_message_that_the_archive_keeps(tmp_path: Pat
     with month(tmp_path, ageing(1), start_ms=start_ms, traffic=traffic, file_bytes=1 << 18) as made:
         for _ in range(DAYS):
             made.day()
-            made.expire(2)
+            made.expire(
+                1
+            )  # with more of them the broker has, at some hours, what was trimmed: no consumer misses that
         made.write(tmp_path / "archive")
         assert {kind for kind, (count, _) in made.objects().items() if count} >= {"commit", "data", "segment"}
         live = made.live()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit import cache, remoting
 from tests.kit.broker import NameServer
-from tests.kit.coldscene import TOPIC, ColdScene, cold_scene
+from tests.kit.coldscene import TOPIC, ColdScene, cold_scene, ending
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 
@@ -22,7 +22,7 @@ MESSAGES = 6000
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ColdScene, ColdScene]]:
-    """Two brokers that have deleted most of one topic, built side by side: each waits a minute for its cleaner."""
+    """Two brokers that have deleted most of one topic, built side by side."""
     directory = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         names = stack.enter_context(NameServer(cache.ROCKETMQ_5, directory / "namesrv"))
@@ -60,7 +60,9 @@ def test_a_consumer_reads_what_both_brokers_deleted(brokers: tuple[ColdScene, Co
             assert fronted(inner) == [first.broker.address]
             assert fronted(outer) == [second.broker.address]
             client = first.client(name_server=outer.address)
-            lines = client.run("push", topic=TOPIC, group=first.group("cluster"), idle=5).lines()
+            lines = client.run(
+                "push", topic=TOPIC, group=first.group("cluster"), **ending(2 * MESSAGES)
+            ).lines()
     assert len(lines) == 2 * MESSAGES
     for scene in brokers:
         found = compare(scene.sent, stored_by(scene, lines))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import cache
 from tests.kit.client import Outcome, Running
-from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.consumerkinds import KINDS, Kind
 from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
@@ -38,10 +38,11 @@ class Seen:
     begin: dict[int, int]
 
 
-def start(cold: ColdScene, gateway: Gateway, kind: Kind, **options: object) -> Running:
-    """Start one: it ends by itself when nothing has come for 3 seconds, so that it may also take too much."""
+def start(cold: ColdScene, gateway: Gateway, kind: Kind, messages: int, **options: object) -> Running:
+    """Start one: it ends 3 seconds after so many messages, so that it may also take too much. On a busy machine
+    nothing may come for long: it ends before only after a minute without any."""
     client = cold.client(kind.version, name_server=gateway.address)
-    chosen = {**kind.options, "idle": 3, **options}
+    chosen = {**kind.options, **ending(messages), **options}
     return client.start(kind.command, topic=TOPIC, group=cold.group(str(kind)), **chosen)
 
 
@@ -78,7 +79,7 @@ def gateway_s3(cold: ColdScene) -> Iterator[Gateway]:
 @pytest.fixture(scope="module")
 def seen(cold: ColdScene, gateway: Gateway) -> Seen:
     """The first consumer's messages."""
-    lines = start(cold, gateway, FIRST).wait().lines()
+    lines = start(cold, gateway, FIRST, len(cold.sent)).wait().lines()
     times = sorted(line["store_timestamp"] for line in lines)
     # The whole second in the first half that most messages are on either side of.
     time_ms = -(-times[len(times) // 4] // 1000) * 1000
@@ -87,7 +88,12 @@ def seen(cold: ColdScene, gateway: Gateway) -> Seen:
 
 @pytest.fixture(scope="module")
 def side_by_side(cold: ColdScene, gateway: Gateway, seen: Seen) -> Iterator[SideBySide]:
-    consumers = SideBySide(lambda kind: start(cold, gateway, kind, timestamp=seen.time_ms))
+    later = len(cold.sent) - sum(seen.begin.values())
+    consumers = SideBySide(
+        lambda kind: start(
+            cold, gateway, kind, later if kind.timed else len(cold.sent), timestamp=seen.time_ms
+        )
+    )
     yield consumers
     for consumer in consumers.running.values():
         consumer.kill()
@@ -114,14 +120,14 @@ def test_every_kind_of_consumer_gets_everything(
 
 @pytest.mark.parametrize("kind", ON_S3.values(), ids=ON_S3)
 def test_from_the_s3_server(cold: ColdScene, gateway_s3: Gateway, kind: Kind) -> None:
-    found = compare(cold.sent, start(cold, gateway_s3, kind).wait().lines())
+    found = compare(cold.sent, start(cold, gateway_s3, kind, len(cold.sent)).wait().lines())
     assert found.exact, str(found)
 
 
 def test_a_tag_selects_the_same_messages_as_the_broker_would(cold: ColdScene, gateway: Gateway) -> None:
     wanted = [line for line in cold.sent if line["tags"] == "paid"]
     kinds = (FIRST, *(kind for kind in KINDS if str(kind) == "pull-4.9.7"))
-    consumers = {str(kind): start(cold, gateway, kind, sub="paid") for kind in kinds}
+    consumers = {str(kind): start(cold, gateway, kind, len(wanted), sub="paid") for kind in kinds}
     for kind, consumer in consumers.items():
         found = compare(wanted, consumer.wait().lines())
         assert found.exact, f"{kind}: {found}"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit import cache
 from tests.kit.client import Running
-from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 from tests.kit.process import ChildError
@@ -85,7 +85,9 @@ def consumers(filtering: ColdScene, gateway: Gateway) -> Iterator[dict[str, Runn
     for name, choice in CHOICES.items():
         client = filtering.client(choice.version, name_server=gateway.address)
         group = filtering.group(name)
-        started[name] = client.start("push", topic=TOPIC, group=group, sql=choice.sql, idle=15)
+        started[name] = client.start(
+            "push", topic=TOPIC, group=group, sql=choice.sql, **ending(len(wanted(filtering, choice)))
+        )
     yield started
     for consumer in started.values():
         consumer.kill()

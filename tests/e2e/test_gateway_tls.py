@@ -12,7 +12,7 @@ from tests.kit import cache, gatewayproc
 from tests.kit.broker import NO_TLS
 from tests.kit.certificates import Authority
 from tests.kit.client import read_lines
-from tests.kit.coldscene import TOPIC, ColdScene
+from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 from tests.kit.process import ChildError
@@ -67,7 +67,9 @@ def test_a_client_that_checks_the_certificate_reads_everything(
 ) -> None:
     client = cold.client(version, name_server=gateway.address)
     group = cold.group("tls")
-    outcome = client.run("push", topic=TOPIC, group=group, idle=15, properties=trusting(authority))
+    outcome = client.run(
+        "push", topic=TOPIC, group=group, **ending(len(cold.sent)), properties=trusting(authority)
+    )
     found = compare(cold.sent, outcome.lines())
     assert found.exact, str(found)
 
@@ -85,7 +87,7 @@ def test_a_client_that_trusts_another_authority_gets_nothing(
 
 def test_a_client_without_tls_is_served_on_the_same_port(cold: ColdScene, gateway: Gateway) -> None:
     outcome = cold.client(name_server=gateway.address).run(
-        "push", topic=TOPIC, group=cold.group("clear"), idle=15
+        "push", topic=TOPIC, group=cold.group("clear"), **ending(len(cold.sent))
     )
     found = compare(cold.sent, outcome.lines())
     assert found.exact, str(found)
@@ -124,7 +126,9 @@ def test_tls_all_the_way(
     with encrypted.gateway("posix", **shown, **upstream).running() as gateway:
         client = encrypted.client(version, name_server=gateway.address)
         group = encrypted.group("tls-both")
-        outcome = client.run("push", topic=TOPIC, group=group, idle=15, properties=trusting(authority))
+        outcome = client.run(
+            "push", topic=TOPIC, group=group, **ending(len(encrypted.sent)), properties=trusting(authority)
+        )
         found = compare(encrypted.sent, outcome.lines())
         assert found.exact, str(found)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kit import cache, mqadmin, remoting
-from tests.kit.coldscene import QUEUES, TOPIC, ColdScene
+from tests.kit.coldscene import QUEUES, TOPIC, ColdScene, ending
 from tests.kit.delivery import compare, first_from
 from tests.kit.gatewayproc import Gateway
 from tests.kit.mqadmin import MqAdmin
@@ -207,6 +207,7 @@ def test_a_group_without_consumers_is_reset_to_an_old_time(
     group = cold.group("reset-offline")
     cold.commit(group, {queue: cold.broker.offsets(TOPIC, queue).stop for queue in begin})
     assert reset(tools, group, time_ms) == begin
-    outcome = cold.client(name_server=gateway.address).run("push", topic=TOPIC, group=group, idle=15)
+    left = sum(cold.broker.offsets(TOPIC, queue).stop - first for queue, first in begin.items())
+    outcome = cold.client(name_server=gateway.address).run("push", topic=TOPIC, group=group, **ending(left))
     found = compare(cold.sent, outcome.lines(), begin=begin)
     assert found.exact, str(found)

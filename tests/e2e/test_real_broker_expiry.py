@@ -1,7 +1,6 @@
 """A real broker deletes its oldest files: under a daemon that cannot write just now, under one that is dead, unseen by one.
 
-The broker's cleaner runs 60 s after its start at the earliest, so one run of one broker serves three daemons, each with an
-archive, a state and a hold of its own:
+One run of one broker serves three daemons, each with an archive, a state and a hold of its own:
 
 * ``present`` runs, but its S3 server does not answer: what it has not archived must live on in its hold. Later it is killed,
   and the links must outlive it;

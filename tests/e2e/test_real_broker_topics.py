@@ -26,7 +26,7 @@ def test_reserve_time_is_read_and_a_deleted_topic_is_seen_to_be_gone(broker: Bro
     broker.create_topic("Payments")
     broker.client().run("produce", topic="Orders", n=8)
     assert listed(broker).reserved_ms() == {"Orders": 72 * HOUR_MS}
-    assert listed(broker).attributes["Payments"] == {}
+    assert "Payments" in listed(broker).attributes
     broker.create_topic("Orders", attributes="-reserve.time")
     assert listed(broker).reserved_ms() == {}
     deadline = time.monotonic() + 20 * PATIENCE

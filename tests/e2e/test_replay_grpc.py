@@ -16,13 +16,15 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.pop import Deliveries, Popping, body_of, produce
 from tests.kit.proxy import Proxy, create_typed_topic
-from tests.kit.realdaemon import expire, log_end
+from tests.kit.realdaemon import expire, log_end, settled_minimums
 from tiered.replay.drain import BATCH
 
 pytestmark = [pytest.mark.broker, pytest.mark.proxy, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ALL = range(6000)
 FIRST = range(1000)
+COLD, HOT = range(FIRST.stop, ALL.stop - 40), range(ALL.stop - 40, ALL.stop)
+"""The second come when the broker has noted down most of what it notes for itself: some are left when full files go."""
 BODY = 500
 PYTHON = "python "
 NAMED = {"simple": "Gsimple", "push": "Gpush", "python push": "Gpython", "python simple": "Gpythonsimple"}
@@ -37,11 +39,11 @@ class Scene:
     daemon: Daemon
     before: dict[str, Deliveries]
 
-    def consume(self, kind: str, group: str, idle: int) -> Popping:
-        """A consumer of this kind for a group."""
+    def consume(self, kind: str, group: str, idle: int, wanted: int = 1 << 30) -> Popping:
+        """A consumer of this kind for a group. It ends seconds after so many messages, or ``idle`` after its last."""
         if kind.startswith(PYTHON):
-            return self.proxy.python(kind.removeprefix(PYTHON), "T", group, idle)
-        return self.proxy.java(kind, topic="T", group=group, idle=idle)
+            return self.proxy.python(kind.removeprefix(PYTHON), "T", group, idle, wanted)
+        return self.proxy.java(kind, topic="T", group=group, idle=idle, n=wanted, linger=3)
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +67,19 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             produce(broker.address, "T", FIRST, body_bytes=BODY)
             scene = Scene(broker, proxy, daemon, {})
             groups = {**NAMED, "lost": "Lost"}  # side by side: each waits most of its time
-            started = {g: scene.consume("simple" if k == "lost" else k, g, 12) for k, g in groups.items()}
+            started = {
+                g: scene.consume("simple" if k == "lost" else k, g, 12, len(FIRST)) for k, g in groups.items()
+            }
             scene.before = {group: Deliveries(took.wait()) for group, took in started.items()}
             wait_for(
                 lambda: daemon.status()["replay"].get("watched_groups") == len(NAMED),
                 "the named groups watched",
             )
-            produce(broker.address, "T", range(FIRST.stop, ALL.stop), body_bytes=BODY)
-            daemon.wait_archived(log_end(broker))
+            for numbers in COLD, HOT:
+                produce(broker.address, "T", numbers, body_bytes=BODY)
+                daemon.wait_archived(log_end(broker))
             expire(broker)
-            time.sleep(12)  # the broker's minimums follow its deletions within ten seconds
+            settled_minimums(broker, "T")
             yield scene
 
 
@@ -83,7 +88,7 @@ def test_without_replay_the_history_is_skipped_silently(scene: Scene) -> None:
     assert got.missing(FIRST) == []
     cold = sum(max(0, scene.broker.offsets("T", q).start - FIRST.stop // 4) for q in range(4))
     assert cold > 2000
-    got.add(scene.consume("simple", "Lost", 25).wait())
+    got.add(scene.consume("simple", "Lost", 25, len(ALL) - len(FIRST) - cold).wait())
     assert len(got.missing(ALL)) == cold
 
 
@@ -94,7 +99,9 @@ def test_with_replay_every_message_arrives(scene: Scene, kind: str) -> None:
     consumer = scene.consume(kind, group, 90)
     try:
         had = {line["seq"] for line in got.lines}
-        wait_for(lambda: had | {line["seq"] for line in consumer.taken()} >= set(ALL), "every message", 120)
+        consumer.child.wait_until(
+            lambda: had | {line["seq"] for line in consumer.taken()} >= set(ALL), 120, "every message"
+        )
         time.sleep(2)
     finally:
         consumer.kill()

@@ -19,6 +19,7 @@ from tests.kit import cache, golden
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import Outcome
 from tests.kit.golden import SlowRecord
+from tests.kit.realdaemon import expire, settled_minimums
 
 pytestmark = pytest.mark.broker
 
@@ -163,6 +164,20 @@ def test_a_killed_broker_keeps_what_it_acknowledged_and_its_ports(broker: Broker
     consumed = broker.client().run("consume", topic="Killed", group="after", n=300)
     assert consumed.summary["consumed"] == 300
     assert {line["unique_key"] for line in consumed.lines()} == {line["unique_key"] for line in sent.lines()}
+
+
+def test_expired_files_go_before_a_broker_left_alone_would_look(broker: Broker) -> None:
+    """Its own cleaner would look for the first time 60 s after the start."""
+    broker.create_topic("Expired", queues=1)
+    broker.client().run("produce", topic="Expired", n=3000, queues=1, min=1000, max=1000)
+    broker.kill()
+    started = time.monotonic()
+    broker.start()
+    gone = expire(broker)
+    minimums = settled_minimums(broker, "Expired")
+    assert time.monotonic() - started < 60
+    assert len(gone) >= 2
+    assert minimums[0] > 0
 
 
 def test_every_kind_of_message_of_4_9(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.merging import merge_all, spread
 from tests.kit.readstore import Cold, cold
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
-from tiered.archive.rewrite.sealplan import DAY_MS
 from tiered.codec.record.message import Message
 from tiered.provider.posix import PosixProvider
 from tiered.provider.resolve import create_root
+from tiered.settings import ONE_DAY_MS
 
 TRIMMED_OFFSET = 5
 """Where ``ORDERS`` begins at the stage of that name."""
@@ -40,6 +40,9 @@ class Stage(Enum):
 EVERY_STAGE = (Stage.FRESH, Stage.MERGED, Stage.SEALED, Stage.MIXED)
 """Of an archive from which nothing was trimmed."""
 
+BAND_BYTES = 1500
+"""Row groups of sealed files then have several bands."""
+
 READABLE = (*EVERY_STAGE, Stage.ENCRYPTED)
 """The same, and one that is encrypted: for who reads through a provider that decrypts."""
 
@@ -57,8 +60,8 @@ def aged_cold(directory: Path, stage: Stage, **options: Any) -> Iterator[Cold]:
         turns = {Stage.SEALED: 0, Stage.MERGED: 1, Stage.MIXED: number % 3, Stage.ENCRYPTED: 1 + number % 2}
         turn = turns.get(stage, 2)
         if turn == 0:
-            made.clock.set_wall(max(made.clock.now_ms(), made.broker.time_ms + 2 * DAY_MS))
-            seal_all(made.daemon)
+            made.clock.set_wall(max(made.clock.now_ms(), made.broker.time_ms + 2 * ONE_DAY_MS))
+            seal_all(made.daemon, band_bytes=BAND_BYTES)
         elif turn == 1:
             merge_all(made.daemon)
 
@@ -81,7 +84,7 @@ def age(made: Scene, stage: Stage, *, seed: int = 1) -> None:
         merge_all(made.daemon)
     if stage is Stage.SEALED:
         after_midnight(made, days=2)
-        seal_all(made.daemon)
+        seal_all(made.daemon, band_bytes=BAND_BYTES)
     if stage in (Stage.MIXED, Stage.TRIMMED):
         after_midnight(made)
         seal_all(made.daemon)

@@ -36,6 +36,6 @@ def by_consumer(work: Path, made: Month, archive: str) -> Contents:
                     f"the broker still has all of {name}: nothing would come from the archive"
                 )
         client = broker.client().through(gateway.address)
-        running = [client.start("pull", topic=name, group=f"aged-{name}", idle=3) for name in TOPICS]
+        running = [client.start("pull", topic=name, group=f"aged-{name}", idle=10) for name in TOPICS]
         lines = [line for each in running for line in each.wait().lines()]
     return Contents.of((x["topic"], x["queue_id"], x["queue_offset"], x["body_sha256"]) for x in lines)

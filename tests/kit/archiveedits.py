@@ -19,6 +19,8 @@ from tests.kit.assemble import KEYS, assemble, plan
 from tests.kit.fetchscene import ORDERS, Scene
 from tiered.archive.keys import Area, ObjectKey, build, segment_key
 from tiered.archive.read.flatfile import RunReader
+from tiered.archive.state.forgotten import written_last
+from tiered.archive.state.keys import queue_key
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditBatch, EditKind, Rows, batch
 from tiered.codec.format.object import (
@@ -81,14 +83,24 @@ class Edits:
             else list(self.scene.state.runs(queue, found.generation))
         )
 
-    def trim(self, queue: MessageQueue, first_offset: int) -> int:
-        """Retention: the queue begins at ``first_offset``."""
+    def trim(self, queue: MessageQueue, first_offset: int, generation: int | None = None) -> int:
+        """Retention: the queue, its current generation or another, begins at ``first_offset``."""
         found = self.scene.state.queue(queue)
         assert found is not None
         return self.put(
             batch(
-                EditKind.TRIM_QUEUE, topic=queue.topic, queue_id=queue.queue_id, generation=found.generation,
-                first_offset=first_offset,
+                EditKind.TRIM_QUEUE, topic=queue.topic, queue_id=queue.queue_id,
+                generation=found.generation if generation is None else generation, first_offset=first_offset,
+            )
+        )  # fmt: skip
+
+    def forget(self, queue: MessageQueue) -> int:
+        """The queue, of which nothing is left, goes."""
+        _, generation, lineage, end = written_last(self.scene.state.view, [queue_key(queue)])
+        return self.put(
+            batch(
+                EditKind.FORGET_QUEUES, topic=queue.topic, queue_id=queue.queue_id, generation=generation,
+                lineage=lineage, physical_end=end,
             )
         )  # fmt: skip
 

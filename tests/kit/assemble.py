@@ -20,9 +20,10 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.identity import ensure_identity
 from tiered.archive.log.line import CommitLine
+from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import ResendEvents, Resending
-from tiered.archive.log.writer import CommitLog, PlannedCommit
+from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import Head
@@ -43,6 +44,7 @@ from tiered.settings import MIB, Archive, Dispatch, Hold, Settings, Source
 from tiered.source.local import LocalCommitLog
 from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, DispatchPace
+from tiered.write.draft import Draft
 from tiered.write.preparer import Preparer
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
@@ -95,6 +97,7 @@ def open_log(
     give_up: threading.Event | None = None,
     events: ResendEvents | None = None,
     follow: bool = True,
+    recent_queues: int = 2,
 ) -> CommitLog:
     """The log of ``KEYS`` in a provider; its identity is made if it is not there."""
     chance = random.Random(seed)
@@ -105,6 +108,7 @@ def open_log(
         Resending(clock, Backoff(1.0), give_up or threading.Event(), events or Heard()),
         writer_id=writer,
         random_bytes=chance.randbytes,
+        recent_queues=recent_queues,
     )
     if follow:
         log.follow()
@@ -304,8 +308,10 @@ def assemble(
     source: dict[str, Any] | None = None,
     dispatch: dict[str, Any] | None = None,
     archive: dict[str, Any] | None = None,
+    forgets: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     on_say: Callable[[str], None] = lambda message: None,
+    drafted: Callable[[Draft], None] = lambda draft: None,
 ) -> Assembly:
     """A daemon over the broker's store in ``directory``, opened: epoch claimed, rewound if need be."""
     source_settings = Source(store_dir=str(directory), **(source or {}))
@@ -324,7 +330,15 @@ def assemble(
         line,
         objects,
         opened_source,
-        Claimant(log, archive_settings.takeover_wait_ms, take_over, stopping, heard),
+        Claimant(
+            log,
+            archive_settings.takeover_wait_ms,
+            take_over,
+            stopping,
+            heard,
+            dispatch_settings.lite_queues,
+            forgets,
+        ),
         heard,
         start=source_settings.start,
         accept_new_lineage=archive_settings.new_lineage,
@@ -353,6 +367,7 @@ def assemble(
         heard,
         mark=opened.mark,
         broker_mark=opened.broker,
+        drafted=drafted,
     )
     return Assembly(
         clock, provider, log, opened_source, objects, opening, opened, preparer, line, dispatcher, give_up, heard

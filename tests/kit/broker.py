@@ -10,12 +10,13 @@
 Files are small (commitlog 1 MiB, consume queue 20,000 bytes) so that they roll while a test watches; every broker
 setting can be given as a keyword. Leaving the ``with`` block kills: stores of tests are thrown away and a clean stop
 takes 13–18 s. A test that wants a cleanly stopped store calls ``stop()``. Two things no setting changes: the
-replication port (5.x), and every port of a 4.9 broker, listen on all interfaces.
+replication port (5.x), and every port of a 4.9 broker, listen on all interfaces. A third ``java/EarlyCleaner.java`` changes:
+the cleaner of expired files would first run 60 s after the broker's start.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,9 +25,17 @@ from tests.kit import cache, classarchive, remoting
 from tests.kit.acl import Account
 from tests.kit.client import JavaClient
 from tests.kit.ports import free_block
-from tests.kit.process import PATIENCE, Child, ChildError, Scratch
+from tests.kit.process import Child, ChildError, Scratch
 
 READY_SECONDS = 90.0
+CLEANER = {
+    "cleanResourceInterval": 500,
+    "deleteCommitLogFilesInterval": 1,
+    "deleteFileBatchMax": 100,
+    "destroyMapedFileIntervalForcibly": 10_000,  # a file that somebody still reads stops all deletion for so long
+    "redeleteHangedFileInterval": 5_000,
+}
+"""Settings that let the broker's cleaner delete at once what it may delete; of some of them 4.9 knows nothing."""
 NO_TLS = {"tls.server.mode": "disabled"}
 """Properties of a server that speaks in the clear only."""
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref", "java.lang", "java.util")
@@ -49,10 +58,12 @@ def java_command(
     *arguments: str,
     scratch: Scratch | None = None,
     class_path: str = "",
+    behind: Sequence[Path] = (),
 ) -> list[str]:
     """A command line that runs a class of RocketMQ ``version`` on Java 11 and newer with ``home`` as its home.
 
-    Temporary files of the JVM go to ``scratch``, by default ``home``/tmp; ``class_path`` replaces the jars of the version.
+    Temporary files of the JVM go to ``scratch``, by default ``home``/tmp; ``class_path`` replaces the jars of the version,
+    ``behind`` are more of its classes.
     """
     scratch = scratch or Scratch(home / "tmp")
     scratch.make()
@@ -70,7 +81,7 @@ def java_command(
     if not jars.is_dir():
         raise FileNotFoundError(f"{jars} is missing: run python tests/kit/install.py rocketmq-{version}")
     flags += [] if class_path else classarchive.options(version)
-    return ["java", *flags, "-cp", class_path or cache.class_path(version), main, *arguments]
+    return ["java", *flags, "-cp", class_path or cache.class_path(version, *behind), main, *arguments]
 
 
 def write_logging(home: Path, name: str) -> None:
@@ -156,7 +167,14 @@ class _Server:
         path = home / f"{name}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
         java, *command = java_command(
-            self.version, home, heap_mib, main, "-c", str(path), scratch=self._scratch
+            self.version,
+            home,
+            heap_mib,
+            main,
+            "-c",
+            str(path),
+            scratch=self._scratch,
+            behind=[cache.client_classes(self.version)],
         )
         command = [java, *(f"-D{key}={value}" for key, value in self.properties.items()), *command]
         self._child = Child(f"{name} {self.version}", command, home / f"{name}.out")
@@ -220,9 +238,7 @@ class Broker(_Server):
         """Start, wait for the first answer and until the name server hands out the route (2–8 s)."""
         if not self.port:
             self.port = free_block() + 2  # two below is the VIP port
-        child = self._launch(
-            "broker", "org.apache.rocketmq.broker.BrokerStartup", self._heap_mib, self._settings()
-        )
+        child = self._launch("broker", "EarlyCleaner", self._heap_mib, self._settings())
         child.wait_until(self._answers, READY_SECONDS, "its first answer")
         child.wait_until(lambda: self._routed(self.name), READY_SECONDS, "its route at the name server")
         return self
@@ -272,24 +288,6 @@ class Broker(_Server):
         """Settings from its next start on."""
         self._conf.update(conf)
 
-    def expire(self, wait_seconds: float = 90.0) -> list[str]:
-        """Let the broker delete every commitlog file but the newest; returns the names that went.
-
-        The broker's cleaner first runs 60 s after its start and then every 10 s; this waits for it.
-        """
-        before = self.commitlog_files()
-        self.set_conf("fileReservedTime", 0)
-        self._admin(remoting.DELETE_EXPIRED_LOG)
-        deadline = time.monotonic() + wait_seconds * PATIENCE
-        while before[0] in self.commitlog_files():
-            if time.monotonic() > deadline:
-                raise ChildError(
-                    f"no commitlog file expired within {wait_seconds * PATIENCE:.0f} s, oldest {before[0]}"
-                )
-            time.sleep(0.2)
-        self._admin(remoting.CLEAN_EXPIRED_QUEUES)
-        return sorted(set(before) - set(self.commitlog_files()))
-
     def commitlog_files(self) -> list[str]:
         """Names of the commitlog files, oldest first (the newest may be allocated and still empty)."""
         return sorted(path.name for path in self.commitlog_dir.iterdir() if path.name.isdigit())
@@ -327,6 +325,7 @@ class Broker(_Server):
             # each operation is written at once.
             "transactionOpBatchInterval": 3_600_000,
             "transactionOpMsgMaxSize": 1,
+            **CLEANER,
             **self._conf,
         }
 

@@ -3,10 +3,11 @@
 Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
 
     rocketmq-<version>/lib/*.jar           the published jars
-    rocketmq-<version>/client-<hash>/      the client's sources compiled against them; the hash covers the sources
+    rocketmq-<version>/client-<hash>/      client and ``EarlyCleaner`` compiled against them; the hash covers the sources
     rocketmq-<version>/pop-<hash>/         the POP client, the same way (5.x only)
     bin/versitygw-<version>/versitygw      the S3 server
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
+    iceberg-rest/                          Iceberg's REST catalog (lib), its ``main`` compiled (classes-<hash>)
     pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
     classes/spark-<hash>.jsa               classes that Spark's JVMs map (classarchive.py); the hash covers java and the jars
     <name>.installed                       marker, written last; holds what was installed, as JSON
@@ -27,12 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JAVA_DIRECTORY = Path(__file__).with_name("java")
-CLIENT_SOURCES = (JAVA_DIRECTORY / "Client.java", JAVA_DIRECTORY / "Consumers.java")
+CLIENT_SOURCES = tuple(JAVA_DIRECTORY / f"{name}.java" for name in ("Client", "Consumers", "EarlyCleaner"))
 POP_SOURCE = JAVA_DIRECTORY / "Pop.java"
 GRPC_SOURCE = JAVA_DIRECTORY / "Grpc.java"
 PROXY_POMS = (JAVA_DIRECTORY / "pom-proxy.xml", JAVA_DIRECTORY / "pom-grpc.xml")
 
 TABLES_POM = JAVA_DIRECTORY / "pom-sparktables.xml"
+REST_POM = JAVA_DIRECTORY / "pom-icebergrest.xml"
+REST_SOURCE = JAVA_DIRECTORY / "RestCatalog.java"
 
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
@@ -43,6 +46,10 @@ GRPC_JAVA = "5.2.0"
 GRPC_PYTHON = "5.1.2"
 PROXY = "rocketmq-proxy"
 """Name of the counterpart that is the Proxy and the gRPC clients."""
+ICEBERG = "1.11.0"
+"""Newest whose tests are published, which the REST catalog is one of."""
+REST_CATALOG = "iceberg-rest"
+"""Name of the counterpart that is Iceberg's own REST catalog."""
 PYSPARK = "4.1.0"
 OLD_SPARK = "pyspark-oldest"
 """Name of the counterpart that is the oldest PySpark that is supported, with table formats for it."""
@@ -64,6 +71,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
+        Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
         Counterpart(OLD_SPARK, "oldspark", PYSPARK),
     )
 }
@@ -91,7 +99,7 @@ def class_path(version: str, *behind: Path) -> str:
 
 
 def client_classes(version: str) -> Path:
-    """Where the client's sources are compiled to; another source text gives another directory."""
+    """Where ``CLIENT_SOURCES`` are compiled to; another source text gives another directory."""
     return rocketmq_directory(version) / f"client-{_digest(*CLIENT_SOURCES)}"
 
 
@@ -113,6 +121,16 @@ def grpc_classes() -> Path:
 def grpc_python() -> Path:
     """The interpreter of the environment that has the Python gRPC client."""
     return proxy_directory() / "grpc-python" / "bin" / "python"
+
+
+def rest_directory() -> Path:
+    """Where the REST catalog's jars (``lib``) are."""
+    return root() / REST_CATALOG
+
+
+def rest_classes() -> Path:
+    """Where the REST catalog's ``main`` is compiled to."""
+    return rest_directory() / f"classes-{_digest(REST_SOURCE)}"
 
 
 def old_spark() -> Path:
@@ -144,6 +162,8 @@ def expected_marker(counterpart: Counterpart) -> str:
         facts |= {"poms": _digest(*PROXY_POMS), "python": GRPC_PYTHON}
     if counterpart.tier == "oldspark":
         facts["pom"] = _digest(TABLES_POM)
+    if counterpart.tier == "restcatalog":
+        facts["pom"] = _digest(REST_POM)
     return json.dumps(facts, sort_keys=True)
 
 
@@ -161,6 +181,8 @@ def installed(name: str) -> bool:
         return pops and (client_classes(version) / "Client.class").exists()
     if counterpart.tier == "proxy":
         return grpc_python().exists() and (grpc_classes() / "Grpc.class").exists()
+    if counterpart.tier == "restcatalog":
+        return (rest_classes() / "RestCatalog.class").exists()
     if counterpart.tier == "oldspark":
         return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
     return versitygw_binary().exists()

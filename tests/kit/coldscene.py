@@ -8,8 +8,7 @@
         scene.archives["posix"], scene.archives["s3"]
 
 Two daemons archive the same store, one into a directory, one to the S3 server. They and the broker go on running: a test
-may send more to topics of its own, and let the broker delete more. The broker's cleaner first runs 60 s after its start, so
-a scene takes a good minute.
+may send more to topics of its own, and let the broker delete more.
 """
 
 from __future__ import annotations
@@ -33,14 +32,6 @@ from tests.kit.s3server import S3Server
 TOPIC = "Cold"
 QUEUES = 4
 TAGS = "created,paid,shipped"
-CLEANER = {
-    "cleanResourceInterval": 500,
-    "deleteCommitLogFilesInterval": 1,
-    "deleteFileBatchMax": 100,
-    "destroyMapedFileIntervalForcibly": 10_000,  # a file that somebody still reads stops all deletion for so long
-    "redeleteHangedFileInterval": 5_000,
-}
-"""Broker settings that let its cleaner delete at once what it may delete; of some of them 4.9 knows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +129,11 @@ class ColdScene:
         return sum(line["queue_offset"] < self.minimum[line["queue_id"]] for line in self.sent)
 
 
+def ending(messages: int) -> dict[str, Any]:
+    """Options of a consumer that ends 3 s after so many messages, so that it may take too many, or a minute after its last."""
+    return {"n": messages, "linger": 3, "idle": 60}
+
+
 @contextmanager
 def cold_scene(
     directory: Path,
@@ -147,7 +143,7 @@ def cold_scene(
     messages: int = 20_000,
     name_server: NameServer | None = None,
     broker_name: str = "broker-a",
-    **conf: object,
+    **conf: Any,
 ) -> Iterator[ColdScene]:
     """Build it below ``directory``; ``conf`` are broker settings, ``name_server`` one that others use too.
 
@@ -156,10 +152,8 @@ def cold_scene(
     with ExitStack() as stack:
         if name_server is None:
             name_server = stack.enter_context(NameServer(version, directory / "namesrv"))
-        chosen: dict[str, Any] = {**CLEANER, **conf}
-        broker = Broker(version, directory / "broker", name_server, name=broker_name, **chosen)
+        broker = Broker(version, directory / "broker", name_server, name=broker_name, **conf)
         stack.enter_context(broker)
-        started = time.monotonic()
         scene = ColdScene(directory, name_server, broker)
         broker.create_topic(TOPIC, QUEUES)
         places = {"posix": (f"file://{directory / 'archive'}", {})}
@@ -173,7 +167,6 @@ def cold_scene(
             scene.archives[name] = Archive(url, environment, daemon.start())
         _fill(scene, messages)
         scene.archived()
-        wait_for(lambda: time.monotonic() - started > 60, "the broker's cleaner at work", 90)
         scene.minimum = scene.expire()
         yield scene
 

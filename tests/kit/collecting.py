@@ -14,7 +14,9 @@ from tests.kit.readstore import Cold
 from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.log.maintenance import Done, OwnKeys, Task
 from tiered.archive.rewrite.collection import Collection
+from tiered.archive.rewrite.forgetting import NOBODY_KNOWS, Forget
 from tiered.archive.rewrite.retention import SILENT, Retention
+from tiered.daemon.brokertopics import BrokersTopics
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.metadata.memory import MemoryStore
 from tiered.settings import Archive, Gc, Retain
@@ -32,6 +34,7 @@ class Sweeping:
     own_keys: OwnKeys
     gc: Collection
     retention: Retention
+    forget: Forget
     saver: Checkpointer
     heard: Heard
 
@@ -50,7 +53,9 @@ class Sweeping:
         broker = options.pop("broker", SILENT)
         retain = Retain(**{"keep_ms": HOUR_MS, "min_age_ms": HOUR_MS, "max_trim_percent": 100, **options})
         retention = Retention(log, scene.clock, lambda: retain, broker)
-        return cls(scene, own_keys, gc, retention, saver, heard)
+        gone = broker if isinstance(broker, BrokersTopics) else NOBODY_KNOWS
+        forget = Forget(log, scene.clock, lambda: retain, section.grace_ms, gone)
+        return cls(scene, own_keys, gc, retention, forget, saver, heard)
 
     def all(self, task: Task) -> list[Done]:
         """Turns until nothing is left."""
@@ -65,7 +70,7 @@ class Sweeping:
         sums: dict[str, int] = {}
         for done in self.all(task):
             for name, value in done.figures.items():
-                sums[name] = sums.get(name, 0) + int(value or 0)
+                sums[name] = sums.get(name, 0) + (value if isinstance(value, int) else 0)
         return sums
 
     def save(self) -> Manifest:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, memory
+from tests.kit.encryption import encrypting
 from tests.kit.pipeline import Crafted
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
@@ -72,10 +73,25 @@ class Ranges(Wrapped):
         data = self.spoil(key, start or 0, found.data)
         return found if data is found.data else type(found)(data, found.object_length, found.date_ms)
 
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """At the end every object is what it was, with its date, no other is there, and nothing waits, fails or is spoilt."""
+        shared = in_memory(self)._shared
+        objects, keys, gate, spoil = dict(shared.objects), list(shared.keys), self.gate, self.spoil
+        yield
+        shared.objects, shared.keys, self.gate, self.spoil = objects, keys, gate, spoil
+
     @property
     def bytes(self) -> int:
         """Bytes asked for so far."""
         return sum(length for _, _, length in self.gets)
+
+
+def in_memory(store: Any) -> Any:
+    """The store in memory under whatever is wrapped around it."""
+    while hasattr(store, "inner"):
+        store = store.inner
+    return store
 
 
 @dataclass
@@ -108,6 +124,19 @@ class Scene:
     def raws(self, queue: MessageQueue = ORDERS) -> list[bytes]:
         """What the broker wrote into a queue."""
         return [raw for m, raw in self.broker.sent if (m.topic, m.queue_id) == (queue.topic, queue.queue_id)]
+
+    @contextmanager
+    def put_back(self) -> Iterator[Scene]:
+        """For a scene that tests share: at the end bucket and clock are what they were. Nothing is archived meanwhile."""
+        daemon, head, clock = self.daemon, self.state.head(), self.clock
+        reader, at = daemon.log.reader, (clock._now_ms, clock._monotonic)
+        provider = reader.provider
+        with self.provider.put_back():
+            yield self
+        clock._now_ms, clock._monotonic = at
+        reader.provider = provider
+        if self.daemon is not daemon or self.state.head() != head:
+            raise AssertionError("a shared scene was archived on: this test needs one of its own")
 
     def objects(self, cache_bytes: int = 4 * MIB) -> ObjectReader:
         """A fresh node's tables."""
@@ -157,13 +186,21 @@ def window_bytes(fetcher: Fetcher, who: ReaderId, queue: MessageQueue) -> int | 
 
 
 @contextmanager
-def scene(directory: Path, *, file_bytes: int = 1 << 20, **dispatch: Any) -> Iterator[Scene]:
-    """An empty archive with blocks of 4 KiB; data lies in objects unless ``inline_bytes`` says otherwise."""
+def scene(
+    directory: Path,
+    *,
+    file_bytes: int = 1 << 20,
+    encrypted: bool = False,
+    forgets: bool = False,
+    **dispatch: Any,
+) -> Iterator[Scene]:
+    """An empty archive with blocks of 4 KiB; data lies in objects unless ``inline_bytes`` says otherwise. ``forgets``: its
+    epochs allow that queues are forgotten."""
     clock = ManualClock()
     broker = Crafted(directory / "store", file_bytes=file_bytes)
-    provider = Ranges(memory(clock))
+    provider = Ranges(encrypting(memory(clock)) if encrypted else memory(clock))
     options = {"block_bytes": 4096, "object_bytes": 1 << 20, "inline_bytes": 0, **dispatch}
-    daemon = assemble(broker.store, provider, clock, dispatch=options)
+    daemon = assemble(broker.store, provider, clock, dispatch=options, forgets=forgets)
     made = Scene(broker, daemon, provider, clock)
     try:
         yield made

@@ -47,6 +47,9 @@ def files() -> dict[str, bytes]:
         "object-no-keys.bin": b"".join(samples.tables([1], keys=False, level=0).encode().parts),
         "commit-every-kind.bin": b"".join(encode_commit(samples.commit(samples.every_kind()))),
         "commit-inline.bin": b"".join(encode_commit(data, inline.parts)),
+        "commit-aliases.bin": b"".join(encode_commit(samples.commit([samples.aliases()]))),
+        "commit-aged-aliases.bin": b"".join(encode_commit(samples.commit([samples.aged_aliases()]))),
+        "commit-forget.bin": b"".join(encode_commit(samples.commit([samples.forget()]))),
         "repair-loss.bin": b"".join(encode_stand_in(samples.commit([samples.loss()]))),
     }
 

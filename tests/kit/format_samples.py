@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.format import block
+from tiered.codec.format.aliases import Aliases
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.codec.format.object import (
     BLOCK_DTYPE,
@@ -182,6 +183,32 @@ def add_object(encoded: EncodedObject, key: str = "", object_id: bytes = OBJECT_
     )
 
 
+def aliases() -> EditBatch:
+    """Records of two queues in two lite queues."""
+    runs = {"queue": [0, 0, 1], "generation": [1, 1, 7], "first_offset": [0, 9, 2**59], "rows": [2, 1, 1]}
+    rows = {
+        "target": [0, 1, 1, 0], "offset": [5, 2**40, 2**40 + 1, 6], "physical_offset": [100, 300, 900, 2**59],
+        "store_time": [STORE_TIME_MS, STORE_TIME_MS - 1, -5, 0],
+    }  # fmt: skip
+    return Aliases(
+        ["%LMQ%a", "%LMQ%ü"], ["Parent", "Parent"], [0, 3], [1, 2],
+        {name: np.array(column, np.int64) for name, column in runs.items()},
+        {name: np.array(column, np.int64) for name, column in rows.items()},
+    ).edit()  # fmt: skip
+
+
+def aged_aliases() -> EditBatch:
+    """Of two lite queues one is trimmed, and runs of both are joined."""
+    return batch(
+        EditKind.REPLACE_ALIASES,
+        topic=["%LMQ%a", "%LMQ%a", "%LMQ%ü"],
+        generation=[1, 2, 1],
+        first_offset=[2**40, 0, 0],
+        start=[0, 9, 0],
+        end=[0, 2**41, 4096],
+    )
+
+
 def every_kind() -> list[EditBatch]:
     """One batch or more of each kind that can be written."""
     made = tables([1, 5])
@@ -282,6 +309,18 @@ def loss() -> EditBatch:
         end=[2**40, 3, 7],
         bytes=[2**41, 600, 0],
         physical_end=[2**42, 900, 900],
+    )
+
+
+def forget() -> EditBatch:
+    """Queues of which nothing was left, in the order of their keys."""
+    return batch(
+        EditKind.FORGET_QUEUES,
+        topic=["a", "a", "b"],
+        queue_id=[0, 2**31 - 1, 1],
+        generation=[1, 2, 2**31 - 1],
+        lineage=[1, 1, 2],
+        physical_end=[0, 2**41, 900],
     )
 
 

@@ -6,12 +6,16 @@ format agree.
 
 from __future__ import annotations
 
+import shutil
 import struct
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import rocksdict
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "golden"
 
@@ -143,6 +147,33 @@ def queues(store: Path) -> Iterator[tuple[str, int, Path]]:
     for topic in sorted((store / "consumequeue").iterdir()):
         for queue in sorted(topic.iterdir()):
             yield topic.name, int(queue.name), queue
+
+
+ROCKS = "rocksdb-stores"
+"""A tarball of RocketMQ 5.5.0's RocksDB stores as they lie on disk: below ``v1``, ``unified`` and ``v2`` the configuration of
+a running broker in each of its three layouts; below ``queues`` consume queues and the commitlog of one that was stopped."""
+
+
+def rocks_queues(store: Path) -> dict[tuple[str, int], dict[int, tuple[int, int, int, int]]]:
+    """{(topic, queue id): {queue offset: (physical offset, size, tags code, store time)}} of a consume queue in RocksDB.
+
+    Reads a copy: the wrapper leaves a file of its own beside what it opens.
+    """
+    found: dict[tuple[str, int], dict[int, tuple[int, int, int, int]]] = {}
+    with tempfile.TemporaryDirectory() as copied:
+        place = shutil.copytree(store / "consumequeue", Path(copied) / "queues")
+        names = rocksdict.Rdict.list_cf(str(place), rocksdict.Options(raw_mode=True))
+        families = {name: rocksdict.Options(raw_mode=True) for name in names}
+        access = rocksdict.AccessType.read_only()
+        db = rocksdict.Rdict(str(place), rocksdict.Options(raw_mode=True), families, access)
+        for key, value in db.items():
+            (length,) = struct.unpack_from(">i", key)
+            topic = key[5 : 5 + length].decode()
+            first, queue, second, offset = struct.unpack(">BiBq", key[5 + length :])
+            assert (key[4], first, second) == (1, 1, 1), key
+            found.setdefault((topic, queue), {})[offset] = struct.unpack(">qiqq", value)
+        db.close()
+    return found
 
 
 def consume_queue(directory: Path) -> dict[int, tuple[int, int, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiered.archive.fold.apply import apply
+from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
@@ -49,6 +50,7 @@ class Generation:
     maximum: int
     flat_end: int = 0
     minimum: int = 0
+    reached: int = 0  # physical offset behind its last record
     ended: bool = (
         False  # the broker has lost trimmed messages of it: its queue goes on below what the archive knows
     )
@@ -72,6 +74,8 @@ class Model:
 
     queues: dict[MessageQueue, Queue] = field(default_factory=dict)
     closed: dict[tuple[MessageQueue, int, int], dict[int, int]] = field(default_factory=dict)
+    forgotten: int = 0
+    """The highest generation of any queue that was forgotten."""
 
 
 def store_changes(store: MetadataStore, changes: Changes) -> None:
@@ -97,8 +101,11 @@ def open_epoch(epoch: int, writer_id: bytes, lineage: int, **changed: Any) -> Ed
 class History:
     """A log that grows. ``contents`` maps a run id to the records by offset that lie in its object."""
 
-    def __init__(self, chance: random.Random, *, topics: int = 3, queues: int = 2) -> None:
+    def __init__(
+        self, chance: random.Random, *, topics: int = 3, queues: int = 2, forgets: bool = False
+    ) -> None:
         self.chance = chance
+        self.forgets = forgets
         self.names = [MessageQueue(f"topic-{t}", q) for t in range(topics) for q in range(queues)]
         self.store = MemoryStore()
         self.commits: list[Commit] = []
@@ -121,6 +128,8 @@ class History:
         kinds: list[tuple[int, Callable[[], list[EditBatch] | None]]] = [
             (10, self.flush), (2, self.rewind), (2, self.trim), (3, self.replace), (1, self.claim), (1, self.retire),
         ]  # fmt: skip
+        if self.forgets:
+            kinds += [(2, self.empty), (4, self.forget)]
         while True:
             make = self.chance.choices([k for _, k in kinds], [w for w, _ in kinds])[0]
             edits = make()
@@ -157,7 +166,8 @@ class History:
             self.physical[self.lineages] = self.chance.choice([0, 5000])
             self.edges[self.lineages] = {self.physical[self.lineages]}
             self.lineage = self.lineages
-        return open_epoch(self.epoch, self.writer, self.lineage)
+        features = Rows([[FORGOTTEN_QUEUES] if self.forgets else []])
+        return open_epoch(self.epoch, self.writer, self.lineage, required_features=features)
 
     def claim(self) -> list[EditBatch]:
         """A new writer, once in a while with a new lineage."""
@@ -222,7 +232,7 @@ class History:
 
     def _open(self, mq: MessageQueue, at: int, fresh: list[Any], holes: list[Any]) -> int:
         """Begin a generation or leave a hole, as a queue of a live broker may."""
-        queue = self.model.queues.setdefault(mq, Queue())
+        queue = self.model.queues.setdefault(mq, Queue(highest=self.model.forgotten))
         now = queue.generations.get(queue.current)
         # Two generations of one queue in a commit would need batches of their own.
         young = now is not None and not now.records
@@ -230,7 +240,9 @@ class History:
         if fresh_one or (not young and self.chance.random() < 0.05):
             queue.highest = queue.current = queue.highest + 1
             first = self.chance.choice([0, 0, 100])
-            now = queue.generations[queue.current] = Generation(self.lineage, first, first, minimum=first)
+            now = queue.generations[queue.current] = Generation(
+                self.lineage, first, first, minimum=first, reached=at
+            )
             fresh.append((mq.topic, mq.queue_id, queue.current, self.lineage, first, at))
         if self.chance.random() < 0.1:
             end = now.maximum + self.chance.randint(1, 5)
@@ -249,6 +261,7 @@ class History:
         if not now.records:
             now.minimum = record.offset
         now.records.append(record)
+        now.reached = at + size
         now.maximum, now.flat_end = record.end, record.flat + size
         return record
 
@@ -305,6 +318,8 @@ class History:
         }
         for mq, queue in self.model.queues.items():
             for number, generation in queue.generations.items():
+                if generation.lineage == self.lineage:
+                    generation.reached = min(generation.reached, position)
                 if (mq, number) in behind:
                     maximum, flat = self._cut(mq, number, generation, position)
                     for name, value in zip(rows, (mq.topic, mq.queue_id, number, maximum, flat), strict=True):
@@ -379,6 +394,51 @@ class History:
                 first_offset=first,
             )
         ]
+
+    def empty(self) -> list[EditBatch] | None:
+        """Retention of all that a queue has."""
+        found = [mq for mq in self.model.queues if not self._is_empty(mq)]
+        if not found:
+            return None
+        mq = self.chance.choice(found)
+        ends = {}
+        for number, generation in self.model.queues[mq].generations.items():
+            rows = [
+                o + 1 for name, part in self.model.closed.items() if name[:2] == (mq, number) for o in part
+            ]
+            now = number == self.model.queues[mq].current
+            ends[number] = generation.maximum if now else max([generation.maximum, *rows])
+            generation.minimum, generation.gaps = generation.maximum, set()
+        for name in [name for name in self.model.closed if name[0] == mq]:
+            self.model.closed[name] = {o: n for o, n in self.model.closed[name].items() if o >= ends[name[1]]}
+        count = len(ends)
+        return [
+            batch(
+                EditKind.TRIM_QUEUE, topic=[mq.topic] * count, queue_id=[mq.queue_id] * count,
+                generation=list(ends), first_offset=list(ends.values()),
+            )
+        ]  # fmt: skip
+
+    def _is_empty(self, mq: MessageQueue) -> bool:
+        kept = any(rows for name, rows in self.model.closed.items() if name[0] == mq)
+        return not kept and not any(g.live() or g.gaps for g in self.model.queues[mq].generations.values())
+
+    def forget(self) -> list[EditBatch] | None:
+        """Some of the queues of which nothing is left."""
+        found = [mq for mq in self.names if mq in self.model.queues and self._is_empty(mq)]
+        if not found:
+            return None
+        chosen = self.chance.sample(found, self.chance.randint(1, len(found)))
+        rows: list[tuple[str, int, int, int, int]] = []
+        for mq in sorted(chosen, key=self.names.index):
+            queue = self.model.queues.pop(mq)
+            last = queue.generations[queue.current or queue.highest]
+            ends = [g.reached for g in queue.generations.values() if g.lineage == last.lineage]
+            rows.append((mq.topic, mq.queue_id, queue.highest, last.lineage, max(ends)))
+            self.model.forgotten = max(self.model.forgotten, queue.highest)
+        names = ("topic", "queue_id", "generation", "lineage", "physical_end")
+        columns = map(list, zip(*rows, strict=True))
+        return [batch(EditKind.FORGET_QUEUES, **dict(zip(names, columns, strict=True)))]
 
     def replace(self) -> list[EditBatch] | None:
         """Merge some runs of some queues, live or closed, into one object."""

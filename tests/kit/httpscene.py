@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 
 from tiered.archive.read.lookup import KeyLookup, Located
+from tiered.archive.state.listing import TopicState
 from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
 from tiered.codec.record.message import Message, decode_message, encode_message
@@ -100,13 +101,22 @@ class FakeStore:
         assert lookup.max_count
         return found[-lookup.max_count :]
 
-    def topics(self, *, system: bool = False) -> Iterator[str]:
+    def list_topics(
+        self, *, prefix: str = "", after: str | None = None, system: bool = False
+    ) -> Iterator[TopicState]:
         self.trouble("topics")
-        return iter(sorted({q.topic for q in self.queues_held if system or not q.topic.startswith("SYS")}))
+        named = {q.topic for q in self.queues_held if system or not q.topic.startswith("SYS")}
+        for topic in sorted(name for name in named if name.startswith(prefix) and name > (after or "")):
+            queues = list(self.queues(topic))
+            times = [q.min_store_time for q in queues], [q.max_store_time for q in queues]
+            oldest, newest = ([t for t in some if t is not None] for some in times)
+            messages, size = sum(q.messages for q in queues), sum(q.bytes for q in queues)
+            first, last = min(oldest, default=None), max(newest, default=None)
+            yield TopicState(topic, len(queues), messages, size, first, last, 0)
 
-    def queues(self, topic: str | None = None) -> Iterator[QueueState]:
+    def queues(self, topic: str | None = None, *, after: MessageQueue | None = None) -> Iterator[QueueState]:
         for queue, held in sorted(self.queues_held.items()):
-            if topic in (None, queue.topic):
+            if topic in (None, queue.topic) and (after is None or queue > after):
                 end = self.first + len(held)
                 times = (1000, 2000) if held else (None, None)
                 size = sum(map(len, held))

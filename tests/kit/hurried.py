@@ -21,6 +21,7 @@ AGEING: Mapping[str, object] = {
     "archive.checkpoint_interval_ms": 1000,
     "maintenance.merge_interval_ms": 2000,
     "maintenance.max_bytes_per_second": 0,
+    "maintenance.max_wait_ms": 2000,
     "seal.min_age_ms": 0,
     "seal.interval_ms": 2500,
     "retain.min_age_ms": 1000,

@@ -60,6 +60,8 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_proxy(say)
         elif counterpart.tier == "oldspark":
             _install_old_spark(say)
+        elif counterpart.tier == "restcatalog":
+            _install_rest_catalog(counterpart, say)
         else:
             _install_versitygw(say)
         mark = cache.marker(counterpart.name)
@@ -72,20 +74,31 @@ def _install_rocketmq(counterpart: cache.Counterpart, say: Callable[[str], None]
     version = counterpart.version
     home = cache.rocketmq_directory(version)
     home.mkdir(parents=True, exist_ok=True)
-    mark = cache.marker(counterpart.name)
-    if not (mark.exists() and mark.read_text() == cache.expected_marker(counterpart)):
-        mark.unlink(missing_ok=True)
+    if not _marked(counterpart):
         _need("mvn", "java")
         say(f"{counterpart.name}: mvn copies the published jars (40–100 MB, 10–60 s) to {home / 'lib'}")
-        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-            maven = ["mvn", "-B", "-q", "-f", str(cache.pom(version)), f"-Drocketmq.version={version}"]
-            scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"]
-            _run([*maven, MAVEN_COPY, *scope], timeout_seconds=900)
-            shutil.rmtree(home / "lib", ignore_errors=True)
-            os.replace(f"{part}/lib", home / "lib")
+        _copy_jars(cache.pom(version), home / "lib", f"-Drocketmq.version={version}")
     _compile_client(version, say)
     if version == cache.ROCKETMQ_5:
         _compile((cache.POP_SOURCE,), home / "lib", cache.pop_classes(version), say)
+
+
+def _marked(counterpart: cache.Counterpart) -> bool:
+    """Whether its jars are those wanted; a marker that says otherwise goes."""
+    mark = cache.marker(counterpart.name)
+    if mark.exists() and mark.read_text() == cache.expected_marker(counterpart):
+        return True
+    mark.unlink(missing_ok=True)
+    return False
+
+
+def _copy_jars(pom: Path, jars: Path, *options: str) -> None:
+    """All jars that ``pom`` names, in place of what is in ``jars``."""
+    with tempfile.TemporaryDirectory(dir=jars.parent, prefix="part-") as part:
+        maven = ["mvn", "-B", "-q", "-f", str(pom), *options, MAVEN_COPY]
+        _run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"], timeout_seconds=900)
+        shutil.rmtree(jars, ignore_errors=True)
+        os.replace(f"{part}/jars", jars)
 
 
 def _compile_client(version: str, say: Callable[[str], None]) -> None:
@@ -121,10 +134,7 @@ def _install_proxy(say: Callable[[str], None]) -> None:
     for pom, name in zip(cache.PROXY_POMS, ("lib", "grpc-java"), strict=True):
         if not (home / name).exists():
             say(f"{cache.PROXY}: mvn copies published jars to {home / name}")
-            with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-                scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/lib"]
-                _run(["mvn", "-B", "-q", "-f", str(pom), MAVEN_COPY, *scope], timeout_seconds=900)
-                os.replace(f"{part}/lib", home / name)
+            _copy_jars(pom, home / name)
     _compile((cache.GRPC_SOURCE,), home / "grpc-java", cache.grpc_classes(), say)
     python = cache.grpc_python()
     if not python.exists():
@@ -140,6 +150,16 @@ def _install_proxy(say: Callable[[str], None]) -> None:
             raise
 
 
+def _install_rest_catalog(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
+    home = cache.rest_directory()
+    home.mkdir(parents=True, exist_ok=True)
+    if not _marked(counterpart):
+        _need("mvn", "java")
+        say(f"{counterpart.name}: mvn copies published jars (33 MB, a few seconds) to {home / 'lib'}")
+        _copy_jars(cache.REST_POM, home / "lib")
+    _compile((cache.REST_SOURCE,), home / "lib", cache.rest_classes(), say)
+
+
 def _install_old_spark(say: Callable[[str], None]) -> None:
     """PySpark alone, in a directory for ``PYTHONPATH``: what else it needs the tests' own environment has."""
     _need("mvn", "java")
@@ -147,10 +167,7 @@ def _install_old_spark(say: Callable[[str], None]) -> None:
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "jars").exists():
         say(f"{cache.OLD_SPARK}: mvn copies Delta and Iceberg to {home / 'jars'}")
-        with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-            scope = ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
-            _run(["mvn", "-B", "-q", "-f", str(cache.TABLES_POM), MAVEN_COPY, *scope], timeout_seconds=900)
-            os.replace(f"{part}/jars", home / "jars")
+        _copy_jars(cache.TABLES_POM, home / "jars")
     if not (home / "python").exists():
         say(
             f"{cache.OLD_SPARK}: pip installs pyspark {cache.PYSPARK} (450 MB, about a minute) to {home / 'python'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,12 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.merge import Merge, MergeOptions
-from tiered.archive.rewrite.plan import Bounds, KnownObjects, LeftOut, none_damaged
+from tiered.archive.rewrite.mergeplan import Bounds
+from tiered.archive.rewrite.plan import KnownObjects, LeftOut, none_damaged
 from tiered.archive.rewrite.writing import Layout
+from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
-from tiered.model import MessageQueue
+from tiered.model import MessageQueue, ObjectRef
 from tiered.settings import MIB
 
 QUEUES = [MessageQueue(topic, queue_id) for topic in ("Orders", "Payments") for queue_id in (0, 1)]
@@ -52,15 +54,17 @@ def merging(
     block_bytes: int = 4096,
     job_bytes: int = 64 * MIB,
     job_runs: int = 100_000,
+    growth: int = 2,
+    waiting_runs: int = 500_000,
     **options: Any,
 ) -> Merge:
     """The task, with bounds that fit a small archive."""
     layout = Layout(block_bytes, 1, options.pop("window_bytes", 1 << 16))
-    bounds = Bounds(block_bytes, job_bytes, job_runs)
+    bounds = Bounds(block_bytes, options.pop("settled_bytes", block_bytes), growth, job_bytes, job_runs)
     return Merge(
         daemon.log,
         daemon.clock,
-        MergeOptions(600.0, bounds, layout),
+        MergeOptions(600.0, waiting_runs, bounds, layout),
         options.pop("own_keys", OwnKeys()),
         damaged=options.pop("damaged", none_damaged),
     )
@@ -82,12 +86,25 @@ def archiving_beside_plans(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None
     """From now on something is archived whenever a plan has looked at the objects, and not at the runs yet."""
     known = KnownObjects.of
 
-    def of(state: ArchiveState, left_out: LeftOut) -> KnownObjects:
-        found = known(state, left_out)
+    def of(state: ArchiveState, left_out: LeftOut, before: KnownObjects | None = None) -> KnownObjects:
+        found = known(state, left_out, before)
         spread(made, 1)
         return found
 
     monkeypatch.setattr(KnownObjects, "of", staticmethod(of))
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[ObjectRef]:
+    """Objects that plans take out of the fold from now on, each as often as it is taken."""
+    taken, objects = list[ObjectRef](), ArchiveState.objects
+
+    def told(self: ArchiveState, behind: ObjectRef | None = None) -> Iterator[ObjectState]:
+        for item in objects(self, behind):
+            taken.append(item.ref)
+            yield item
+
+    monkeypatch.setattr(ArchiveState, "objects", told)
+    return taken
 
 
 def spread(made: Scene, flushes: int, seed: int = 1, most: int = 30) -> None:

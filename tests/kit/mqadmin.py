@@ -21,7 +21,7 @@ from tests.kit.process import Child, ChildError, Scratch
 
 MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 _NOISE = re.compile(r"^\d\d:\d\d:\d\d,\d{3} \|-.*\n", re.MULTILINE)
-TRIES = 3
+TRIES = 8
 """It gives up on an answer after two or three seconds, which a loaded machine may take: then it is run again."""
 _TIMEOUT = "RemotingTimeoutException"
 _NO_MESSAGE = "finished, but no message."

@@ -98,15 +98,14 @@ class Crafted(BrokerLog):
         off = flag & TRANSACTION in (PREPARED, ROLLBACK)
         offset = int(str(fields.pop("queue_offset", 0 if off else self.following.get(key, 0))))
         message = Message(
-            topic, queue_id, offset, 0, body,
+            topic, queue_id, offset, self.position, body,
             **{"store_timestamp": self.time_ms, "born_timestamp": self.time_ms - 1, **fields},
         )  # fmt: skip
-        size = len(encode_message(message))
-        left = self.file_bytes - self.position % self.file_bytes
-        if size + 8 > left:
-            self.roll()
-        message = replace(message, physical_offset=self.position)
         raw = encode_message(message)
+        if len(raw) + 8 > self.file_bytes - self.position % self.file_bytes:
+            self.roll()
+            message = replace(message, physical_offset=self.position)
+            raw = encode_message(message)
         self.write(self.position, raw)
         self.records[self.position] = raw
         self.sent.append((message, raw))
@@ -179,6 +178,7 @@ def sizes(
         object_bytes=object_bytes,
         inline_bytes=inline_bytes,
         max_edit_bytes=max_edit_bytes,
+        lite_queues=False,
         max_flush_keys=max_flush_keys,
         group_commit_bytes=4096,
     )

@@ -87,8 +87,8 @@ class Proxy:
         line = [*java, "-cp", f"{cache.grpc_classes()}:{jars}/*", "Grpc", command, *arguments]
         return Popping(Child(f"grpc {command}", line, path.with_suffix(".out")), path, scratch)
 
-    def python(self, kind: str, topic: str, group: str, idle: float) -> Popping:
-        """The Python client: ``simple`` or ``push``."""
+    def python(self, kind: str, topic: str, group: str, idle: float, wanted: int) -> Popping:
+        """The Python client: ``simple`` or ``push``. It ends 6 s after so many messages, or ``idle`` after its last."""
         path, scratch = self._place("python")
         line = [
             str(cache.grpc_python()),
@@ -99,6 +99,7 @@ class Proxy:
             group,
             str(path),
             str(idle),
+            str(wanted),
         ]
         home = {"HOME": str(self._directory), "PYTHONPATH": ""}
         return Popping(Child("grpc python", line, path.with_suffix(".out"), home), path, scratch)

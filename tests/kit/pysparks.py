@@ -138,6 +138,8 @@ class _Kept:
 
     def end(self) -> None:
         """Nothing if there is none."""
+        if "pyspark" not in sys.modules:
+            return  # every process that has this module ends here: none imports PySpark for that
         from pyspark import SparkContext
 
         if SparkContext._active_spark_context is not None:

@@ -82,13 +82,14 @@ class Cold:
         settings: Settings | None = None,
         whole_bytes: int = 0,
         as_of: Past | None = None,
+        copy: MetadataStore | None = None,
     ) -> MessageStore:
         """One more reader."""
         chosen = settings or Settings()
         workers = pool or AtOnce()
         follower = reader_follower(
             provider or self.provider, self.clock, self.metrics,
-            fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes, as_of=as_of,
+            fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes, as_of=as_of, copy=copy,
         )  # fmt: skip
         made = MessageStore(chosen, follower, workers, self.clock, self.metrics)
         follower.open()
@@ -106,6 +107,7 @@ def reader_follower(
     fetch: Fetch | None = None,
     whole_bytes: int = 0,
     as_of: Past | None = None,
+    copy: MetadataStore | None = None,
 ) -> Follower:
     """What ``tiered.store.opening`` makes, over a provider that is there already and, by default, without threads."""
     reader = ArchiveReader(
@@ -114,6 +116,7 @@ def reader_follower(
         fold if fold is not None else MemoryStore(),
         table_cache_bytes=4 * MIB,
         whole_bytes=whole_bytes,
+        copy=copy,
     )
     every_seconds = (fetch or Fetch()).follow_ms / 1000
     return Follower(

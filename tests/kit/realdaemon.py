@@ -12,12 +12,13 @@ import os
 import re
 import subprocess
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kit import golden, remoting
+from tests.kit import cache, golden, remoting
 from tests.kit.broker import Broker
 from tests.kit.client import Outcome
 from tests.kit.daemonproc import TIERED, wait_for
@@ -84,8 +85,7 @@ def log_end(broker: Broker) -> int:
 def expire(broker: Broker, seconds: float = 90.0) -> list[str]:
     """Let the broker delete every commitlog file that is full, once; names of the files that went.
 
-    Its cleaner runs 60 s after its start and then every 10 s. The queues' minimum offsets follow up to 10 s later: see
-    ``settled_minimums``. The broker must be idle.
+    The queues' minimum offsets follow at the cleaner's next turn: see ``settled_minimums``. The broker must be idle.
     """
     files, end = broker.commitlog_files(), log_end(broker)
     current = max(name for name in files if int(name) <= end)
@@ -100,24 +100,50 @@ def settled_minimums(broker: Broker, topic: str, seconds: float = 30.0) -> dict[
     """First offset of each queue of a topic, once it is that of the first record that the log still has.
 
     Where the cleaner needs several rounds, because a file was still being flushed, the queues follow after each. A queue of
-    which nothing is left begins wherever the broker says.
+    which nothing is left begins at its end; with a 4.9 broker, wherever that says.
     """
-    begin = int(broker.commitlog_files()[0])
     kept: dict[int, int | None] = {}
-    for name, queue, directory in golden.queues(broker.store_dir):
-        if name == topic:
-            units = golden.consume_queue(directory)
-            kept[queue] = min(
-                (at for at, (physical, _, _) in units.items() if physical >= begin), default=None
-            )
+
+    def looked() -> bool:
+        begin = int(broker.commitlog_files()[0])
+        try:
+            for (name, queue), offsets in queue_offsets(broker.store_dir).items():
+                if name == topic:
+                    left = (at for at, physical in offsets.items() if physical >= begin)
+                    kept[queue] = min(left, default=None)
+        except FileNotFoundError:  # the cleaner was quicker
+            return False
+        return True
+
+    wait_for(looked, f"queues of {topic} that hold still while they are read", seconds)
     found: dict[int, int] = {}
 
     def settled() -> bool:
-        found.update((queue, broker.offsets(topic, queue).start) for queue in kept)
-        return all(first is None or found[queue] == first for queue, first in kept.items())
+        offsets = {queue: broker.offsets(topic, queue) for queue in kept}
+        found.update((queue, held.start) for queue, held in offsets.items())
+        anywhere = broker.version == cache.ROCKETMQ_4
+        return all(
+            held.start == (held.stop if kept[queue] is None else kept[queue])
+            or (anywhere and kept[queue] is None)
+            for queue, held in offsets.items()
+        )
 
     wait_for(settled, f"minimums of the queues of {topic}", seconds)
     return found
+
+
+def queue_offsets(store: Path) -> dict[Queue, dict[int, int]]:
+    """{queue: {queue offset: physical offset}} as the broker's consume queues say; where those are in RocksDB, which a running
+    broker keeps in memory, as the records say themselves."""
+    if (store / "consumequeue" / "CURRENT").exists():
+        found: dict[Queue, dict[int, int]] = defaultdict(dict)
+        for queue, record in scan_log(store / "commitlog"):
+            found[queue][record.queue_offset] = record.physical_offset
+        return found
+    return {
+        (topic, queue): {at: unit[0] for at, unit in golden.consume_queue(path).items()}
+        for topic, queue, path in golden.queues(store)
+    }
 
 
 def consume_queues(store: Path) -> dict[Queue, dict[int, tuple[int, int, int]]]:

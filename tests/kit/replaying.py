@@ -23,6 +23,7 @@ from tiered.replay.groups import Groups
 from tiered.replay.ledger import Ledger
 from tiered.replay.watch import Watch
 from tiered.settings import Replay
+from tiered.store import MessageStore
 
 S = GetMessageStatus
 
@@ -91,7 +92,7 @@ class FakeArchive:
             Records.of([r for _, r in taken]), tuple(o for o, _ in taken),
         )  # fmt: skip
 
-    def known(self, queue: MessageQueue) -> Any:
+    def loaded(self, queue: MessageQueue) -> Any:
         """Just enough of the store's: the queue's generation."""
         key = (queue.topic, queue.queue_id)
         return SimpleNamespace(generation=self.generations.get(key, 1)) if self.records.get(key) else None
@@ -143,22 +144,28 @@ def bench(
     *patterns: str,
     broker: FakeBroker | None = None,
     archive: FakeArchive | None = None,
+    store: MessageStore | None = None,
     **settings: Any,
 ) -> Iterator[Bench]:
-    """A wired bench; ``settings`` of the replay section. A second one on the same path is a restart."""
+    """A wired bench; ``settings`` of the replay section. A second one on the same path is a restart.
+
+    ``store``: what is owed comes out of a real one.
+    """
     with broker or FakeBroker() as fake:
         clock, metrics = ManualClock(), Metrics()
         clients = [RemotingClient(fake.address, clock, Dial(0.5, section="replay")) for _ in range(3)]
         ledger, groups = Ledger(path, clock), Groups(patterns, clock)
         ledger.open()
-        store = archive or FakeArchive()
+        fake_archive = archive or FakeArchive()
         watch = Watch(Broker(clients[0]), ledger, groups, path, clock, metrics, check=check)
         drain = Drain(
-            Broker(clients[1]), ledger, groups, lambda: store, clock, metrics, Replay(**settings),  # type: ignore[arg-type, return-value]
+            Broker(clients[1]), ledger, groups, lambda: store or fake_archive, clock, metrics, Replay(**settings),  # type: ignore[arg-type, return-value]
             check=check, send_seconds=0.5,
         )  # fmt: skip
         try:
-            yield Bench(fake, store, ledger, groups, watch, drain, clock, metrics, path, Broker(clients[2]))
+            yield Bench(
+                fake, fake_archive, ledger, groups, watch, drain, clock, metrics, path, Broker(clients[2])
+            )
         finally:
             for client in clients:
                 client.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.assemble import KEYS
-from tests.kit.fetchscene import Scene
+from tests.kit.fetchscene import Scene, in_memory
 from tests.kit.readstore import Cold
 from tiered.archive.care.notes import Notebook, Notes
 from tiered.archive.care.scrub import Scrubber
@@ -16,10 +16,9 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.maintenance import Done
 from tiered.provider.base import Provider, Stored
 from tiered.provider.wrap import Wrapped
-from tiered.settings import Scrub
+from tiered.settings import ONE_DAY_MS, Scrub
 
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 
 
 @dataclass
@@ -85,7 +84,7 @@ class Scrubbing:
 
     def later(self, days: float = 31) -> list[Done]:
         """Time passes, and what is due then is done."""
-        self.scene.clock.advance(days * DAY_MS / 1000)
+        self.scene.clock.advance(days * ONE_DAY_MS / 1000)
         return self.rest()
 
     def damaged(self) -> dict[str, str]:
@@ -94,9 +93,9 @@ class Scrubbing:
 
 
 def flip(store: Provider, path: str, position: int, bit: int = 0) -> bytes:
-    """Flip a bit of an object; its bytes before. The store says that it was written long ago, as a disk that rots would."""
-    key = KEYS.key(path)
-    whole = bytes(store.get(key).data)
+    """Flip a bit of an object's stored bytes; these before. The store says that it was written long ago, as a disk that rots
+    would."""
+    whole = stored_bytes(store, path)
     damaged = bytearray(whole)
     damaged[position] ^= 1 << bit
     overwrite(store, path, bytes(damaged))
@@ -105,20 +104,19 @@ def flip(store: Provider, path: str, position: int, bit: int = 0) -> bytes:
 
 def overwrite(store: Provider, path: str, data: bytes) -> None:
     """Other bytes under the same key, without a new time."""
-    shared = _memory(store)._shared
+    shared = in_memory(store)._shared
     name = KEYS.key(path).encode()
     shared.objects[name] = (data, shared.objects[name][1])
+
+
+def stored_bytes(store: Provider, path: str) -> bytes:
+    """What lies in the bucket, encrypted or not."""
+    return bytes(in_memory(store)._shared.objects[KEYS.key(path).encode()][0])
 
 
 def paths(store: Provider) -> list[str]:
     """Every path of the archive."""
     return [str(KEYS.path(stored.key)) for stored in store.list(KEYS.root)]
-
-
-def _memory(store: Any) -> Any:
-    while hasattr(store, "inner"):
-        store = store.inner
-    return store
 
 
 class Lagging(Wrapped):

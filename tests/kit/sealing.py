@@ -3,7 +3,7 @@ where it is sealed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from tests.kit.assemble import KEYS, Assembly
-from tests.kit.fetchscene import Scene
+from tests.kit.fetchscene import SETTLED_SECONDS, Scene
 from tests.kit.merging import AtOnceTurn
 from tests.kit.pipeline import START_MS
 from tests.kit.readstore import Cold
-from tests.kit.segments import opened
+from tests.kit.segments import opened, whole
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.rewrite.seal import Sealing, SealOptions
-from tiered.archive.rewrite.sealplan import DAY_MS, SEGMENT_LEVEL, SealBounds
+from tiered.archive.rewrite.sealplan import SEGMENT_LEVEL, SealBounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.values import RunState
 from tiered.codec.segment.reader import Segment
 from tiered.model import MessageQueue
-from tiered.settings import MIB
+from tiered.settings import MIB, ONE_DAY_MS
 
 HOUR_MS = 3_600_000
-MIDNIGHT_MS = (START_MS // DAY_MS + 1) * DAY_MS
+MIDNIGHT_MS = (START_MS // ONE_DAY_MS + 1) * ONE_DAY_MS
 """The end of the day on which brokers of tests begin."""
 
 Rows = dict[tuple[MessageQueue, int, int | None], list[tuple[int, bytes, int]]]
@@ -46,7 +46,8 @@ def seal_options(**options: Any) -> SealOptions:
         options.pop("min_age_ms", HOUR_MS), options.pop("job_objects", 512), options.pop("job_runs", 100_000)
     )
     layout = Layout(4096, 1, 1 << 16)
-    made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None, row_group_bytes=4096)
+    made = SealOptions(True, 3600.0, bounds, 64 * MIB, 1 << 16, 64 * MIB, layout, None)
+    made = replace(made, row_group_bytes=4096, band_bytes=MIB)
     return replace(made, **options)
 
 
@@ -62,7 +63,16 @@ def seal_all(daemon: Assembly, turn: AtOnceTurn | None = None, **options: Any) -
 
 def after_midnight(made: Scene | Cold, days: int = 1) -> None:
     """So many days end, and are old enough."""
-    made.clock.set_wall(MIDNIGHT_MS + (days - 1) * DAY_MS + 2 * HOUR_MS)
+    made.clock.set_wall(MIDNIGHT_MS + (days - 1) * ONE_DAY_MS + 2 * HOUR_MS)
+
+
+def across_midnights(made: Scene, nights: Iterable[int]) -> None:
+    """A flush over each of these midnights, 0 being that of the first day: messages of the day before and of the day behind."""
+    for night in nights:
+        for seconds in (-1, 1):
+            made.broker.time_ms = MIDNIGHT_MS + night * ONE_DAY_MS + seconds * 1000
+            made.send(2, flush=False)
+        made.daemon.settle(SETTLED_SECONDS)
 
 
 def all_rows(made: Scene) -> Rows:
@@ -105,10 +115,10 @@ def segment_rows(segment: Segment, data: bytes) -> list[tuple[int, bytes, int]]:
     """Queue offset, record and commit of every row of a segment."""
     found: list[tuple[int, bytes, int]] = []
     for number in range(len(segment.directory.groups)):
-        place = segment.range_of(number)
-        stored = data[place.start : place.end]
-        records = segment.records(number, stored)
-        columns = segment.columns(number, stored, ("queue_offset", "commit_seq")).to_pydict()
+        bands = segment.directory.bands_of(number)
+        stored = whole(segment, data, bands)
+        columns = segment.columns(bands, stored, ("queue_offset", "commit_seq")).to_pydict()
+        records = segment.records(bands, stored)
         raws = [bytes(records.buffer[a:b]) for a, b in pairwise(records.edges.tolist())]
         found += zip(columns["queue_offset"], raws, columns["commit_seq"], strict=True)
     return found

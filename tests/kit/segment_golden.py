@@ -56,7 +56,7 @@ def write(name: str) -> None:
         raise SystemExit(f"{path} is golden: it is never written anew")
     all_ = records()
     early, late = [r for r in all_ if r.queue_id < 2], [r for r in all_ if r.queue_id == 2]
-    segment = made([*parts(early), part(late, generation=3, flat=1000)], TOPIC, 8000)
+    segment = made([*parts(early), part(late, generation=3, flat=1000)], TOPIC, 8000, 2000)
     path.write_bytes(segment.data)
     path.with_suffix(".records").write_bytes(b"".join(struct.pack("<I", len(r.raw)) + r.raw for r in all_))
     runs = segment.sealed.runs

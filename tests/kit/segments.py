@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 
@@ -11,8 +11,10 @@ import numpy as np
 from tests.kit.oddrecords import OddRecord
 from tiered.codec.segment.cutting import RunPart
 from tiered.codec.segment.footer import footer_bytes
-from tiered.codec.segment.reader import Segment, open_segment
-from tiered.codec.segment.writer import SealedSegment, SegmentWriter
+from tiered.codec.segment.reader import BandBytes, BandRecords, Segment, open_segment
+from tiered.codec.segment.writer import DECLARED, SealedSegment, SegmentWriter
+from tiered.codec.types import Buffer
+from tiered.settings import MIB
 
 ARCHIVE, OBJECT = bytes(range(16)), bytes(range(16, 32))
 KEY = "c/b/segment/0000000001-x.parquet"
@@ -49,10 +51,17 @@ def parts(records: Sequence[OddRecord]) -> Iterator[RunPart]:
 
 
 def made(
-    parts: Iterator[RunPart] | Sequence[RunPart], topic: str = "T", row_group_bytes: int = 2000
+    parts: Iterator[RunPart] | Sequence[RunPart],
+    topic: str = "T",
+    row_group_bytes: int = 2000,
+    band_bytes: int = MIB,
+    nullable: Collection[str] = DECLARED,
 ) -> MadeSegment:
     """A segment of these parts."""
-    writer = SegmentWriter(topic, archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=row_group_bytes)
+    writer = SegmentWriter(
+        topic, archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=row_group_bytes, band_bytes=band_bytes,
+        nullable=nullable,
+    )  # fmt: skip
     pieces = [bytes(piece) for one in parts for piece in writer.add(one)]
     pieces += [bytes(piece) for piece in writer.close()]
     assert writer.sealed is not None
@@ -67,11 +76,29 @@ def opened(data: bytes, *, archive_id: bytes = ARCHIVE, object_id: bytes = OBJEC
     )
 
 
+def whole(segment: Segment, data: Buffer, bands: tuple[int, int]) -> BandBytes:
+    """What is fetched for some bands of a row group of a file, and no more."""
+    head = segment.head_range(int(segment.directory.bands["row_group"][bands[0]]))
+    place = segment.range_of_bands(*bands)
+    return BandBytes(data[place.start : place.end], None if head is None else data[head.start : head.end])
+
+
+def each_band(segment: Segment, data: bytes, number: int) -> Iterator[BandRecords]:
+    """The records of one row group, band by band."""
+    for band in range(*segment.directory.bands_of(number)):
+        yield segment.records((band, band + 1), whole(segment, data, (band, band + 1)))
+
+
 def read_group(segment: Segment, data: bytes, number: int) -> list[bytes]:
-    """The records of one row group."""
-    place = segment.range_of(number)
-    found = segment.records(number, data[place.start : place.end])
-    return [bytes(found.buffer[a:b]) for a, b in pairwise(found.edges.tolist())]
+    """The records of one row group, and every byte of it looked at."""
+    place = segment.head_range(number)
+    if place is not None:
+        segment.check_head(number, data[place.start : place.end])
+    return [
+        bytes(found.buffer[a:b])
+        for found in each_band(segment, data, number)
+        for a, b in pairwise(found.edges.tolist())
+    ]
 
 
 def read_all(data: bytes) -> list[bytes]:

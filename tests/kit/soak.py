@@ -49,7 +49,11 @@ ROUND_SECONDS = 60.0
 AGE_SECONDS = 3 * WINDOW_MS / 1000
 AGEING_POINTS: tuple[Point, ...] = (*AgeingPoint, *SealPoint)
 LAST_TRIES = 8
-"""Daemons that are started at the end for maintenance that did not happen yet; each has ``AGE_SECONDS`` longer."""
+"""Daemons that are started at the end for maintenance that did not happen yet; each has ``AGE_SECONDS`` longer, and each task
+that is due its turn."""
+LONGEST_TRY_SECONDS = 60.0
+MAINTAIN_SECONDS = 600.0
+"""A hundred days to be sealed at once take a machine without time some minutes."""
 
 
 class Campaign(Daemons):
@@ -86,16 +90,23 @@ class Campaign(Daemons):
     # ---- the whole
 
     def run(self, seconds: float, kills: int | None) -> Outcome:
-        """Until ``seconds`` are over; then everything must be there, and each kind of maintenance have happened. Or after so
-        many kills: a sample, too short to ask for that."""
-        began = time.monotonic()
+        """Until ``seconds`` are over, comparisons not counted: on a machine without time there would be nothing else. Then
+        everything must be there, and each kind of maintenance have happened. Or after so many kills: a sample, too short to ask
+        for that."""
+        began, comparing = time.monotonic(), 0.0
         try:
             self.source.write(self.chance)
             self.start()
-            while time.monotonic() - began < seconds and (kills is None or self.outcome.kills < kills):
-                if time.monotonic() - began >= ROUND_SECONDS * (self.outcome.rounds + 1):
+            while kills is None or self.outcome.kills < kills:
+                under_fire = time.monotonic() - began - comparing
+                if under_fire >= seconds:
+                    break
+                if under_fire >= ROUND_SECONDS * (self.outcome.rounds + 1):
+                    before = time.monotonic()
                     self.compare_all()
                     self.start()
+                    comparing += time.monotonic() - before
+                    self.outcome.spent["comparisons"] = comparing
                 name = self.chance.choices(
                     list(self._actions), [weight for weight, _ in self._actions.values()]
                 )[0]
@@ -130,8 +141,9 @@ class Campaign(Daemons):
         trouble: list[str] = []
         for tried in range(LAST_TRIES):
             self.wait_ready()
-            until = time.monotonic() + (2 + tried) * AGE_SECONDS
-            while time.monotonic() < until:
+            began = time.monotonic()
+            until = began + (2 + tried) * AGE_SECONDS
+            while time.monotonic() < until or self._has_its_turn_to_come(began):
                 self.rest(0.2)
                 self.revive()
                 self.outcome.silent = self.outcome.work.look().missing(self._wanted)
@@ -142,6 +154,13 @@ class Campaign(Daemons):
             self.start()
         if trouble:
             raise SoakError(f"maintenance has trouble, and nothing is wrong any more: {trouble}")
+
+    def _has_its_turn_to_come(self, since: float) -> bool:
+        """Whether a task is due that had no turn since then: seconds say how long a daemon ran, not what it had time for."""
+        waited = time.monotonic() - since
+        tasks = self._owner.status().get("maintenance", {}).get("tasks", {})
+        waits = any(task["due"] and task["last_turn_seconds_ago"] > waited for task in tasks.values())
+        return waits and waited < LONGEST_TRY_SECONDS * PATIENCE
 
     def _trouble(self) -> list[str]:
         """What keeps the owner's maintenance from its work; but the scrub's pace, and that nothing may be deleted."""
@@ -195,6 +214,9 @@ class Campaign(Daemons):
         at = self.chance.choice(AGEING_POINTS if ageing else tuple(CrashPoint))
         times = self.chance.choice([1, 1, 2, 3] if ageing else [1, 1, 2, 5, 30])
         self._owner.start(crash=at, times=times, ready=False)
+        opened_by = time.monotonic() + 60 * PATIENCE
+        while self._owner.alive and not self._owner.ready() and time.monotonic() < opened_by:
+            self.rest(0.1)
         until = time.monotonic() + (2 * AGE_SECONDS if ageing else 2.5)
         while self._owner.alive and time.monotonic() < until:
             self.rest(0.1)
@@ -213,7 +235,8 @@ class Campaign(Daemons):
         self._owner.kill()
         self.draw_settings()
         at = self.chance.choice([None, *AGEING_POINTS])
-        code = self._owner.maintain("--json", crash=at, times=self.chance.choice([1, 1, 2]))
+        times = self.chance.choice([1, 1, 2])
+        code = self._owner.maintain("--json", crash=at, times=times, seconds=MAINTAIN_SECONDS)
         if code not in (0, CRASHED, UNAVAILABLE) and not (code == REFUSED and self.place.lags):
             raise SoakError(f"tiered maintain ended with {code}:\n{self._owner.output()[-2000:]}")
         if at is not None:

@@ -19,10 +19,10 @@ from tests.kit.oracle import Oracle, scan_log
 from tests.kit.s3archive import IMPATIENT, FaultyS3, faulty_s3
 from tests.kit.s3server import versitygw
 from tiered.clock import SystemClock
+from tiered.settings import ONE_DAY_MS
 
 BODIES = (10, 400, 1000, 1000, 5000, 60_000)
 CHUNK_MESSAGES = 400
-DAY_MS = 86_400_000
 DAY_SECONDS = 3.0
 """In which a day of the generated broker passes, so that days get over; longer in campaigns that would take too many."""
 MOST_DAYS = 3000
@@ -89,11 +89,11 @@ class PastClock(SystemClock):
     def __init__(self, campaign_seconds: float) -> None:
         self._day_seconds = max(DAY_SECONDS, campaign_seconds / MOST_DAYS)
         days = 2 * campaign_seconds / self._day_seconds + 400
-        self._begin_ms, self._began = super().now_ms() - round(days * DAY_MS), time.monotonic()
+        self._begin_ms, self._began = super().now_ms() - round(days * ONE_DAY_MS), time.monotonic()
 
     def now_ms(self) -> int:
         """See ``Clock``."""
-        return self._begin_ms + round((time.monotonic() - self._began) / self._day_seconds * DAY_MS)
+        return self._begin_ms + round((time.monotonic() - self._began) / self._day_seconds * ONE_DAY_MS)
 
 
 class GeneratedSource:

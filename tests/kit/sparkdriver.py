@@ -3,8 +3,9 @@ files, or sends it to a broker again.
 
 Its argument is one object of JSON: ``master``, ``directory`` (``rows`` and ``checkpoint`` in it), ``archive``, and of choice
 ``options``, ``filter`` (SQL), ``conf``, ``stream`` (``now``: until all is read; ``on``: until it is killed), ``replay``
-(options of the write back, which then takes the rows), ``say`` (words to print, for tests of a search in its output). It prints
-lines of JSON: ``jvm`` (process id), ``plan``, ``rows`` or ``progress``, ``error`` (the first line that a user sees).
+(options of the write back, which then takes the rows), ``idle`` (nothing is read), ``say`` (words to print, for tests of a
+search in its output), ``then`` (another task for the same session, in a directory of its own). It prints lines of JSON: ``jvm``
+(process id), ``plan``, ``rows`` or ``progress``, ``error`` (the first line that a user sees).
 """
 
 from __future__ import annotations
@@ -45,12 +46,9 @@ def main(task: dict[str, Any]) -> int:
         if task.get("say"):
             print(task["say"], flush=True)
         try:
-            if task.get("stream"):
-                _stream(spark, task, directory)
-            elif task.get("replay"):
-                _replay(spark, task)
-            else:
-                _scan(spark, task, directory)
+            _do(spark, task, directory)
+            if task.get("then"):
+                _do(spark, task["then"], Path(task["then"]["directory"]))
         except Exception as error:
             say(error=str(error).splitlines()[0])
             return 1
@@ -58,6 +56,17 @@ def main(task: dict[str, Any]) -> int:
             if local.exists():
                 keep(local, directory / "local-kept")
     return 0
+
+
+def _do(spark: SparkSession, task: dict[str, Any], directory: Path) -> None:
+    if task.get("idle"):
+        return
+    if task.get("stream"):
+        _stream(spark, task, directory)
+    elif task.get("replay"):
+        _replay(spark, task)
+    else:
+        _scan(spark, task, directory)
 
 
 def _load(reader: Any, task: dict[str, Any]) -> DataFrame:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Explicit-state model of the archive's protocol: the log of commits, ``Rewind``, ageing. Standard library only.
+"""Explicit-state model of the archive's protocol: the log, ``Rewind``, ageing, queues that go. Standard library only.
 
     python3 archive_model.py --list               scenarios and what each must show
     python3 archive_model.py NAME... [-t]         chosen scenarios (-t: print the trace of each violation)
@@ -16,12 +16,13 @@ import json
 import sys
 
 import ageing_scenarios
+import forgetting_scenarios
 import log_scenarios
 import rewind_scenarios
 from explore import explore, progress
 from pingpong import pingpong
 
-SCENARIOS = {**log_scenarios.S, **rewind_scenarios.S, **ageing_scenarios.S}
+SCENARIOS = {**log_scenarios.S, **rewind_scenarios.S, **ageing_scenarios.S, **forgetting_scenarios.S}
 SHORT = (
     "core-small",
     "solo",
@@ -33,6 +34,7 @@ SHORT = (
     "hole-restart",
     *rewind_scenarios.SHORT,
     *ageing_scenarios.SHORT,
+    *forgetting_scenarios.SHORT,
 )
 DAEMONS = (
     {"TW": 3, "gap": 2, "beat": 0, "respawn": True},

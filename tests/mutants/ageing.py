@@ -9,24 +9,120 @@ _RETENTION = (
 )
 _UNIT = "tests/unit/test_retention.py"
 _RETAIN = "tiered/archive/rewrite/retain.py"
+_CUTTING = "tiered/archive/rewrite/cutting.py"
+_HISTORIES = "tiered/archive/rewrite/histories.py"
 
 _COLLECT = "tiered/archive/rewrite/collect.py"
 _COLLECTION = "tiered/archive/rewrite/collection.py"
-_COLLECTING = "tests/unit/test_collection.py"
+_COLLECTING = "tests/scenes/test_collection.py"
+_DELETION = "tiered/archive/rewrite/deletion.py"
+_DELETING = "tests/unit/test_deletion.py"
 
-_LOOKUPS = "tests/unit/test_store_lookups.py"
+_LOOKUPS = "tests/scenes/test_store_lookups.py"
 
 _TOPICS = "tests/unit/test_broker_topics.py"
+_TOLD = "tests/scenes/test_retention_told.py"
 
 _COMPACTION = "tiered/archive/read/compaction.py"
-_COMPACTING = "tests/unit/test_compaction.py::test_the_newest_message_of_each_key_is_kept_with_its_offset"
+_COMPACTING = "tests/scenes/test_compaction.py::test_the_newest_message_of_each_key_is_kept_with_its_offset"
+
+_PROJECTING = "tests/scenes/test_projecting.py"
+
+_MENDING = "tests/scenes/test_mend.py"
+_FORGETTING = "tests/scenes/test_forgetting.py"
+
+_NOTES = "tests/unit/test_topic_notes.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
+        "            found.why, found.stuck_queues = WAITS_FOR_A_START, found.over_queues\n",
+        "            found.why = WAITS_FOR_A_START\n",
+        f"{_FORGETTING}::test_an_epoch_that_does_not_allow_it_waits_for_the_next",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
+        "            found.waiting_queues += empty[topic]\n",
+        "            pass\n",
+        f"{_FORGETTING}::test_what_waits_is_told",
+    ),
+    Mutant(
+        "tiered/daemon/topicnotes.py",
+        "        durable.append(self._path, noted.whole, ",
+        "        durable.append(self._path, self._path.stat().st_size, ",
+        f"{_NOTES}::test_an_end_that_was_never_acknowledged_counts_for_nothing_and_is_written_over",
+    ),
+    Mutant(
+        "tiered/daemon/topicnotes.py",
+        "        if not noted.whole or named > 2 * kept + (SPARE if kept else 0):\n",
+        "        if not noted.whole:\n",
+        f"{_NOTES}::test_topics_that_come_and_go_leave_a_file_that_does_not_grow",
+    ),
+    Mutant(
+        "tiered/daemon/topicnotes.py",
+        "    if line[:_CRC_DIGITS] != ",
+        "    if not line[:_CRC_DIGITS] and line[:_CRC_DIGITS] != ",
+        f"{_NOTES}::test_damage_anywhere_else_lets_every_time_begin_anew",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/retention.py",
+        "lambda: kept_topics(state.view), now_ms",
+        "lambda: {found.queue.topic for found in state.queues()}, now_ms",
+        "tests/scenes/test_churn.py::test_what_topics_leave_behind_does_not_grow",
+    ),
+    Mutant(
+        "tiered/table/progress.py",
+        "                found[name] = replace(known, lag_commits=lag)\n",
+        "                found[name] = replace(known, lag_commits=lag, since=now)\n",
+        "tests/scenes/test_table_orders.py::test_a_table_that_does_not_move_is_told_by_commits_and_by_time",
+    ),
+    Mutant(
+        "tiered/cli/standing.py",
+        "        stored = sum(max(length, price.minimum_object_bytes) for length in lengths)\n",
+        "        stored = sum(lengths)\n",
+        "tests/scenes/test_cli_status.py::test_a_month_by_a_table_of_prices",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/regather.py",
+        '        != (run["min_store_time"], run["max_store_time"])\n',
+        '        != (rows["store_timestamp"].min(), rows["store_timestamp"].max())\n',
+        f"{_MENDING}::test_another_broker_at_the_same_place_is_not_believed",
+    ),
+    Mutant(
+        "tiered/archive/read/projection.py",
+        "    return known is not None and known == head.last_commit\n",
+        "    return known is not None\n",
+        f"{_PROJECTING}::test_what_the_broker_lost_and_wrote_anew_is_not_believed",
+    ),
+    Mutant(
+        "tiered/archive/read/projection.py",
+        "        if isinstance(made, ProjectionKey) and made.seq <= view.head.seq and path not in without:\n",
+        "        if isinstance(made, ProjectionKey) and path not in without:\n",
+        f"{_PROJECTING}::test_newer_ones_than_the_view_hide_none_that_it_may_believe",
+    ),
+    Mutant(
+        _COMPACTION,
+        '    left = entries[entries["message"] >> 1 >= straddling]\n',
+        '    left = entries[entries["message"] >> 1 >= first]\n',
+        f"{_PROJECTING}::test_a_trim_inside_an_inner_batch_counts_from_there",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/projectionbuild.py",
+        "        return archived_by(view, self.queue, self.generation, self.position) == self.last_commit\n",
+        "        return True\n",
+        f"{_PROJECTING}::test_a_rewind_while_one_is_being_made",
+    ),
+    Mutant(
+        _COLLECT,
+        "        if before is not None and before[1].folder == made.folder and before[1].epoch < epoch:\n",
+        "        if before is not None and before[1].epoch < epoch:\n",
+        f"{_PROJECTING}::test_projections_of_queues_that_are_gone_are_collected",
+    ),
     Mutant(
         "tiered/archive/read/verify.py",
         "    return floor + 1 if floor else 0\n",
         "    return 0\n",
-        "tests/unit/test_removal.py::test_removed_commits_are_no_damage_and_one_above_the_floor_is_still_mended",
+        "tests/scenes/test_removal.py::test_removed_commits_are_no_damage_and_one_above_the_floor_is_still_mended",
     ),
     Mutant(
         "tiered/provider/deleting.py",
@@ -42,8 +138,8 @@ MUTANTS = (
     ),
     Mutant(
         _COMPACTION,
-        "    found: Ints = messages[(messages & 1) == 1] >> 1\n",
-        "    found: Ints = messages >> 1\n",
+        '    kept: npt.NDArray[np.void] = newest[(newest["message"] & 1) == 1]\n',
+        "    kept = newest\n",
         _COMPACTING,
     ),
     Mutant(
@@ -54,81 +150,117 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/daemon/maintain.py",
+        "        report.complete, report.left = not found.jobs, found.said if found.jobs else None\n",
+        "        report.complete = True\n",
+        "tests/scenes/test_maintain.py::test_what_a_round_did_not_change_is_left_and_told",
+    ),
+    Mutant(
+        "tiered/daemon/maintain.py",
+        "            waiting = [work for work in everything if work.look()]\n",
+        "            waiting = [work for work in waiting if work.look()]\n",
+        "tests/scenes/test_maintain.py::test_what_a_task_makes_for_one_before_it_is_done_too",
+    ),
+    Mutant(
+        "tiered/daemon/maintain.py",
+        "        work.report.tell(\n",
+        "        log.info(\n",
+        "tests/scenes/test_maintain.py::test_work_without_an_end_is_bounded_and_told",
+    ),
+    Mutant(
+        "tiered/daemon/maintain.py",
+        "                report.tell(report.outlook.trouble)\n            return reports\n        try:\n",
+        "                pass\n            return reports\n        try:\n",
+        "tests/scenes/test_maintain.py::test_what_a_look_cannot_find_out_is_told_though_nothing_is_to_be_done",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/collection.py",
+        "    strays = sum(path not in damaged for path in _strays(reader, state, head.epoch, listed))\n",
+        "    strays = sum(1 for _ in _strays(reader, state, head.epoch, listed))\n",
+        "tests/scenes/test_scrub.py::test_a_damaged_object_that_no_commit_names_is_not_deleted",
+    ),
+    Mutant(
+        "tiered/daemon/maintain.py",
+        "            work.report.complete = False  # nobody looked since\n",
+        "            pass\n",
+        "tests/scenes/test_maintain.py::test_a_last_look_that_fails_is_an_error_and_one_that_nobody_took_is_no_end",
+    ),
+    Mutant(
+        "tiered/daemon/maintain.py",
         "        except TieredError as error:\n            return cls(",
         "        except ZeroDivisionError as error:\n            return cls(",
-        "tests/unit/test_maintain.py::test_a_task_that_cannot_be_done_keeps_no_other_from_its_work",
+        "tests/scenes/test_maintain.py::test_a_task_that_cannot_be_done_keeps_no_other_from_its_work",
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
         "        if len(standing) < _STANDING and not retired and own.verifies(reader.provider, manifest, spend):\n",
         "        if len(standing) < _STANDING and not retired:\n",
-        "tests/unit/test_removal.py::test_a_checkpoint_that_does_not_verify_counts_for_nothing",
+        "tests/scenes/test_removal.py::test_a_checkpoint_that_does_not_verify_counts_for_nothing",
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
         "_STANDING = 2\n",
         "_STANDING = 1\n",
-        "tests/unit/test_removal.py::test_others_checkpoints_count_for_nothing",
+        "tests/scenes/test_removal.py::test_others_checkpoints_count_for_nothing",
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
         "    highest = min(made[1].seq, aged_commit(reader, head, snapshot_retention_ms))\n",
         "    highest = made[1].seq\n",
-        "tests/unit/test_removal.py::test_the_floor_is_a_checkpoint_of_a_day_ago_and_two_stand_above_what_it_gives_up",
+        "tests/scenes/test_removal.py::test_the_floor_is_a_checkpoint_of_a_day_ago_and_two_stand_above_what_it_gives_up",
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
         "        if head is None or head.floor >= self.floor or retired:\n",
         "        if head is None or head.floor >= self.floor:\n",
-        "tests/unit/test_removal.py::test_a_floor_over_a_shard_that_was_retired_meanwhile_settles_to_nothing",
+        "tests/scenes/test_removal.py::test_a_floor_over_a_shard_that_was_retired_meanwhile_settles_to_nothing",
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
         "        return None if self.unread is not None else set[str]().union(*self._named.values())\n",
         "        return set[str]().union(*self._named.values())\n",
-        "tests/unit/test_removal.py::test_a_manifest_that_cannot_be_read_keeps_all_shards",
+        "tests/scenes/test_removal.py::test_a_manifest_that_cannot_be_read_keeps_all_shards",
     ),
     Mutant(
         "tiered/archive/rewrite/collect.py",
         "        kept = [p for p in self.paths if p not in needed and self._may_go(p, place.epoch, floor, fold)]\n",
         "        kept = [p for p in self.paths if self._may_go(p, place.epoch, floor, fold)]\n",
-        "tests/unit/test_removal.py::test_shards_are_kept_while_a_kept_checkpoint_names_them_or_this_process_may",
+        "tests/scenes/test_removal.py::test_shards_are_kept_while_a_kept_checkpoint_names_them_or_this_process_may",
     ),
     Mutant(
         "tiered/archive/rewrite/collect.py",
         "        if self.own_keys.in_hand(path) or fold.is_retired(path):\n",
         "        if fold.is_retired(path):\n",
-        "tests/unit/test_removal.py::test_shards_are_kept_while_a_kept_checkpoint_names_them_or_this_process_may",
+        "tests/scenes/test_removal.py::test_shards_are_kept_while_a_kept_checkpoint_names_them_or_this_process_may",
     ),
     Mutant(
         "tiered/archive/rewrite/removal.py",
-        "    below, kept = min(below, noted[0] + 1), noted[1] | set(state.inline_kept(below))\n",
-        "    below, kept = min(below, noted[0] + 1), set(state.inline_kept(below))\n",
-        "tests/unit/test_removal.py::test_commits_with_data_that_is_read_stay_and_go_a_grace_after_the_last_reference",
+        "min(below, noted[0] + 1), noted[1] | set(state.inline_kept(below)))\n",
+        "min(below, noted[0] + 1), set(state.inline_kept(below)))\n",
+        "tests/scenes/test_removal.py::test_commits_with_data_that_is_read_stay_and_go_a_grace_after_the_last_reference",
     ),
     Mutant(
         "tiered/archive/rewrite/removal.py",
         "key=lambda i: not past_retention(moves[i][1]))\n",
         "key=lambda i: False)\n",
-        "tests/unit/test_removal.py::test_commits_stay_for_their_retention_after_the_floor_moved",
+        "tests/scenes/test_removal.py::test_commits_stay_for_their_retention_after_the_floor_moved",
     ),
     Mutant(
         "tiered/daemon/checkpointer.py",
         "            if head is None or found.epoch != head.epoch - 1:\n",
         "            if head is None:\n",
-        "tests/unit/test_removal.py::test_shards_are_lent_by_the_epoch_just_before_alone",
+        "tests/scenes/test_removal.py::test_shards_are_lent_by_the_epoch_just_before_alone",
     ),
     Mutant(
         "tiered/daemon/checkpointer.py",
         "if not fold.is_retired(shard.path))\n",
         "if True)\n",
-        "tests/unit/test_removal.py::test_a_shard_that_was_retired_is_not_lent",
+        "tests/scenes/test_removal.py::test_a_shard_that_was_retired_is_not_lent",
     ),
     Mutant(
         "tiered/daemon/checkpointer.py",
         "            if not {shard.path for shard in saved.shards} <= {*made, *(shard.path for shard in kept)}:\n",
         "            if False:\n",
-        "tests/unit/test_removal.py::test_a_checkpoint_that_somebody_else_put_first_is_not_ours",
+        "tests/scenes/test_removal.py::test_a_checkpoint_that_somebody_else_put_first_is_not_ours",
     ),
     Mutant(
         "tiered/provider/s3lock.py",
@@ -156,14 +288,20 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/source/topics.py",
-        "    if not attributes:  # a broker has topics of its own from its first start on\n",
-        "    if False:\n",
+        "        if gone and not os.path.isdir(config):\n",
+        "        if False:\n",
+        f"{_TOPICS}::test_a_store_that_goes_away_behind_its_list_has_deleted_nothing",
+    ),
+    Mutant(
+        "tiered/source/topics.py",
+        "        if attributes is None or (place is None and not len(attributes)):\n",
+        "        if attributes is None:\n",
         f"{_TOPICS}::test_a_list_that_is_not_whole_is_no_reason_to_trim",
     ),
     Mutant(
         "tiered/daemon/brokertopics.py",
-        "        if not self._notes or self._path is None:\n",
-        "        if self._path is None:\n",
+        "        if not self._notes or self._file is None:\n",
+        "        if self._file is None:\n",
         f"{_TOPICS}::test_only_what_was_compared_with_the_broker_notes_and_notes_are_of_one_archive",
     ),
     Mutant(
@@ -176,16 +314,16 @@ MUTANTS = (
         "tiered/archive/rewrite/policy.py",
         "        return topic in self.broker.expired and (own is None or not own.forever)\n",
         "        return topic in self.broker.expired\n",
-        f"{_TOPICS}::test_a_topic_that_is_gone_is_trimmed_whole_but_for_what_is_young_and_comes_back_as_a_new_generation",
+        f"{_TOLD}::test_a_topic_that_is_gone_is_trimmed_whole_but_for_what_is_young_and_comes_back_as_a_new_generation",
     ),
     Mutant(
-        "tiered/store/messages.py",
-        "            self._follower.follow(force=True)\n",
-        "            self._follower.follow()\n",
+        "tiered/store/follower.py",
+        "                    raise\n            self.follow(force=True)\n",
+        "                    raise\n            self.follow()\n",
         f"{_LOOKUPS}::test_an_object_that_is_still_named_is_damage_and_a_log_that_is_away_is_unavailable",
     ),
     Mutant(
-        "tiered/store/messages.py",
+        "tiered/store/follower.py",
         "        for _ in range(LOOKS):\n",
         "        for _ in range(0):\n",
         f"{_LOOKUPS}::test_a_view_older_than_a_deletion_looks_again_by_itself",
@@ -207,6 +345,30 @@ MUTANTS = (
         "        kept = [p for p in self.paths if p not in needed and self._may_go(p, place.epoch, floor, fold)]\n",
         "        kept = list(self.paths)\n",
         f"{_COLLECTING}::test_what_changed_before_its_place_came_is_left_out",
+    ),
+    Mutant(
+        _DELETION,
+        "                pieces += [piece[half:], piece[:half]]\n                continue\n",
+        "                pass\n",
+        f"{_DELETING}::test_a_key_that_fails_the_request_for_all_is_found_and_holds_back_only_itself",
+    ),
+    Mutant(
+        _DELETION,
+        "        together = [key for key in keys if key not in self._alone]\n",
+        "        together = list(keys)\n",
+        f"{_DELETING}::test_a_key_that_fails_the_request_for_all_is_found_and_holds_back_only_itself",
+    ),
+    Mutant(
+        _DELETION,
+        "            divided = self._left > 0\n",
+        "            divided = True\n",
+        f"{_DELETING}::test_a_store_that_deletes_nothing_is_asked_a_few_times_and_not_for_each_key",
+    ),
+    Mutant(
+        _DELETION,
+        "        self._at_once = max(1, self._at_once // 2) if patience.over",
+        "        self._at_once = self._at_once if patience.over",
+        f"{_DELETING}::test_keys_over_which_a_store_breaks_down_hold_back_the_others_for_some_rounds_at_most",
     ),
     Mutant(
         _COLLECTION,
@@ -239,29 +401,53 @@ MUTANTS = (
         f"{_COLLECTING}::test_without_a_clock_with_clocks_apart_or_promises_broken_nothing_is_deleted",
     ),
     Mutant(
-        _RETAIN,
-        '    free = (history.newest < cutoff_ms) & (runs["commit_seq"] <= aged_seq)\n',
-        "    free = history.newest < cutoff_ms\n",
+        _CUTTING,
+        '    free = (seen.newest < judged.cutoff_ms[row]) & (items["commit_seq"] <= aged_seq)\n',
+        "    free = seen.newest < judged.cutoff_ms[row]\n",
+        _RETENTION,
+    ),
+    Mutant(
+        _CUTTING,
+        '    free = (seen.newest < judged.cutoff_ms[row]) & (items["commit_seq"] <= aged_seq)\n',
+        '    free = (items["max_store_time"] <= judged.cutoff_ms[row]) & (items["commit_seq"] <= aged_seq)\n',
+        _RETENTION,
+    ),
+    Mutant(_CUTTING, "        free &= ~one\n", "        pass\n", _RETENTION),
+    Mutant(_CUTTING, "    stays = seen.first_of(~free)\n", "    stays = seen.first_of(free)\n", _RETENTION),
+    Mutant(
+        _CUTTING,
+        '    first = np.where(inside >= 0, items["start"][inside], first)\n',
+        "",
+        _RETENTION,
+    ),
+    Mutant(
+        _HISTORIES,
+        '        order = np.lexsort((items["start"], row))\n',
+        '        order = np.argsort(row, kind="stable")\n',
         _RETENTION,
     ),
     Mutant(
         _RETAIN,
-        '    free = (history.newest < cutoff_ms) & (runs["commit_seq"] <= aged_seq)\n',
-        '    free = (runs["max_store_time"] <= cutoff_ms) & (runs["commit_seq"] <= aged_seq)\n',
-        _RETENTION,
-    ),
-    Mutant(_RETAIN, "        free &= ~held\n", "        pass\n", _RETENTION),
-    Mutant(_RETAIN, "    stays = int(np.argmin(free)) if", "    stays = int(len(free) - 1) if", _RETENTION),
-    Mutant(
-        _RETAIN,
-        "    enough = np.flatnonzero(kept >= keep_bytes)\n",
-        "    enough = np.flatnonzero(kept >= keep_bytes // 2)\n",
+        "        enough = np.flatnonzero(kept - before >= rules.keep_bytes[topics])\n",
+        "        enough = np.flatnonzero(kept >= rules.keep_bytes[topics])\n",
         _RETENTION,
     ),
     Mutant(
         _RETAIN,
-        "    youngest_ms = now_ms - min_age_ms\n",
-        "    youngest_ms = now_ms\n",
+        "    now_ms, youngest_ms = moment.now_ms, moment.now_ms - policy.min_age_ms\n",
+        "    now_ms, youngest_ms = moment.now_ms, moment.now_ms\n",
+        _RETENTION,
+    ),
+    Mutant(
+        _RETAIN,
+        "for prefix in (GENERATION, CLOSED) for queue",
+        "for prefix in (GENERATION,) for queue",
+        _RETENTION,
+    ),
+    Mutant(
+        "tiered/archive/state/walking.py",
+        "        last = _begin(keys, last, whole_topics)\n",
+        "",
         _RETENTION,
     ),
     Mutant(
@@ -272,8 +458,14 @@ MUTANTS = (
     ),
     Mutant(
         _RETAIN,
-        "        trim = _trim(_history(state, found), cutoff_ms, cutoff_ms, aged_seq, holds, planned)\n",
-        "        trim = planned\n",
+        'np.where(rows < 0, -1, trims.rows["first_offset"][rows])',
+        "None",
+        _RETENTION,
+    ),
+    Mutant(
+        _RETAIN,
+        "    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue])\n",
+        "    judged, aged_seq = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue]), 1 << 60\n",
         f"{_UNIT}::test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written_anew",
     ),
     Mutant(
@@ -281,5 +473,47 @@ MUTANTS = (
         "    if abs(local_ms - store_ms) > MOST_APART_MS:\n",
         "    if store_ms - local_ms > MOST_APART_MS:\n",
         f"{_UNIT}::test_now_is_the_earlier_clock_and_clocks_far_apart_stop_everything",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
+        "            if before == now is not None\n",
+        "            if now is not None\n",
+        f"{_FORGETTING} -k left_out_at_its_place",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
+        "            if now_ms() - since_ms >= self._grace_ms:\n",
+        "            if True:\n",
+        f"{_FORGETTING} -k a_grace_after_it_was_seen",
+    ),
+    Mutant(
+        "tiered/write/router.py",
+        'np.where(present, table["highest_generation"], forgotten)',
+        'np.where(present, table["highest_generation"], 0)',
+        f"{_FORGETTING} -k who_begins_before_it",
+    ),
+    Mutant(
+        "tiered/daemon/brokertopics.py",
+        "        since |= {topic: now_ms() for topic in deleted if topic not in noted}\n",
+        "        since |= {topic: now_ms() for topic in deleted}\n",
+        f"{_FORGETTING} -k a_grace_after_it_was_seen",
+    ),
+    Mutant(
+        "tiered/repair/derive.py",
+        "    if forgotten:\n        yield forgotten\n",
+        "",
+        f"{_FORGETTING} -k damaged_commit",
+    ),
+    Mutant(
+        "tiered/archive/state/values.py",
+        "        return any(n not in progress or progress[n].physical_offset < end for n, end in self.ends.items())\n",
+        "        return any(n not in progress for n in self.ends)\n",
+        "tests/unit/test_fold_forget.py::test_what_may_lie_behind_a_position",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
+        "        for topic, since_ms in self._broker.empty_since(empty, now_ms).items():\n",
+        "        for topic, since_ms in self._broker.empty_since(empty, now_ms).items() if empty else ():\n",
+        f"{_FORGETTING} -k a_grace_after_it_was_seen",
     ),
 )

@@ -90,9 +90,21 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/format/keyindex.py",
-        "        for probe in range(_PROBES):\n            field[",
-        "        for probe in range(_PROBES - 1):\n            field[",
+        "    for _ in range(1, _PROBES):\n",
+        "    for _ in range(1, _PROBES - 1):\n",
         f"{_OBJECT_CODEC}::TestObject::test_keys",
+    ),
+    Mutant(
+        "tiered/codec/format/keyindex.py",
+        "        at -= bits * (at >= bits)\n",
+        "        at -= bits * (at > bits)\n",
+        f"{_OBJECT_CODEC}::TestObject::test_a_key_is_found_by_the_probes_that_were_put_for_it",
+    ),
+    Mutant(
+        "tiered/codec/record/header.py",
+        "self.short_hosts = not (flags & (SYS_BORN_V6 | SYS_STORE_V6)).any()",
+        "self.short_hosts = not (flags & SYS_BORN_V6).any()",
+        "tests/unit/test_codec_layout.py::test_hosts_of_either_length_side_by_side",
     ),
     Mutant(
         "tiered/codec/format/keyindex.py",
@@ -165,5 +177,17 @@ MUTANTS = (
         "        return name in self.names or name.startswith(self.prefixes)\n",
         "        return name in self.names\n",
         "tests/unit/test_broker_send.py::test_another_delivery_keeps_what_was_noted_on_the_way_and_a_new_message_begins_anew",
+    ),
+    Mutant(
+        "tiered/codec/record/lite.py",
+        "    whole = named.count == numbered.count\n",
+        "    whole = named.count >= numbered.count\n",
+        "tests/unit/test_lite_places.py::test_places_count_as_brokers_dispatch_them",
+    ),
+    Mutant(
+        "tiered/codec/record/lite.py",
+        "    kept[np.unique(place, return_index=True)[1]] = True\n",
+        "    kept[:] = True\n",
+        "tests/unit/test_lite_places.py::test_places_count_as_brokers_dispatch_them",
     ),
 )

@@ -5,12 +5,50 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _STATE_FOLD = "tests/unit/test_state_fold.py"
+_FOLD_FORGET = "tests/unit/test_fold_forget.py"
 _ARCHIVE_LOG = "tests/unit/test_archive_log.py"
 _ARCHIVE_READER = "tests/unit/test_archive_reader.py"
 _STATE_CHECKPOINT = "tests/unit/test_state_checkpoint.py"
+_STATE_HISTORIES = "tests/property/test_state_histories.py"
 _ARCHIVE_IDENTITY = "tests/unit/test_archive_identity.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/archive/log/shadow.py",
+        "        if left != right:\n",
+        "        if False:\n",
+        "tests/unit/test_local_fold.py::test_a_local_fold_that_is_not_the_logs_ends_the_process_and_never_reaches_the_bucket",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "        self._recent.planned(changes)\n",
+        "",
+        "tests/unit/test_recent_queues.py::test_a_commit_that_is_planned_hides_what_is_remembered",
+    ),
+    Mutant(
+        "tiered/archive/state/recentqueues.py",
+        "        self._old.drop(numbers)\n",
+        "",
+        f"{_STATE_HISTORIES}::test_a_plan_on_recent_queues_is_a_plan_on_the_fold",
+    ),
+    Mutant(
+        "tiered/archive/fold/context.py",
+        "tuple(self.queues) if whole else None",
+        "tuple(self.queues)",
+        f"{_STATE_HISTORIES}::test_a_plan_on_recent_queues_is_a_plan_on_the_fold",
+    ),
+    Mutant(
+        "tiered/archive/state/layers.py",
+        "        if not touched.any():\n            return self._base.queue_table(topics, queue_ids)\n",
+        "        if True:\n            return self._base.queue_table(topics, queue_ids)\n",
+        f"{_STATE_HISTORIES}::test_a_plan_on_recent_queues_is_a_plan_on_the_fold",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "        self._recent.clear()\n",
+        "",
+        "tests/unit/test_recent_queues.py::test_what_another_writer_put_is_seen",
+    ),
     Mutant(
         "tiered/archive/state/view.py",
         '                for i in np.flatnonzero(mine & (found["last_physical_end"] > physical_offset)).tolist():\n',
@@ -307,6 +345,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/identity.py",
+        "    if not _has_begun(provider, keys):\n",
+        "    if True:\n",
+        f"{_ARCHIVE_IDENTITY}::test_an_identity_that_is_lost_is_not_made_anew",
+    ),
+    Mutant(
+        "tiered/archive/log/identity.py",
         "    except Conflict:\n        return read_identity(provider, keys)\n",
         "    except Conflict:\n        return made\n",
         f"{_ARCHIVE_IDENTITY}::test_two_at_once_agree_on_the_first",
@@ -322,5 +366,95 @@ MUTANTS = (
         "(length, crc, magic) != (size, crc32c(body), MANIFEST_MAGIC)",
         "(length, magic) != (size, MANIFEST_MAGIC)",
         f"{_STATE_CHECKPOINT}::test_a_manifest_whose_content_makes_sense_and_fails_its_checksum",
+    ),
+    Mutant(
+        "tiered/archive/log/asof.py",
+        "        if now is None:\n            return False\n",
+        "        if now is None:\n            return True\n",
+        "tests/scenes/test_store_lookups.py::test_the_oldest_commit_that_can_still_be_read_is_named_exactly",
+    ),
+    Mutant(
+        "tiered/archive/fold/aliases.py",
+        "    begun: Bools = generation == np.maximum(before, highest) + 1\n",
+        "    begun = generation >= np.maximum(before, highest) + 1\n",
+        "tests/unit/test_lite_fold.py::test_what_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/fold/aliases.py",
+        "        if run.lineage != lineage:\n            continue\n",
+        "        if run.lineage != lineage:\n            break\n",
+        "tests/unit/test_lite_fold.py::test_a_rewind_reaches_generations_on_both_sides_of_another_lineage",
+    ),
+    Mutant(
+        "tiered/archive/fold/aliases.py",
+        "        good = offset < record.max_offset and record.lineage == fold.head.lineage\n",
+        "        good = record.lineage == fold.head.lineage\n",
+        "tests/unit/test_lite_fold.py::test_what_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/fold/cut.py",
+        "    cut_aliases(fold, lineage, position)\n",
+        "",
+        "tests/property/test_lite_histories.py::test_the_model_agrees_after_every_commit",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        " or (self.tip is not None and feature in self.tip.required_features)",
+        "",
+        "tests/unit/test_lite_writing.py -k for_good",
+    ),
+    Mutant(
+        "tiered/write/preparer.py",
+        "self._settings.lite_queues and self._too_many(",
+        "self._settings.lite_queues and False and self._too_many(",
+        "tests/unit/test_lite_writing.py -k too_many_places",
+    ),
+    Mutant(
+        "tiered/repair/derive.py",
+        "    edits += alias_edits(later, seq)\n",
+        "",
+        "tests/scenes/test_lite_repair.py::test_made_anew_from_a_later_fold",
+    ),
+    Mutant(
+        "tiered/archive/fold/forget.py",
+        "    for prefix in LEFT_BEHIND:\n",
+        "    for prefix in ():\n",
+        f"{_FOLD_FORGET}::test_a_queue_that_has_something_is_not_forgotten",
+    ),
+    Mutant(
+        "tiered/archive/state/forgotten.py",
+        "LEFT_BEHIND = (RUN, CLOSED, GAP, ALIAS)\n",
+        "LEFT_BEHIND = (RUN, GAP, ALIAS)\n",
+        f"{_FOLD_FORGET} -k whatever_lies_below",
+    ),
+    Mutant(
+        "tiered/archive/fold/forget.py",
+        "        fold.check_rows(batch, found == expected, rule, expected, found)\n",
+        "",
+        f"{_FOLD_FORGET}::test_what_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/fold/runs.py",
+        '    record["highest_generation"][~known] = fold.head.forgotten.generation\n',
+        "",
+        f"{_FOLD_FORGET}::test_a_queue_that_returns_begins_above_whatever_was_forgotten",
+    ),
+    Mutant(
+        "tiered/archive/fold/forget.py",
+        "    fold.draft.drop_all(prefixed(DISPATCH, keys))\n",
+        "",
+        f"{_FOLD_FORGET}::test_everything_of_a_queue_goes_and_the_head_keeps_what_they_had_at_most",
+    ),
+    Mutant(
+        "tiered/archive/fold/logedits.py",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES)\n",
+        "LASTING_FEATURES = (LITE_QUEUES,)\n",
+        f"{_FOLD_FORGET}::test_only_an_epoch_that_says_so_forgets",
+    ),
+    Mutant(
+        "tiered/archive/state/forgotten.py",
+        "        at = number + 1\n",
+        "        at = number + 2\n",
+        f"{_FOLD_FORGET}::test_the_walk_meets_each_queue_that_has_something",
     ),
 )

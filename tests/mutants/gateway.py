@@ -12,6 +12,18 @@ _UNWATCHED = "tests/unit/test_replay_unwatched.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/gateway/answers/stats.py",
+        "        except Differs:\n            lacking.add",
+        "        except TieredError:\n            lacking.add",
+        "tests/unit/test_gateway_unchecked.py -k no_number",
+    ),
+    Mutant(
+        "tiered/gateway/pull/litequeues.py",
+        "            if end is not None and result.status in _NOTHING:\n",
+        "            if result.status in _NOTHING:\n",
+        "tests/unit/test_gateway_lite.py -k never_will_be",
+    ),
+    Mutant(
         "tiered/gateway/knowledge/asking.py",
         "        if self._broker is None or self._broker.agrees(connection):\n",
         "        if True:\n",
@@ -154,5 +166,23 @@ MUTANTS = (
         "                    if not self._groups.learn(broker, group).connected:\n",
         "                    if False:\n",
         f"{_UNWATCHED}::test_a_group_behind_a_proxy_whose_clients_the_broker_does_not_know",
+    ),
+    Mutant(
+        "tiered/gateway/knowledge/alike.py",
+        "before is not None and before < begin and",
+        "before is not None and",
+        "tests/unit/test_gateway_lite.py -k numbered_otherwise",
+    ),
+    Mutant(
+        "tiered/gateway/knowledge/alike.py",
+        "            alike = there is not None and begin is not None and there >= begin\n",
+        "            alike = there is not None\n",
+        "tests/unit/test_gateway_lite.py -k numbered_otherwise",
+    ),
+    Mutant(
+        "tiered/gateway/pull/litequeues.py",
+        "        if unchecked and not self._rights.may_read(request.ext, pull.topic):\n",
+        "        if False:\n",
+        "tests/unit/test_gateway_lite.py -k signed",
     ),
 )

@@ -12,8 +12,120 @@ _LINE = "tests/unit/test_line.py"
 _COMMITTER = "tests/unit/test_committer.py"
 _DISPATCHER = "tests/unit/test_dispatcher.py"
 _WRITE_GUARDS = "tests/unit/test_write_guards.py"
+_INDEX = "tests/property/test_consumequeue_index.py"
+_FEED = "tests/unit/test_consumequeue_feed.py"
+_SOURCE_ROCKS = "tests/unit/test_source_rocks.py"
+_SOURCE_SEARCH = "tests/unit/test_source_search.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/source/search.py",
+        "        behind = min(position + _WINDOW_BYTES, stored[1] - MAGIC_AT)\n",
+        "        behind = position + _WINDOW_BYTES\n",
+        f"{_SOURCE_SEARCH}::test_no_hole_is_read",
+    ),
+    Mutant(
+        "tiered/source/search.py",
+        "        position = max(position, stored[0] - MAGIC_AT - 3)\n",
+        "        position = max(position, stored[0])\n",
+        f"{_SOURCE_SEARCH}::test_every_magic_is_found_in_order",
+    ),
+    Mutant(
+        "tiered/source/search.py",
+        "behind - position + MAGIC_AT + 3)\n",
+        "behind - position + MAGIC_AT)\n",
+        f"{_SOURCE_SEARCH}::test_every_magic_is_found_in_order",
+    ),
+    Mutant(
+        "tiered/source/descriptors.py",
+        "        return None if error.errno == errno.ENXIO else (position, length)\n",
+        "        return None\n",
+        f"{_SOURCE_SEARCH}::test_every_magic_is_found_in_order",
+    ),
+    Mutant(
+        "tiered/consumequeue/writer.py",
+        '    heads["running_max"] = np.maximum(running_before, heads["max_time"])\n',
+        '    heads["running_max"] = heads["max_time"]\n',
+        f"{_INDEX}::test_long_lives",
+    ),
+    Mutant(
+        "tiered/consumequeue/writer.py",
+        '        anew = known & ((rows.offset[first] < tails["head"]["end"]) | again)\n',
+        "        anew = known & again\n",
+        f"{_INDEX}::test_long_lives",
+    ),
+    Mutant(
+        "tiered/consumequeue/writer.py",
+        '            if int(tail["head"]["end_physical"]) > physical:\n',
+        "            if False:\n",
+        f"{_INDEX}::test_long_lives",
+    ),
+    Mutant(
+        "tiered/daemon/groupbook.py",
+        "old[:8] != value[:8] if key[:1] == _OFFSET else old != value",
+        "old != value",
+        "tests/unit/test_groups.py::test_only_what_changed_is_written",
+    ),
+    Mutant(
+        "tiered/source/grouplists.py",
+        '            if os.path.exists(path + ".bak"):',
+        "            if False:",
+        "tests/unit/test_groups.py::test_a_file_that_is_being_rewritten_is_no_answer",
+    ),
+    Mutant(
+        "tiered/source/rocks.py",
+        "DBRecoveryMode.absolute_consistency()",
+        "DBRecoveryMode.point_in_time()",
+        f"{_SOURCE_ROCKS}::test_topics_behind_damage_in_the_stores_log_do_not_count_as_deleted",
+    ),
+    Mutant(
+        "tiered/source/topics.py",
+        "self._of, self._sure = now, now == self._of",
+        "self._of, self._sure = now, True",
+        "tests/unit/test_broker_topics.py::test_a_list_that_was_written_twice_within_one_tick",
+    ),
+    Mutant(
+        "tiered/write/indexing.py",
+        "            if start <= position < end:\n",
+        "            if False:\n",
+        f"{_FEED}::test_a_recorded_gap_is_stepped_over",
+    ),
+    Mutant(
+        "tiered/daemon/indexing.py",
+        "        if not self.lag_bytes() or end != self._seen:\n",
+        "        if True:\n",
+        "tests/unit/test_daemon_indexing.py::test_an_index_that_does_not_move_is_said_once_and_its_end_once",
+    ),
+    Mutant(
+        "tiered/write/indexing.py",
+        "        if head.start < covered.end:\n",
+        "        if False:\n",
+        f"{_FEED}::test_a_broker_that_lost_its_tail_is_indexed_from_there_anew",
+    ),
+    Mutant(
+        "tiered/write/indexing.py",
+        "            self._redo(covered.end, head)\n",
+        "            self._writer.add((), _NO_STARTS, _NO_ROWS, head.start)\n",
+        f"{_FEED}::test_what_no_draft_tells_is_read_from_the_log",
+    ),
+    Mutant(
+        "tiered/source/rocks.py",
+        '_NOT_LINKED = (_LOCK, "rocksdict-config.json")',
+        "_NOT_LINKED = ()",
+        f"{_SOURCE_ROCKS}::test_a_file_of_the_wrapper_beside_the_brokers_is_not_written_through",
+    ),
+    Mutant(
+        "tiered/source/topiclists.py",
+        "        if rocks.in_use(os.path.join(store_dir, place.directory)):\n",
+        "        if False:\n",
+        f"{_SOURCE_ROCKS}::test_of_several_lists_the_one_counts_that_a_broker_has_open",
+    ),
+    Mutant(
+        "tiered/source/topiclists.py",
+        "    return found if versioned else None\n",
+        "    return found\n",
+        f"{_SOURCE_ROCKS}::test_a_store_without_users_topics_has_them_all_deleted_only_if_it_ever_had_one",
+    ),
     Mutant(
         "tiered/source/tail.py",
         "            if crc32c(data) == self._seen[1]:\n                return True\n",
@@ -81,6 +193,12 @@ MUTANTS = (
         f"{_SOURCE_AWAY}::test_one_of_two_disks_that_is_empty_is_away",
     ),
     Mutant(
+        "tiered/source/files.py",
+        "        with opened_directory(directory) as descriptor, os.scandir(descriptor) as entries:\n",
+        "        with opened_directory(directory) as descriptor, os.scandir(directory) as entries:\n",
+        f"{_SOURCE_AWAY}::test_a_store_that_goes_in_the_middle_of_a_look_is_not_a_log_that_was_cut",
+    ),
+    Mutant(
         "tiered/source/hold.py",
         "            if found.st_nlink == 1:\n                alone",
         "            if True:\n                alone",
@@ -108,13 +226,25 @@ MUTANTS = (
         "tiered/daemon/app.py",
         "        source.hold()\n        end =",
         "        end =",
-        "tests/unit/test_app.py::test_a_start_links_the_brokers_files_before_anything_else",
+        "tests/scenes/test_app.py::test_a_start_links_the_brokers_files_before_anything_else",
     ),
     Mutant(
         "tiered/source/local.py",
         "        if count < len(target):\n",
         "        if False:\n",
         f"{_SOURCE_LOCAL}::test_a_copy_of_a_file_that_became_short_is_no_zeros",
+    ),
+    Mutant(
+        "tiered/archive/log/line.py",
+        "            commit = self.log.plan(place, flush.edits, flush.inline, fold)\n",
+        "            commit = self.log.plan(place, flush.edits, flush.inline)\n",
+        "tests/unit/test_dispatcher.py::test_a_commit_looks_each_queue_up_once",
+    ),
+    Mutant(
+        "tiered/daemon/status.py",
+        "RECOUNT_REST * (ended - begun)",
+        "0.0",
+        "tests/unit/test_status.py::test_a_walk_over_all_queues_is_followed_by_a_rest",
     ),
     Mutant(
         "tiered/archive/log/line.py",
@@ -212,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/line.py",
-        "                entry = min(self._waiting, key=lambda waiting: waiting.flush.priority)\n",
+        "                entry = min(self._waiting, key=lambda waiting: waiting.priority)\n",
         "                entry = self._waiting[0]\n",
         f"{_LINE}::test_archiving_goes_before_whatever_else_waits",
     ),

@@ -44,8 +44,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/checkpoint/store.py",
-        "                    head_pair = pair\n                else:\n                    batch.append(pair)\n",
-        "                    head_pair = pair\n                batch.append(pair)\n",
+        "        batch += [pair for pair in pairs if pair[0] != HEAD] if found else pairs\n",
+        "        batch += pairs\n",
         f"{_GUARDS}::test_a_checkpoint_whose_loading_is_cut_short_is_no_fold",
     ),
     Mutant(

@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _SERVICE = "tests/unit/test_service.py"
 _CLI_MAIN = "tests/unit/test_cli_main.py"
+_CLI_PROCESS = "tests/scenes/test_cli_process.py"
 _DAEMON_SHELL = "tests/unit/test_daemon_shell.py"
 _CONFIG_CHECKS = "tests/unit/test_config_checks.py"
 _SETTINGS = "tests/unit/test_settings.py"
@@ -148,13 +149,13 @@ MUTANTS = (
         "tiered/cli/main.py",
         "        drop_stdout()\n        return EXIT_NO_READER\n",
         "        drop_stdout()\n        return 0\n",
-        f"{_CLI_MAIN}::test_a_reader_that_goes_away_is_no_traceback",
+        f"{_CLI_PROCESS}::test_a_reader_that_goes_away_is_no_traceback",
     ),
     Mutant(
         "tiered/cli/main.py",
         "        return _tell(unwritten(error) or error, debug=debug, as_json=as_json)\n",
         "        return _tell(error, debug=debug, as_json=as_json)\n",
-        f"{_CLI_MAIN}::test_no_room_for_the_answer",
+        f"{_CLI_PROCESS}::test_no_room_for_the_answer",
     ),
     Mutant(
         "tiered/cli/main.py",

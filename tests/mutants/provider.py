@@ -61,13 +61,13 @@ MUTANTS = (
         "tiered/provider/probe.py",
         "        tidy(self._provider, self._base)\n",
         "",
-        "tests/unit/test_cli_doctor.py::test_nothing_is_left_behind",
+        "tests/scenes/test_cli_doctor.py::test_nothing_is_left_behind",
     ),
     Mutant(
         "tiered/source/hold.py",
         "            for made in missing:\n                os.rmdir(made)\n",
         "            pass\n",
-        "tests/unit/test_cli_doctor.py::test_nothing_is_left_behind",
+        "tests/scenes/test_cli_doctor.py::test_nothing_is_left_behind",
     ),
     Mutant(
         "tiered/daemon/probed.py",
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/write/preparer.py",
-        " or self._too_many_keys(part)",
+        " or self._too_many(part, _SPACE, self._settings.max_flush_keys)",
         "",
         "tests/unit/test_key_memory.py -k too_many",
     ),
@@ -133,7 +133,7 @@ MUTANTS = (
         "tiered/daemon/writepath.py",
         '            Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),\n',
         "",
-        "tests/unit/test_app.py -k dead_writers",
+        "tests/scenes/test_app.py -k dead_writers",
     ),
     Mutant(
         "tiered/provider/s3.py",

@@ -7,8 +7,89 @@ from tests.mutants import Mutant
 _READER = "tests/unit/test_archive_reader.py"
 _PARTIAL = "tests/unit/test_archive_partial.py"
 _CACHE = "tests/unit/test_commit_cache.py"
+_GROWING = "tests/unit/test_store_growing.py"
+_LISTING = "tests/unit/test_listing.py"
+_LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
 
 MUTANTS = (
+    Mutant(
+        "tiered/store/compactedpages.py",
+        "        if behind > most or byte_count > MOST_BYTES:\n",
+        "        if byte_count > MOST_BYTES:\n",
+        "tests/scenes/test_gateway_compacted.py::test_what_a_projection_does_not_know_is_bounded",
+    ),
+    Mutant(
+        "tiered/store/compactedpages.py",
+        "        return kept if fresh and offset is not None and offset < kept.decided.end else None\n",
+        "        return kept\n",
+        "tests/scenes/test_gateway_compacted.py::test_all_pages_together_are_what_a_fold_keeps",
+    ),
+    Mutant(
+        "tiered/archive/read/verify.py",
+        "        self._lengths(report, limit)\n",
+        "",
+        "tests/scenes/test_aged_damage.py::test_something_written_behind_an_object",
+    ),
+    Mutant(
+        "tiered/store/compacted.py",
+        "        if archived is None or archived > self.commit:\n",
+        "        if False:\n",
+        _LOOKS_AGAIN,
+    ),
+    Mutant(
+        "tiered/cli/access.py",
+        "                if scope.everything and partial.scattered:\n",
+        "                if False:\n",
+        f"{_LISTING} -k listed_from_a_disk",
+    ),
+    Mutant(
+        "tiered/archive/log/reader.py",
+        "        read = self.read if until is None else self._read_again\n",
+        "        read = self.read\n",
+        f"{_GROWING} -k are_read_once",
+    ),
+    Mutant(
+        "tiered/archive/state/listing.py",
+        '    start = None if after is None else topic_key(after)[:-1] + b"\\x02"\n',
+        "    start = None if after is None else topic_key(after)\n",
+        f"{_LISTING} -k pages_of_hostile_names",
+    ),
+    Mutant(
+        "tiered/archive/state/listing.py",
+        "            elif open_topic.topic == made.topic:\n",
+        "            elif False:\n",
+        f"{_LISTING} -k what_their_queues_are",
+    ),
+    Mutant(
+        "tiered/store/timeindex.py",
+        "    return found if run.physical_start <= place < run.physical_end else None\n",
+        "    return found\n",
+        "tests/unit/test_consumequeue_times.py::test_what_is_not_sure_is_left_to_the_archive",
+    ),
+    Mutant(
+        "tiered/store/timeindex.py",
+        "    if not covered.begin <= run.physical_start <= run.physical_end <= covered.end:\n",
+        "    if False:\n",
+        "tests/unit/test_consumequeue_times.py::test_what_is_not_sure_is_left_to_the_archive",
+    ),
+    Mutant(
+        "tiered/store/timeindex.py",
+        " or run.start < span.first:\n",
+        ":\n",
+        "tests/unit/test_consumequeue_times.py::test_what_is_not_sure_is_left_to_the_archive",
+    ),
+    Mutant(
+        "tiered/archive/read/reader.py",
+        "        return width is None or width > FEW_QUEUES or (pairs is not None and pairs <= FEW_PAIRS)\n",
+        "        return True\n",
+        f"{_GROWING} -k few_queues_are_all",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/partial.py",
+        "        if not self._scope.covers(prefix):\n            raise not_loaded()",
+        "        if False:\n            raise not_loaded()",
+        f"{_GROWING} -k beside_what_is_loaded",
+    ),
     Mutant(
         "tiered/archive/ahead.py",
         "                if value is None and then < asked:\n",
@@ -23,8 +104,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/ahead.py",
-        "2 * (found - ONE_BY_ONE + 1)))\n",
-        "2 * found))\n",
+        "fitting, found - ONE_BY_ONE + 1))\n",
+        "fitting, found))\n",
         f"{_READER} -k keeps_up_asks_for_nothing",
     ),
     Mutant(

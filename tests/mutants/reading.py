@@ -9,9 +9,21 @@ _PROVIDER_FAULTS = "tests/unit/test_provider_faults.py"
 _FETCH_WINDOW = "tests/unit/test_fetch_window.py"
 _FETCH_TABLES = "tests/unit/test_fetch_tables.py"
 _FETCH_LEAKS = "tests/unit/test_fetch_leaks.py"
-_STORE_READS = "tests/unit/test_store_reads.py"
+_STORE_READS = "tests/scenes/test_store_reads.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/fetch/bands.py",
+        "            if before is None or before == reader:\n",
+        "            if before is None:\n",
+        "tests/scenes/test_fetch_bands.py::test_neither_backwards_nor_here_and_there_nor_by_one_queue_alone",
+    ),
+    Mutant(
+        "tiered/fetch/bands.py",
+        "                self._rest -= 1\n                return\n",
+        "                self._rest -= 1\n",
+        "tests/scenes/test_fetch_bands.py::test_it_rests_after_waste_and_when_the_store_asks_for_patience",
+    ),
     Mutant(
         "tiered/provider/posix.py",
         '                raise Conflict("the key exists", key=key, url=self.url) from None\n',
@@ -168,15 +180,27 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/puller.py",
+        "            look = self._follower.follow_async(force=tries > 0, here=here)\n",
+        "            look = self._follower.follow_async(force=False, here=here)\n",
+        "tests/scenes/test_aged_pulls.py::test_a_change_during_a_pull",
+    ),
+    Mutant(
+        "tiered/store/puller.py",
         "            elif looked or found.status not in ELSEWHERE:\n",
         "            else:\n",
         f"{_STORE_READS}::test_a_new_generation_is_what_is_served",
     ),
     Mutant(
+        "tiered/archive/read/keytables.py",
+        "        if known is not None and not len(known.runs(hashed)):\n",
+        "        if known is not None:\n",
+        "tests/property/test_key_lookups.py -k random",
+    ),
+    Mutant(
         "tiered/store/messages.py",
         "                if found is not None and store_host in (None, found.message.store_host):\n",
         "                if found is not None:\n",
-        "tests/unit/test_store_lookups.py::test_every_record_by_its_place",
+        "tests/scenes/test_store_lookups.py::test_every_record_by_its_place",
     ),
     Mutant(
         "tiered/fetch/answer.py",

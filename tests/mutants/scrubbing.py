@@ -5,19 +5,27 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _CONTENT = "tiered/archive/read/content.py"
-_CONTENTS = "tests/unit/test_content.py"
+_CONTENTS = "tests/scenes/test_content.py"
+
+_AGREEMENT = "tiered/archive/read/agreement.py"
+_AGREEING = "tests/scenes/test_agreement.py"
+
+_COMING = "tiered/archive/read/coming.py"
+_COMES = "tests/unit/test_coming.py"
+
+_ENCRYPTED = "tests/scenes/test_scrub_encrypted.py"
 
 _WALK = "tiered/archive/care/walk.py"
 _NOTES = "tiered/archive/care/notes.py"
 _TASK = "tiered/archive/care/scrub.py"
-_SCRUB = "tests/unit/test_scrub.py"
+_SCRUB = "tests/scenes/test_scrub.py"
 
 _MEND = "tiered/archive/care/mend.py"
-_MENDING = "tests/unit/test_mend.py"
+_MENDING = "tests/scenes/test_mend.py"
 
 MUTANTS = (
     Mutant(
-        _CONTENT,
+        "tiered/archive/read/blockwindow.py",
         "            damaged.append(error)\n",
         "            pass\n",
         f"{_CONTENTS}::test_every_flipped_bit_is_found_and_named",
@@ -39,6 +47,60 @@ MUTANTS = (
         "            self._held.forget(key)\n",
         "            pass\n",
         f"{_CONTENTS}::test_nothing_of_an_object_is_kept_when_it_was_looked_at",
+    ),
+    Mutant(
+        _CONTENT,
+        "                self._held.forget(self._objects.key_of(item))\n",
+        "                pass\n",
+        f"{_CONTENTS}::test_side_by_side_the_same_is_found_in_the_same_order",
+    ),
+    Mutant(
+        _CONTENT,
+        "        found.append(_damaged(error, key))\n",
+        "        pass\n",
+        f"{_CONTENTS}::test_side_by_side_the_same_is_found_in_the_same_order",
+    ),
+    Mutant(
+        _AGREEMENT,
+        '        & (headers["queue_id"] == np.repeat(runs["queue_id"], counts))\n',
+        "",
+        f"{_AGREEING}::test_each_table_is_compared",
+    ),
+    Mutant(
+        _AGREEMENT,
+        "or (edges[row_ends] != raw_ends).any():\n",
+        "or False:\n",
+        f"{_AGREEING}::test_each_table_is_compared",
+    ),
+    Mutant(
+        _AGREEMENT,
+        '        and np.array_equal(columns["tags_code"], tags_codes(batch))\n',
+        "",
+        f"{_AGREEING}::test_each_column_is_compared_in_each_row",
+    ),
+    Mutant(
+        "tiered/archive/care/loose.py",
+        "                self._data_key(path, stored)\n",
+        "                pass\n",
+        f"{_ENCRYPTED}::test_every_flipped_bit_is_found_and_named",
+    ),
+    Mutant(
+        "tiered/archive/encryption/provider.py",
+        "        if footer is not None or _is_plain_commit(place, data):  # a damaged one may be mended\n",
+        "        if True:\n",
+        f"{_ENCRYPTED}::test_every_flipped_bit_is_found_and_named",
+    ),
+    Mutant(
+        _COMING,
+        "        while self._under_way and self._under_way[0][0] != first:\n",
+        "        while False:\n",
+        f"{_COMES}::test_what_was_left_out_is_passed_over",
+    ),
+    Mutant(
+        _COMING,
+        "            if self._next == first:\n",
+        "            if self._next is None:\n",
+        f"{_COMES}::test_objects_come_in_order_each_once",
     ),
     Mutant(
         _WALK,
@@ -132,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/rewrite/merge.py",
-        "        return self._left_out.and_objects(self._damaged(self._log.proven()))\n",
+        "        return self._left_out.and_objects(self._damaged(self._log.frozen()))\n",
         "        return self._left_out\n",
         f"{_SCRUB}::test_what_is_damaged_is_left_alone_until_it_is_mended",
     ),

@@ -6,10 +6,18 @@ from tests.mutants import Mutant
 
 _MESSAGES = "tests/unit/test_arrow_messages.py"
 _FILE = "tests/unit/test_segment_file.py"
-_FETCH = "tests/unit/test_fetch_sealed.py"
-_SEALED = "tests/unit/test_sealed_objects.py"
+_FETCH = "tests/scenes/test_fetch_sealed.py"
+_BANDS = "tests/unit/test_segment_bands.py"
+_BAND_READS = "tests/scenes/test_band_reads.py"
+_SEALED = "tests/scenes/test_sealed_objects.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/codec/arrow/columns.py",
+        "    return len(set(names.slice(0, several).to_pylist())) == several\n",
+        "    return True\n",
+        f"{_MESSAGES}::test_names_that_are_or_are_not_the_same_in_each_row",
+    ),
     Mutant(
         "tiered/codec/arrow/proof.py",
         "    if made.equals(source):\n",
@@ -60,9 +68,15 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/segment/reader.py",
-        '            if values.null_count or crc != part["crc32c"] or end - begin != part["bytes"]:\n',
+        "            if values.null_count or crc != stated or end - begin != size:\n",
         "            if values.null_count:\n",
         f"{_FILE}::test_a_wrong_column_is_found_by_the_sum_of_the_run",
+    ),
+    Mutant(
+        "tiered/codec/segment/pages.py",
+        "_values(chunk.data) if leaf.repeats else rows",
+        "rows",
+        "tests/unit/test_segment_bands.py::test_a_made_file_says_what_its_pages_hold",
     ),
     Mutant(
         "tiered/codec/segment/reader.py",
@@ -92,12 +106,12 @@ MUTANTS = (
         "tiered/archive/read/segments.py",
         "        if head != MAGIC:\n",
         "        if False:\n",
-        "tests/unit/test_content.py::test_damage_behind_damage_in_a_segment",
+        "tests/scenes/test_content.py::test_damage_behind_damage_in_a_segment",
     ),
     Mutant(
-        "tiered/archive/read/objects.py",
-        "    if is_segment(item):\n        raise Invalid(",
-        "    if False:\n        raise Invalid(",
+        "tiered/archive/read/keytables.py",
+        "        if is_segment(item):\n            raise Invalid(",
+        "        if False:\n            raise Invalid(",
         f"{_SEALED}::test_key_indexes_of_our_own_format_are_refused_not_empty",
     ),
     Mutant(
@@ -132,8 +146,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/segment/cutting.py",
-        "self._last.queue != part.queue and 2 * self._bytes >= self._target:\n",
-        "self._last.queue != part.queue and self._bytes >= self._target:\n",
+        "            and 8 * self._group_bytes >= 7 * self._target\n",
+        "            and self._group_bytes >= self._target\n",
         f"{_FILE}::test_where_row_groups_are_cut",
     ),
     Mutant(
@@ -150,8 +164,68 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/segment/footer.py",
-        "    if len(end) < _END_BYTES or end[4:] != MAGIC or length > most:\n",
-        "    if len(end) < _END_BYTES or end[4:] != MAGIC:\n",
+        "    if len(end) < END_BYTES or end[4:] != MAGIC or length > most:\n",
+        "    if len(end) < END_BYTES or end[4:] != MAGIC:\n",
         f"{_FILE}::test_lengths_are_compared_before_anything_is_allocated",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        "    if len(page) != length or (length and crc32c(page) != stated):\n",
+        "    if len(page) != length:\n",
+        f"{_BANDS}::test_a_flipped_bit_in_any_page_of_a_band_is_found",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        "            if end - first == 1:\n",
+        "            if end - first:\n",
+        f"{_BANDS}::test_damage_takes_no_neighbour_with_it",
+    ),
+    Mutant(
+        "tiered/codec/segment/reader.py",
+        '            stop = first + max(1, int(np.searchsorted(sizes, TOGETHER_BYTES, "right")))\n',
+        "            stop = end\n",
+        f"{_BANDS}::test_neighbours_are_decoded_together",
+    ),
+    Mutant(
+        "tiered/archive/read/segments.py",
+        "                        raise found\n",
+        "                        continue\n",
+        f"{_BAND_READS}::test_bands_of_one_request_are_decoded_together_up_to_damage",
+    ),
+    Mutant(
+        "tiered/archive/read/content.py",
+        "                yield found if isinstance(found, Corrupt) else None\n",
+        "                yield None\n",
+        f"{_BAND_READS}::test_a_check_names_each_damaged_band",
+    ),
+    Mutant(
+        "tiered/codec/segment/cutting.py",
+        "            if self._group_bytes >= self._target or self._bytes >= _LARGEST * self._band_target:\n",
+        "            if self._group_bytes >= self._target:\n",
+        f"{_BANDS}::test_where_bands_are_cut",
+    ),
+    Mutant(
+        "tiered/codec/segment/writer.py",
+        "        if late:\n",
+        "        if False:\n",
+        "tests/unit/test_segment_engines.py::test_columns_without_nulls_are_declared_so_where_that_is_asked_for",
+    ),
+    Mutant(
+        "tiered/codec/segment/writer.py",
+        "            if pages is None:\n",
+        "            if False:\n",
+        f"{_BANDS}::test_pages_that_do_not_end_together_are_refused",
+    ),
+    Mutant(
+        "tiered/codec/segment/writer.py",
+        "        if first_rows(end, start, self._banded) != self._banded:\n",
+        "        if False:\n",
+        f"{_BANDS}::test_rows_of_lists_are_compared_with_the_page_index",
+    ),
+    Mutant(
+        "tiered/archive/read/heads.py",
+        "            return len(made) if sound(made) else NEVER_KEPT\n",
+        "            return len(made)\n",
+        f"{_BAND_READS}::test_a_head_that_was_damaged_on_its_way_is_not_kept",
     ),
 )

@@ -258,4 +258,28 @@ MUTANTS = (
         "",
         "tests/fault/test_powercut.py -k ledger",
     ),
+    Mutant(
+        "tiered/store/lite.py",
+        "    if found != alias.physical_offset:\n",
+        "    if False:\n",
+        "tests/scenes/test_lite_reading.py -k never_given",
+    ),
+    Mutant(
+        "tiered/store/lite.py",
+        "        return alias.queue_offset >= kept.minimum(alias.target)\n",
+        "        return True\n",
+        "tests/scenes/test_lite_reading.py -k retention",
+    ),
+    Mutant(
+        "tiered/store/lite.py",
+        "        if alias.offset != found[-1].offset + 1 or not has(alias):\n",
+        "        if not has(alias):\n",
+        "tests/scenes/test_lite_reading.py -k holes",
+    ),
+    Mutant(
+        "tiered/store/lite.py",
+        "        return same and self.queue_offset + 1 == other.queue_offset\n",
+        "        return same\n",
+        "tests/scenes/test_lite_reading.py -k every_record",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _SAID = "tests/unit/test_stillness.py"
-_APP = "tests/unit/test_app.py"
+_APP = "tests/scenes/test_app.py"
 _SHELL = "tests/unit/test_daemon_shell.py"
 
 MUTANTS = (
@@ -26,6 +26,12 @@ MUTANTS = (
         "            if local_end <= (proven or 0):\n",
         "            if proven is None or local_end <= proven:\n",
         f"{_SAID}::test_an_archive_that_does_not_open_is_a_stall",
+    ),
+    Mutant(
+        "tiered/daemon/checkpointer.py",
+        "            self._unsaved_since = self._clock.monotonic()\n",
+        "            pass\n",
+        "tests/unit/test_status.py::test_commits_that_no_checkpoint_holds_are_told_after_a_few_intervals",
     ),
     Mutant(
         "tiered/daemon/status.py",
@@ -97,6 +103,24 @@ MUTANTS = (
         "tiered/cli/entry.py",
         "        early.install()",
         "        pass",
-        "tests/unit/test_cli_main.py::test_a_service_that_is_told_to_stop_before_it_listens_ends_well",
+        "tests/scenes/test_cli_process.py::test_a_service_that_is_told_to_stop_before_it_listens_ends_well",
+    ),
+    Mutant(
+        "tiered/daemon/starved.py",
+        "        starved = seconds >= LEAST_SECONDS and worst >= STARVED_SHARE * seconds\n",
+        "        starved = worst >= STARVED_SHARE * seconds\n",
+        "tests/unit/test_starved.py::test_a_moment_is_not_told",
+    ),
+    Mutant(
+        "tiered/daemon/starved.py",
+        "        while now - self._samples[0][0] > 2 * WINDOW_SECONDS:\n",
+        "        while False:\n",
+        "tests/unit/test_starved.py::test_what_was_before_a_long_pause_is_not_counted",
+    ),
+    Mutant(
+        "tiered/daemon/starved.py",
+        "max((waits[thread] - before[thread] for",
+        "max((waits[thread] for",
+        "tests/unit/test_starved.py::test_a_thread_that_waits_for_most_of_the_time_is_told",
     ),
 )

@@ -6,6 +6,18 @@ from tests.mutants import Mutant
 
 MUTANTS = (
     Mutant(
+        "spark/tiered_spark/there.py",
+        "    if gone is not None:\n",
+        "    if False:\n",
+        "tests/spark/test_spark_edits.py::test_the_past_before_a_trim",
+    ),
+    Mutant(
+        "spark/tiered_spark/snapshot.py",
+        "    if made is None:\n        return reader.view\n",
+        "    return reader.view\n",
+        "tests/spark/test_spark_archives.py::test_a_broker_whose_log_is_lost_is_damage",
+    ),
+    Mutant(
         "spark/tiered_spark/rows.py",
         "        if commits is not None and appended_by is not None:\n            good",
         "        if False:\n            good",
@@ -63,6 +75,54 @@ MUTANTS = (
         "spark/tiered_spark/pruning.py",
         "            good |= mine & (firsts <= offset) & (offset < ends)\n",
         "            good |= mine & (firsts > offset) & (offset < ends)\n",
-        "tests/spark/test_spark_aged.py -k test_options_choose_the_same_rows",
+        "tests/spark/test_spark_aged.py -k test_tasks_find_keys_in_sealed_files_by_themselves",
+    ),
+    Mutant(
+        "spark/tiered_spark/plan_keys.py",
+        "offsets[high - 1] + 1, True\n",
+        "offsets[high - 1], True\n",
+        "tests/spark/test_spark_aged.py -k test_of_a_sealed_file_the_plan_names_the_rows_that_have_a_key",
+    ),
+    Mutant(
+        "spark/tiered_spark/snapshot.py",
+        "    store = PartialStore(scope_of(options))\n    reader",
+        "    store = PartialStore()\n    reader",
+        "tests/spark/test_spark_queues.py -k test_topics_among_many_take_few_requests",
+    ),
+    Mutant(
+        "spark/tiered_spark/queues.py",
+        "        walked += CHUNK ",
+        "        walked += 0 ",
+        "tests/spark/test_spark_queues.py -k test_topics_among_many_take_few_requests",
+    ),
+    Mutant(
+        "spark/tiered_spark/runs.py",
+        "found = np.array([rank.get(key[1:-_OFFSET_BYTES], -1) for",
+        "found = np.array([rank.get(key[1:-_OFFSET_BYTES], 0) for",
+        "tests/spark/test_spark_queues.py -k test_runs_of_chosen_queues_are_those_of_a_walk_over_all",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/partial.py",
+        "if layers.begun <= seq else None",
+        "if layers.begun <= seq + 1 else None",
+        "tests/spark/test_spark_queues.py::test_what_a_batch_adds_is_found_without_a_walk",
+    ),
+    Mutant(
+        "spark/tiered_spark/loss.py",
+        "pairs = put_since(snapshot.view.state, QUEUE, choice, seen.commit)",
+        "pairs = None",
+        "tests/spark/test_job_queues.py::test_a_batch_looks_only_at_queues_that_changed",
+    ),
+    Mutant(
+        "spark/tiered_spark/loss.py",
+        "| (first > before[",
+        "| (first < before[",
+        "tests/spark/test_spark_bounds.py::test_what_retention_took_from_a_stream",
+    ),
+    Mutant(
+        "spark/tiered_spark/queues.py",
+        'good, topics = choice.takes(tails["id"]), _Topics(choice)',
+        'good, topics = tails["offset"] > 0, _Topics(choice)',
+        "tests/spark/test_job_queues.py -k test_tables_after_any_history",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _ICEBERG = "tiered/table/iceberg.py"
-_TESTS = "tests/unit/test_table_iceberg.py"
+_TESTS = "tests/scenes/test_table_iceberg.py"
 
 MUTANTS = (
     Mutant(
@@ -52,9 +52,33 @@ MUTANTS = (
         "tests/unit/test_table_shown.py",
     ),
     Mutant(
+        "tiered/table/keeping.py",
+        "            if not emptied.isdisjoint((name, name.lower())):  # Glue and Hive keep names in lower case\n",
+        "            if name in emptied:\n",
+        f"{_TESTS}::test_files_that_went_go_where_a_catalog_keeps_names_in_lower_case",
+    ),
+    Mutant(
+        "tiered/cli/table.py",
+        "    if troubles and json:  # machines get no notes\n",
+        "    if False:\n",
+        "tests/contract/test_table_catalogs.py::test_foreign[glue]",
+    ),
+    Mutant(
         "tiered/table/rest.py",
         '        kwargs["timeout"] = kwargs.get("timeout") or self._seconds\n',
         "        pass\n",
-        "tests/unit/test_table_orders.py::test_a_rest_catalog_that_has_gone_silent_is_not_waited_for_for_ever",
+        "tests/scenes/test_table_orders.py::test_a_rest_catalog_that_has_gone_silent_is_not_waited_for_for_ever",
+    ),
+    Mutant(
+        "tiered/table/glue.py",
+        "    return {GLUE_MAX_RETRIES: retries, BOTOCORE_SESSION: session}\n",
+        "    return {BOTOCORE_SESSION: session}\n",
+        "tests/scenes/test_table_orders.py::test_a_glue_catalog_that_is_away_is_asked_a_few_times_and_its_other_tables_do_not_wait",
+    ),
+    Mutant(
+        "tiered/table/keeping.py",
+        "            if unreachable:\n",
+        "            if False:\n",
+        "tests/scenes/test_table_orders.py::test_a_glue_catalog_that_is_away_is_asked_a_few_times_and_its_other_tables_do_not_wait",
     ),
 )

@@ -52,6 +52,8 @@ OBJECTS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "queues": _columns(["topic"], ["queue_id", "generation", "max_offset", "flat_end"], []),
     "sources": _columns([], ["commit_seq", "index", "start", "end"], ["closed_by"]),
+    "lite_queues": st.lists(TEXT, max_size=3),
+    "alias_targets": _columns(["topic"], ["queue_id", "generation"], []),
     "targets": _columns(["topic"], NAMES_OF_TARGETS, ["closed_by"]),
 }
 

@@ -32,6 +32,26 @@ def test_copied_as_by_a_loop(ranges: list[tuple[int, int]], gap: int, chance: ob
     assert target == expected
 
 
+@given(
+    st.lists(st.sampled_from((0, 1, 60, 110, 512)), min_size=1, max_size=4),
+    st.integers(100, 400),
+    st.integers(0, 9),
+)
+def test_many_of_few_lengths_are_copied_as_by_a_loop(kinds: list[int], rows: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    lengths = chance.choice(np.array(kinds, np.int64), rows)
+    source = chance.bytes(9_000)
+    starts = chance.integers(0, len(source) - 511, rows)
+    order = chance.permutation(rows)
+    places = np.empty(rows, np.int64)
+    places[order] = np.cumsum(lengths[order]) - lengths[order]
+    target, expected = bytearray(int(lengths.sum())), bytearray(int(lengths.sum()))
+    for start, length, place in zip(starts.tolist(), lengths.tolist(), places.tolist(), strict=True):
+        expected[place : place + length] = source[start : start + length]
+    copy_ranges(source, starts, lengths, target, places)
+    assert target == expected
+
+
 def test_the_last_bytes_of_a_buffer_can_be_read_and_written() -> None:
     source = bytes(range(256))
     target = bytearray(256)

@@ -1,7 +1,8 @@
 """Retention over random histories, against lists of records that know nothing of runs: what is in range stays (S6), what is out
 of range goes run by run, and what went never comes back.
 
-One test walks through ``SEEDS`` histories; each is cheap, since nothing but the fold takes part.
+One test walks through ``SEEDS`` histories, in ``PARTS`` parts; each is cheap, since nothing but the fold takes part. What
+must have happened must have happened in each part.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dataclasses import dataclass
 import pytest
 
 from tests.kit.histories import History, Record
+from tests.kit.plainretention import plain_trims
 from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
-from tiered.archive.rewrite.retain import RetentionPlan, narrowed, plan_retention, trim_edit
+from tiered.archive.rewrite.retain import RetentionPlan, narrowed, plan_retention
 from tiered.codec.format.edits import EditKind
 from tiered.model import MessageQueue
 
-SEEDS = 1000
+pytestmark = [pytest.mark.depends_only_on_imports, pytest.mark.no_cover]
+SEEDS = 1050
+PARTS = 5
 STEPS = 8
 TOPICS = ("topic-0", "topic-1", "topic-2")
 
@@ -98,14 +102,18 @@ def apply_plan(history: History, plan: RetentionPlan) -> None:
             if name[:2] == (trim.queue, trim.generation):
                 history.model.closed[name] = {o: n for o, n in rows.items() if o >= trim.first_offset}
     if plan.trims:
-        history.add([trim_edit(plan.trims)])
+        history.add([plan.trims.edit()])
 
 
 def check(history: History, policy: RetentionPolicy, moment: Moment, done: Counter[str]) -> set[int]:
     """One run of retention; numbers of what it took. ``done`` counts what happened, so that no test is idle unnoticed."""
     before = kept(history)
     plan = plan_retention(history.state, policy, moment)
-    assert narrowed(history.state, plan.trims, policy, moment.aged_seq) == list(plan.trims)
+    plain = plain_trims(history.state, policy, moment)
+    assert list(plan.trims) == plain
+    assert (plan.count, plan.trimmed_bytes) == (len(plain), sum(trim.bytes for trim in plain))
+    assert list(plan_retention(history.state, policy, moment, most=2).trims) == plain[:2]
+    assert list(narrowed(history.state, plan.trims, policy, moment.aged_seq)) == list(plan.trims)
     assert plan.live_bytes == sum(g.bytes for q in history.names for g in history.state.generations(q))
     apply_plan(history, plan)
     after = kept(history)
@@ -130,7 +138,7 @@ def check(history: History, policy: RetentionPolicy, moment: Moment, done: Count
     done["trims"] += len(plan.trims)
     done["closed"] += len(before.closed.keys() & gone)
     done["held"] += sum(trim.kept_by is not None for trim in plan.trims)
-    assert plan_retention(history.state, policy, moment).trims == ()
+    assert not plan_retention(history.state, policy, moment).trims
     nothing_expired_in_front(history, policy, moment)
     return gone
 
@@ -153,8 +161,8 @@ def nothing_expired_in_front(history: History, policy: RetentionPolicy, moment: 
         )
 
 
-def histories(count: int) -> Iterator[tuple[random.Random, History]]:
-    for seed in range(count):
+def histories(count: int, part: int = 0, parts: int = 1) -> Iterator[tuple[random.Random, History]]:
+    for seed in range(part, count, parts):
         chance = random.Random(seed)
         history = History(chance)
         for _ in range(STEPS):
@@ -162,14 +170,27 @@ def histories(count: int) -> Iterator[tuple[random.Random, History]]:
         yield chance, history
 
 
-def test_what_is_in_range_stays_and_what_went_never_comes_back() -> None:
+@pytest.fixture(autouse=True)
+def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a run, of some, and of all, by the part."""
+    called = getattr(request.node, "callspec", None)
+    size = (1, 3, None)[0 if called is None else called.params.get("part", 0) % 3]
+    if size is not None:
+        monkeypatch.setattr("tiered.archive.state.walking.RUNS_OF_A_PAGE", size)
+        monkeypatch.setattr("tiered.archive.state.tallies.RECORDS_AT_ONCE", size)
+        monkeypatch.setattr("tiered.archive.state.walking._MISSES", size - 1)
+
+
+@pytest.mark.history
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_is_in_range_stays_and_what_went_never_comes_back(part: int) -> None:
     done: Counter[str] = Counter()
-    for chance, history in histories(SEEDS):
+    for chance, history in histories(SEEDS, part, PARTS):
         gone = check(history, a_policy(chance), a_moment(chance, history), done)
         for _ in range(3):
             done["rewinds"] += any(e.kind is EditKind.REWIND for e in history.step().edits)
         assert not gone & kept(history).all.keys()
-    assert min(done[name] for name in ("age", "size", "held", "closed", "rewinds")) >= 40, done
+    assert min(done[name] for name in ("age", "size", "held", "closed", "rewinds")) >= 40 // PARTS, done
 
 
 def test_later_and_stricter_takes_no_less() -> None:
@@ -193,13 +214,15 @@ def test_later_and_stricter_takes_no_less() -> None:
 def test_a_rule_that_nothing_breaks_trims_nothing(rule: RetentionRule) -> None:
     for _, history in histories(20):
         plan = plan_retention(history.state, RetentionPolicy(rule), Moment(20_000, len(history.commits)))
-        assert plan.trims == ()
+        assert not plan.trims
 
 
-def test_a_rewind_into_what_was_trimmed_in_part_brings_nothing_back() -> None:
+@pytest.mark.history
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_rewind_into_what_was_trimmed_in_part_brings_nothing_back(part: int) -> None:
     """Trims that end inside runs, of live and of earlier generations; rewinds into the commits of those, and further."""
     done: Counter[str] = Counter()
-    for chance, history in histories(300):
+    for chance, history in histories(300, part, PARTS):
         before = kept(history).all.keys()
         for make in (
             history.trim,
@@ -235,4 +258,4 @@ def test_a_rewind_into_what_was_trimmed_in_part_brings_nothing_back() -> None:
                 ]
                 found = history.state.run_before(run.queue, run.generation, run.first_queue_offset)
                 assert found == max(lower, key=lambda r: r.start, default=None)
-    assert min(done["inside"], done["into"]) >= 100, done
+    assert min(done["inside"], done["into"]) >= 100 // PARTS, done

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tiered.archive.checkpoint.store import load_checkpoint, newest_checkpoint, 
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state.layers import Overlay
+from tiered.archive.state.recentqueues import Planning, RecentQueues
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.commit import decode_commit, encode_commit
@@ -34,7 +36,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def grown(seed: int, steps: int) -> History:
-    history = History(random.Random(seed))
+    history = History(random.Random(seed), forgets=seed % 2 == 0)
     for _ in range(steps):
         history.step()
     return history
@@ -47,7 +49,7 @@ def pairs(store: Any) -> list[tuple[bytes, bytes]]:
 @QUICK
 @given(seeds)
 def test_the_model_agrees_after_every_commit(seed: int) -> None:
-    history = History(random.Random(seed))
+    history = History(random.Random(seed), forgets=seed % 2 == 0)
     for _ in range(25):
         history.step()
         assert history.folded(history.state) == history.readable()
@@ -55,10 +57,31 @@ def test_the_model_agrees_after_every_commit(seed: int) -> None:
 
 
 @QUICK
+@given(seeds, st.sampled_from((1, 3, 1000)))
+def test_a_plan_on_recent_queues_is_a_plan_on_the_fold(seed: int, most: int) -> None:
+    history = History(random.Random(seed), forgets=seed % 2 == 0)
+    store, recent = MemoryStore(), RecentQueues(most)
+    store.put_many(pairs(history.store), applied=history.store.applied())
+    for _ in range(30):
+        commit = history.step()
+        expected, found = apply(store, commit), apply(Planning(store, recent), commit)
+        assert (found.values, found.head) == (expected.values, expected.head)
+        recent.planned(found)
+        store_changes(store, expected)
+        queues = list(history.model.queues)
+        named = [mq.topic for mq in queues], np.array([mq.queue_id for mq in queues], np.int64)
+        table, known = recent.table(*named, store)
+        there, are = ArchiveState(store).queue_table(*named)
+        assert (table.tolist(), known.tolist()) == (there.tolist(), are.tolist())
+        assert len(recent) <= 2 * (most + len(queues))
+
+
+@QUICK
 @given(seeds)
 def test_counters_bounds_and_references(seed: int) -> None:
     history = grown(seed, 30)
     state = history.state
+    assert {found.queue for found in state.queues()} == set(history.model.queues)
     for mq, queue in history.model.queues.items():
         found = state.queue(mq)
         assert found is not None
@@ -93,6 +116,26 @@ def test_counters_bounds_and_references(seed: int) -> None:
     for run in [*state.runs_all(), *state.closed_parts()]:
         counted[run.object] = counted.get(run.object, 0) + 1
     assert {o.ref: o.references for o in state.objects() if o.references} == counted
+
+
+@QUICK
+@given(seeds)
+def test_no_two_generations_of_a_queue_have_the_same_number(seed: int) -> None:
+    history = History(random.Random(seed), topics=1, queues=2, forgets=True)
+    begun: set[tuple[str, int, int]] = set()
+    forgotten = 0
+    for _ in range(40):
+        for edit in history.step().edits:
+            rows = [edit.row(i) for i in range(len(edit))]
+            if edit.kind is EditKind.NEW_GENERATION:
+                names = {(row["topic"], row["queue_id"], row["generation"]) for row in rows}
+                assert not names & begun
+                begun |= names
+            if edit.kind is EditKind.FORGET_QUEUES:
+                forgotten += len(rows)
+    head = history.state.head()
+    assert head is not None
+    assert (head.forgotten.generation, head.forgotten.queues) == (history.model.forgotten, forgotten)
 
 
 @FEW

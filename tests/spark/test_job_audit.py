@@ -197,7 +197,7 @@ def test_queues_of_a_store_as_a_slow_reader_sees_them(store: Path, tmp_path: Pat
     for topic, queue_id, directory in golden.queues(store):
         units = golden.consume_queue(directory)
         wanted[topic, queue_id] = (min(units), max(units) + 1)
-    assert {(t, q): bounds for t, q, bounds in broker_queues(store)} == wanted
+    assert {(q.topic, q.queue_id): (q.first, q.end) for q in broker_queues(store)} == wanted
     shutil.copytree(store, tmp_path / "store")
     deleted = sorted((tmp_path / "store" / "commitlog").iterdir())[:12]
     for path in deleted:
@@ -207,7 +207,7 @@ def test_queues_of_a_store_as_a_slow_reader_sees_them(store: Path, tmp_path: Pat
         units = golden.consume_queue(directory)
         left = [offset for offset, (physical, _, _) in units.items() if physical >= first]
         wanted[topic, queue_id] = (min(left, default=max(units) + 1), max(units) + 1)
-    assert {(t, q): bounds for t, q, bounds in broker_queues(tmp_path / "store")} == wanted
+    assert {(q.topic, q.queue_id): (q.first, q.end) for q in broker_queues(tmp_path / "store")} == wanted
     with pytest.raises(NotFound, match="no consume queues"):
         list(broker_queues(tmp_path))
 

@@ -184,6 +184,20 @@ def test_bad_input(
     assert says in capsys.readouterr().err
 
 
+def test_what_was_lost_is_said(
+    left: str, compare: Compare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two sides that are the same may both be less than all."""
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 20)
+    broker.send("Plain", 0, b"no key", properties={"TAGS": "p"})
+    broker.send("Plain", 0, b"one", properties=properties(1), queue_offset=41)
+    url = archive(broker.store, tmp_path)
+    code, told = compare("--archive", left, "--topics", "Plain", "--other", url)
+    assert (code, told["gap_messages_left"], told["gap_messages_right"]) == (1, 0, 40)
+    assert main(["compare", "--archive", url, "--other", url]) == 0
+    assert "is compared with nothing: see table=gaps" in capsys.readouterr().err
+
+
 def test_a_dry_run_and_what_people_see(left: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--archive", left, "--dry-run"]) == 2
     assert main(["compare", "--archive", left, "--other", right, "--dry-run"]) == 0

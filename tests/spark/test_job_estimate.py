@@ -15,9 +15,9 @@ from tests.kit.sparkscene import archive, batches_of
 from tiered.archive.read.objects import ObjectReader
 from tiered.errors import Invalid
 from tiered.model import ByteRange
+from tiered.text.prices import Price, read_prices
 from tiered_jobs.estimate.job import _loads
 from tiered_jobs.estimate.model import Load, Scenario, month
-from tiered_jobs.estimate.prices import Price, read_prices
 from tiered_jobs.estimate.stats import load_of, scaled, stats_of
 from tiered_jobs.main import main
 from tiered_spark.options import parse_options
@@ -208,6 +208,9 @@ def test_messages_of_one_moment_have_no_rate(url: str) -> None:
     (load,) = _loads([stats], 7 * GIB)
     assert load.raw == 7 * GIB
     assert load.blocks / load.raw == pytest.approx(stats.blocks / stats.raw)
+    for span in range(1, 2000):  # how long the log took to write is another each time
+        (load,) = _loads([replace(stats, commit_span=span)], 7 * GIB)
+        assert load.raw == 7 * GIB, span
 
 
 def test_a_log_that_outlives_its_messages(url: str) -> None:

@@ -238,6 +238,19 @@ def test_a_life_that_has_more_hops_than_are_followed(
     )  # nobody asked for the key of the trace that was found last
 
 
+def test_what_was_lost_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the topics that were not asked for, too: a step may be anywhere."""
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 20)
+    for topic in ("Orders", "Payments"):
+        broker.send(topic, 0, properties={"UNIQ_KEY": topic, "KEYS": topic})
+    broker.send("Payments", 0, queue_offset=8)
+    url = archive(broker.store, tmp_path)
+    told = trace(capsys, "--archive", url, "--topics", "Orders", "--key", "Orders")
+    assert (told["steps"], told["gap_messages"]) == (1, 7)
+    assert main(["trace", "--archive", url, "--key", "Orders"]) == 0
+    assert "7 messages were lost before they could be archived" in capsys.readouterr().err
+
+
 def test_nothing_found(crafted: tuple[str, dict[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
     url, ids = crafted
     assert main(["trace", "--archive", url, "--key", "nobody"]) == 5

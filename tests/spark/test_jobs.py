@@ -18,6 +18,8 @@ from tiered_jobs.main import JOBS, main
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+SMALL = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
+"""A session as small as 500 messages."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_as_a_program(url: str, command: str) -> None:
         "tiered": [binaries / "tiered", "spark"],
     }[command]
     done = subprocess.run(
-        [*map(str, start), "profile", "--archive", url, "--quick", "--json"],
+        [*map(str, start), "profile", "--archive", url, "--quick", "--json", *SMALL],
         check=False, capture_output=True, text=True, timeout=500,
         env={
             **os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,

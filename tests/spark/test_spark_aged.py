@@ -80,6 +80,44 @@ def test_files_that_cannot_hold_a_key_are_left_out_by_the_plan(archives: dict[St
         assert len(portions) == planned, key
 
 
+def test_of_a_sealed_file_the_plan_names_the_rows_that_have_a_key(archives: dict[Stage, str]) -> None:
+    for keys in (("u7",), ("k3", "u7"), ("k3", "no such key")):
+        rows = aged_rows(archives, Stage.SEALED, keys=",".join(keys)).values()
+        found: dict[tuple[str, int], set[int]] = {}
+        for row in rows:
+            found.setdefault((row["topic"], row["queue_id"]), set()).add(row["queue_offset"])
+        planned = planned_offsets(archives[Stage.SEALED], ",".join(keys))
+        assert planned, keys
+        for queue, start, end in planned:
+            mine = sorted(offset for offset in found[queue] if start <= offset < end)
+            assert (start, end) == (mine[0], mine[-1] + 1), keys
+        named = {(queue, offset) for queue, offsets in found.items() for offset in offsets}
+        assert named == {(q, o) for q, o in named if any(q == p and a <= o < b for p, a, b in planned)}
+
+
+def planned_offsets(url: str, keys: str) -> set[tuple[tuple[str, int], int, int]]:
+    """Queue and offsets [start, end) of each run that is planned."""
+    reader = MessageReader(parse_options({"archive": url, "keys": keys}), message_schema())
+    runs = [
+        piece.run
+        for partition in reader.partitions()
+        for portion in partition.portions  # type: ignore[attr-defined]
+        for piece in portion.pieces
+    ]
+    return {((run.queue.topic, run.queue.queue_id), run.start, run.end) for run in runs}
+
+
+def test_tasks_find_keys_in_sealed_files_by_themselves(
+    archives: dict[Stage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there was too much for the plan."""
+    monkeypatch.setattr(plan_keys, "MAX_FILTERS", 0)
+    for keys in ("u7", "k3,u7"):
+        assert by_place(scan({"archive": archives[Stage.SEALED], "keys": keys})) == aged_rows(
+            archives, Stage.SEALED, keys=keys
+        )
+
+
 def test_what_is_not_sealed_yet(archives: dict[Stage, str]) -> None:
     """The option by which a frame reads only that."""
     assert scan({"archive": archives[Stage.SEALED], "sealed": "false"}) == []

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import memory
-from tests.kit.fetchscene import Scene, scene
+from tests.kit import assemble as assemble_module
+from tests.kit.archiveedits import DISPATCH
+from tests.kit.assemble import assemble, memory
+from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
+from tests.kit.pipeline import Crafted
+from tests.kit.sparkedits import MEMORY, Following
 from tests.kit.sparkscene import scan
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keys import ArchiveKeys, Area, ObjectKey, build
 from tiered.archive.log.identity import ensure_identity
 from tiered.clock import ManualClock
-from tiered.errors import NotFound, Refused
+from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
 from tiered_spark import roots, snapshot
 from tiered_spark.options import parse_options
@@ -105,6 +109,48 @@ def test_a_copy_beside_its_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"two folders below one URL hold the same archive.*copy.*live"):
         scan({"archive": f"file://{tmp_path}/roots"})
     assert len(scan({"archive": f"file://{tmp_path}/roots/copy,file://{tmp_path}/roots/live"})) == 5
+
+
+def test_a_broker_that_has_not_begun_holds_nobody_up(
+    one: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no commit, so nothing of it is missing; that is said. A stream takes its messages when they come."""
+    new = ArchiveKeys("C", "new")
+    ensure_identity(one.provider, new, 1, lambda n: b"n" * n)
+    assert len(scan(MEMORY)) == 5
+    assert "no commit yet, nothing is read of: memory://x C/new" in caplog.text
+    with pytest.raises(NotFound, match="archive=memory://x C/new"):
+        scan({**MEMORY, "asOfCommit": "2"})
+    assert len(scan({**MEMORY, "asOfCommit": "2", "broker": "broker-a"})) == 5
+    with pytest.raises(NotFound, match=r"no commit yet \(archive=memory://x C/new\)"):
+        scan({**MEMORY, "broker": "new"})
+    query = Following()
+    assert len(query.next()) == 5
+    monkeypatch.setattr(assemble_module, "KEYS", new)
+    broker = Crafted(tmp_path / "new")
+    daemon = assemble(broker.store, one.provider, one.clock, dispatch=DISPATCH, seed=2)
+    try:
+        broker.send("Orders", 0, b"first")
+        daemon.settle(SETTLED_SECONDS)
+        assert [row["body"] for row in query.next()] == [b"first"]
+    finally:
+        daemon.close()
+    assert len(scan(MEMORY)) == 6
+
+
+def test_a_broker_whose_log_is_lost_is_damage(one: Scene) -> None:
+    """Its objects are there: whatever its commits named would be no rows."""
+    other = ArchiveKeys("C", "lost")
+    ensure_identity(one.provider, other, 1, lambda n: b"l" * n)
+    one.provider.put(other.key(build(ObjectKey(Area.SHARD, 1, b"s" * 16))), [b"shard"])
+    with pytest.raises(Corrupt, match=r"its log is lost \(key=C/lost/shard/"):
+        scan(MEMORY)
+    assert len(scan({**MEMORY, "broker": "broker-a"})) == 5
+
+
+def test_a_time_that_one_of_several_does_not_know_names_it(one: Scene) -> None:
+    with pytest.raises(NotFound, match=r"no commit at this time.*archive=memory://x DefaultCluster/broker-a"):
+        scan({**MEMORY, "asOfTimestamp": "1"})
 
 
 def test_much_that_is_no_archive_is_refused(many: Provider, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,35 @@ def test_what_retention_took_from_a_stream(
     assert other.next()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_stream_missed_of_queues_that_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Nothing is left to ask of them: what counts is whether their last records lay before what the stream has read."""
+    with new_scene(tmp_path, forgets=True) as made:
+        monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
+        edits, query = Edits(made), Following()
+        send(made, 40, lambda n: QUEUES[n % 4])
+        assert len(query.next()) == 40
+        edits.trim(QUEUES[1], 10)
+        edits.forget(QUEUES[1])
+        send(made, 5)
+        if restarted:
+            query.restart()
+        assert len(query.next()) == 5, "all that it had was read"
+        send(made, 20, lambda n: QUEUES[2])
+        edits.trim(QUEUES[2], 30)
+        edits.forget(QUEUES[2])
+        send(made, 5)
+        if restarted:
+            query.restart()
+        with pytest.raises(Refused, match="queues are forgotten that had messages after commit"):
+            query.next()
+        query.options["failOnDataLoss"] = "false"
+        query.restart()
+        assert len(query.next()) == 5
+
+
 @pytest.mark.parametrize("least", [1, 7, 40])
 def test_partitions_are_at_least_as_many_as_asked_for(scene: Scene, least: int) -> None:
     options = parse_options({**MEMORY, "columns": "body", "minPartitions": str(least)})

@@ -126,17 +126,28 @@ def test_a_key_look_up_beside_a_merge(edits: Edits) -> None:
 
 
 def test_the_past_before_a_trim(edits: Edits) -> None:
-    """``asOfCommit`` gives what was trimmed since, as long as its objects and its commits are there."""
+    """``asOfCommit`` gives what was trimmed since, as long as its objects and its commits are there; then the plan says which
+    is the oldest that can be chosen, and that one can be."""
     head = edits.scene.state.head()
     assert head is not None
     past, before = {**MEMORY, "asOfCommit": str(head.seq)}, seen(scan(MEMORY))
     edits.trim(ORDERS, 100)
     edits.merge(ORDERS, edits.runs(ORDERS)[1:3])
     assert seen(scan(past)) == before
+    named = edits.scene.state.head()
+    assert named is not None
     edits.retire()
-    edits.delete()
-    with pytest.raises(NotFound, match=r"is not there \(key=DefaultCluster/broker-a/data/.*later one"):
-        scan(past)
+    assert seen(scan(past)) == before
+    later = planned(**past)
+    gone = {KEYS.key(path) for path in edits.delete()}
+    with pytest.raises(NotFound, match="run it again") as caught:
+        later()
+    with pytest.raises(NotFound, match=rf"commit {named.seq} is the oldest that can be chosen") as caught:
+        planned(**past)
+    assert caught.value.fields["object"] in gone
+    assert len(scan({**MEMORY, "asOfCommit": str(named.seq)})) == 140
+    with pytest.raises(NotFound, match="is the oldest that can be chosen"):
+        scan({**MEMORY, "asOfCommit": str(named.seq - 1)})
     only = {
         **past,
         "topics": "Orders",
@@ -146,7 +157,7 @@ def test_the_past_before_a_trim(edits: Edits) -> None:
     assert scan(only) == []  # what is not needed need not be there
     floor = edits.put(batch(EditKind.RETIRE, keys=Rows([[]]), floor=Rows([head.seq + 1])))
     with pytest.raises(
-        NotFound, match=rf"commits {head.seq + 1} to {floor}\).*commit {head.seq + 1} is the oldest"
+        NotFound, match=rf"commits {head.seq + 1} to {floor}.*commit {head.seq + 1} is the oldest"
     ):
         scan(past)
     assert len(scan(MEMORY)) == 140

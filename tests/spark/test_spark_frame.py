@@ -103,6 +103,13 @@ def test_what_is_sealed_is_scanned_by_spark_alone(spark: SparkSession, archives:
     )
 
 
+def test_keys_are_looked_for_by_the_source(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    """Spark's reader would read every row's list of keys."""
+    made = frame(spark, archives[Stage.SEALED], keys="u7", decodeBody=False)
+    assert "FileScan" not in made._jdf.queryExecution().executedPlan().toString()
+    assert made.count() == len(aged_rows(archives, Stage.SEALED, keys="u7"))
+
+
 def test_a_view_fetches_records_of_sealed_files(spark: SparkSession, archives: dict[Stage, str]) -> None:
     rows = by_place(rows_of(late_frame(spark, archive=archives[Stage.MIXED]).toArrow()))
     assert rows == aged_rows(archives, Stage.MIXED)

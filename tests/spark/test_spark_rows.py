@@ -255,12 +255,13 @@ class TestPruning:
 
     @pytest.fixture
     def filled(self, crafted: Scene) -> Scene:
-        """1,000 messages in four queues, blocks of 4 KiB, one tag in ten."""
+        """1,000 messages in four queues, blocks of 4 KiB beside which columns are small, one tag in ten."""
         for number in range(1000):
             crafted.broker.time_ms += 10
             crafted.broker.send(
                 topic="Orders" if number < 500 else "Payments", queue_id=number % 2,
-                body=b"%d" % number * 100, properties={"TAGS": "rare" if number // 100 == 3 else "common"},
+                body=random.Random(number).randbytes(300),
+                properties={"TAGS": "rare" if number // 100 == 3 else "common"},
             )  # fmt: skip
         crafted.daemon.settle()
         return crafted

@@ -146,10 +146,26 @@ def chain(monkeypatch: pytest.MonkeyPatch, s3_server: S3Server) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.usefixtures("chain")
-def test_every_row_and_column_and_no_secret(world: World) -> None:
-    driver = world.driver("scan", options={"partitionBytes": str(1 << 20), "decodeBody": "false"})
+@pytest.fixture(scope="module")
+def read(world: World) -> Driver:
+    """A driver that has scanned the archive, and then streamed it in the same session."""
+    options = {"maxMessagesPerTrigger": "700"}
+    stream = {
+        "directory": str(world.directory / "stream"),
+        "archive": world.url,
+        "stream": "now",
+        "options": options,
+    }
+    driver = world.driver(
+        "scan", options={"partitionBytes": str(1 << 20), "decodeBody": "false"}, then=stream
+    )
     assert driver.run() == 0, driver.output()
+    return driver
+
+
+@pytest.mark.usefixtures("chain")
+def test_every_row_and_column_and_no_secret(world: World, read: Driver) -> None:
+    driver = read
     rows, wanted = by_place(rows_of(table_of(driver.rows))), by_place(expected(world.url))
     assert rows.keys() == wanted.keys()
     assert len(rows) == 2030
@@ -166,10 +182,9 @@ def test_every_row_and_column_and_no_secret(world: World) -> None:
 
 
 @pytest.mark.usefixtures("chain")
-def test_a_stream_with_decoded_bodies_and_no_secret(world: World) -> None:
-    driver = world.driver("stream", stream="now", options={"maxMessagesPerTrigger": "700"})
-    assert driver.run() == 0, driver.output()
-    rows = by_place(rows_of(table_of(driver.rows)))
+def test_a_stream_with_decoded_bodies_and_no_secret(world: World, read: Driver) -> None:
+    directory = world.directory / "stream"
+    rows = by_place(rows_of(table_of(directory / "rows")))
     sent = {
         (line["topic"], line["queue_id"], line["queue_offset"]): line for line in world.truth.acknowledged
     }
@@ -178,8 +193,8 @@ def test_a_stream_with_decoded_bodies_and_no_secret(world: World) -> None:
         assert hashlib.sha256(rows[place]["body"]).hexdigest() == line["body_sha256"], place
         assert rows[place]["unique_key"] == line["unique_key"]
     assert any(row["sys_flag"] & 1 for row in rows.values())
-    assert sum(driver.said("progress")[0]) == 2030
-    assert list((driver.directory / "checkpoint" / "offsets").iterdir())
+    assert sum(read.said("progress")[0]) == 2030
+    assert list((directory / "checkpoint" / "offsets").iterdir())
     assert world.leaks() == []
 
 
@@ -246,7 +261,7 @@ def test_a_failure_and_no_secret(world: World) -> None:
 
 def test_the_search_finds_a_secret(world: World) -> None:
     """In what a driver prints, in an event log and in a file of bytes; otherwise the tests above prove nothing."""
-    careless = world.driver("careless", alone=True, say=f"key {SECRET}", options={"columns": "topic"})
+    careless = world.driver("careless", alone=True, say=f"key {SECRET}", idle=True)
     careless._task["conf"]["spark.app.name"] = f"app {SECRET}"
     try:
         assert careless.run() == 0, careless.output()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.assemble import KEYS, memory
 from tiered import durable
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keys import ArchiveKeys, ProbeKey, build
 from tiered.archive.log.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
 from tiered.archive.log.localfiles import (
     check_fence,
@@ -22,7 +22,7 @@ from tiered.archive.log.localfiles import (
     record_fence,
     record_known_archive,
 )
-from tiered.archive.read.find import list_archives
+from tiered.archive.read.find import find_identity, list_archives
 from tiered.archive.read.reader import ArchiveReader
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
@@ -40,12 +40,34 @@ def test_the_first_one_makes_the_identity_and_everybody_reads_it() -> None:
     assert [key for verb, key in store.calls if verb == "put"] == [KEYS.identity]
 
 
-def test_two_at_once_agree_on_the_first() -> None:
+def test_two_at_once_agree_on_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     store, chance = memory(), random.Random(1)
     theirs = ArchiveIdentity(b"T" * 16, KEYS.cluster, KEYS.broker, 1)
     store.put(KEYS.identity, [theirs.encode()])
     store.say(NotFound("not yet"))  # our look came before their put
     assert ensure_identity(store, KEYS, 2, chance.randbytes) == theirs
+    monkeypatch.setattr(store, "list", lambda prefix: iter(()))
+    store.say(NotFound("not yet"))  # and so did our look at the other keys
+    assert ensure_identity(store, KEYS, 2, chance.randbytes) == theirs
+
+
+def test_an_identity_that_is_lost_is_not_made_anew() -> None:
+    """With another id no commit of the archive could be read. Whoever reads hears the same."""
+    store, chance = memory(), random.Random(1)
+    store.put(KEYS.key(build(ProbeKey(b"p" * 16))), [b"a probe comes before all others"])
+    store.put(f"{KEYS.root}notes.txt", [b"somebody else's"])
+    ensure_identity(store, KEYS, 1, chance.randbytes)
+    store.put(KEYS.commit(0), [b"a commit"])
+    store.delete(KEYS.identity)
+    for look in (
+        lambda: ensure_identity(store, KEYS, 1, chance.randbytes),
+        lambda: find_identity(store, KEYS),
+    ):
+        with pytest.raises(Corrupt, match=r"archive.json is lost .*→ restore this key"):
+            look()
+    assert not [item for item in store.list("") if item.key == KEYS.identity]
+    with pytest.raises(NotFound, match="there is no archive of this broker here"):
+        find_identity(store, ArchiveKeys(KEYS.cluster, "other"))
 
 
 def test_an_archive_of_another_broker_is_foreign() -> None:

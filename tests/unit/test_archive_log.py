@@ -365,3 +365,16 @@ def test_a_new_cache_knows_what_the_bucket_knows(clock: ManualClock) -> None:
     assert fresh.tip == log.tip
     assert [(g.start, g.end) for g in fresh.proven().phys_gaps()] == [(100, 150)]
     assert list(fresh.store.iterate(b"")) == list(log.store.iterate(b""))
+
+
+def test_a_cached_fold_of_another_archive_is_not_used_and_said_so(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = open_log(memory(clock), clock, seed=2)
+    claimed(other)
+    progress(other, 100)
+    log = open_log(memory(clock), clock, store=other.store)
+    assert log.tip is None
+    assert list(log.store.iterate(b"")) == []
+    assert "it was of another history" in (log.store.cleared or "")
+    assert "the cached fold is made again from the bucket" in caplog.text

@@ -368,11 +368,21 @@ def test_commits_behind_the_checkpoint_are_read_ahead(store: Counting, clock: Ma
     log = history(store, clock, 3)
     checkpoint(log, 1)
     more(log, 256)
-    late, seen, fresh = Late(store, 0.004), list[int](), MemoryStore()
+    sixteen = threading.Barrier(16)
+
+    class Held(Late):
+        """Sixteen commits are answered when all of them were asked for."""
+
+        def get(self, key: str, start: int | None = None, length: int | None = None) -> Any:
+            if KEYS.commit(130) <= key < KEYS.commit(146):
+                sixteen.wait(60)
+            return super().get(key, start, length)
+
+    late, seen, fresh = Held(store, 0.0), list[int](), MemoryStore()
     assert LogReader(late, KEYS, log.reader.identity).fold(fresh, seen.append) == log.tip
     assert pairs(fresh) == pairs(log.store)  # type: ignore[arg-type]
     assert seen == list(range(4, 260))
-    assert 16 <= late.most <= MOST_AHEAD, "many at once, and bounded"
+    assert late.most <= MOST_AHEAD, "bounded"
     assert late.asked.count(260) == 2, "the end is asked for again when all before it is in hand"
     assert max(late.asked) <= 260 + MOST_AHEAD, "and little beyond it"
 

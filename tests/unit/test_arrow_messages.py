@@ -85,6 +85,20 @@ def test_properties_that_a_map_does_not_hold(properties: bytes) -> None:
     assert [record is not None for record in columns.column("record").to_pylist()] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("each", "verbatim"),
+    [
+        ([b"A\x011\x02B\x012\x02"] * 3, 0), ([b"A\x011\x02A\x012\x02"] * 3, 3),
+        ([b"A\x011\x02B\x012\x02", b"A\x011\x02C\x012\x02"], 0),
+        ([b"AB\x011\x02C\x012\x02", b"A\x011\x02BC\x012\x02"], 0), ([b"A\x011\x02B\x012\x02", b"A\x011\x02"], 0),
+        ([b"A\x011\x02B\x012\x02", b"A\x011\x02A\x012\x02"], 1), ([b"A\x011\x02", b"A\x011\x02B\x012\x02C\x013\x02"], 0),
+    ],
+    ids=["same", "twice in each", "another name", "cut elsewhere", "fewer", "twice in one", "more"],
+)  # fmt: skip
+def test_names_that_are_or_are_not_the_same_in_each_row(each: list[bytes], verbatim: int) -> None:
+    check("T", [plain(properties, queue_offset=n) for n, properties in enumerate(each)], verbatim)
+
+
 def test_a_record_in_a_queue_of_another_topic_or_number() -> None:
     """Such as prepared records, which the archive numbers itself."""
     check("!off-queue", [plain(b""), plain(b"", queue_offset=6)], verbatim=2)

@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from tests.bench.__main__ import cases, parse
-from tests.bench.agedday import files_of
-from tests.bench.agedpiece import Piece, simulate
+from tests.bench.agedday import files_of, runs_of_day
 from tests.bench.coldpush import Scene
+from tests.bench.folding import Grown
 from tests.bench.javaload import Pushed
 from tests.bench.lagageing import Batch, Look, Phase, said
-from tests.bench.run import NoFigure, expect, generate, once, whole
+from tests.bench.millioncommit import COMMITS, committing
+from tests.bench.run import NoFigure, expect, whole
+from tiered.archive.checkpoint.store import fold_pairs
+from tiered.archive.state.cached import open_fold
+from tiered.archive.state.view import ArchiveState
+from tiered.settings import Settings
 
 
 def test_names_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,13 +35,21 @@ def test_names_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(cases(True)) == list(cases(False))
 
 
-def test_a_measured_run_archives_and_counts(tmp_path: Path) -> None:
-    end = generate(tmp_path / "store", 500, 4)
-    assert end > 500 * 1024
-    measured = once(tmp_path / "store", f"file://{tmp_path / 'archive'}", tmp_path / "state")
-    assert measured.seconds > 0
-    assert measured.peak_bytes > 10 << 20
-    assert any((tmp_path / "archive").rglob("archive.json"))
+def test_a_commit_among_queues_is_measured_in_both_providers(tmp_path: Path) -> None:
+    grown, directory = Grown(50, 2), tmp_path / "state" / "metadata"
+    fold = open_fold("rocksdb", directory, 1 << 20)
+    fold.put_many(fold_pairs(grown.store), applied=grown.store.applied())
+    fold.close()
+    put, folded, opened = committing(
+        tmp_path, tmp_path / "state", (grown.topics, grown.queue_ids.tolist()), "50 queues"
+    )
+    assert put.what == "a commit that touches 50 of 50 queues: put"
+    assert float(put.ratio.replace(",", "")) > 0
+    assert (folded.baseline, opened.target) == ("-", "report")
+    fold = open_fold("rocksdb", directory, 1 << 20)
+    assert [queue.runs for queue in ArchiveState(fold).queues()] == [2 + COMMITS] * 50
+    fold.close()
+    assert parse(["million", "--queues", "5000"]).queues == 5000
 
 
 class Rounds:
@@ -75,30 +88,19 @@ def test_nothing_else_runs_again() -> None:
         expect(5, 6)
 
 
-def test_segments_are_measured_beside_pyarrow_alone() -> None:
-    rows = cases(True)["segments"](Path())
-    assert [row.target for row in rows] == ["≥ 0.5", "≥ 0.5", "-", "-"]
-    assert all(float(row.ratio) > 0 for row in rows)
-
-
-def test_a_piece_of_a_day_is_archived_merged_and_sealed(tmp_path: Path) -> None:
-    seen = simulate(tmp_path, Piece(24, 100, 16, round_seconds=12))
-    assert seen.made == 24, "an object a second, however many queues"
-    assert (seen.rounds[0][0].fresh, seen.rounds[0][0].runs) == (12, 1200)
-    assert all(after.fresh == 0 and 0 < after.merged < 12 for _, after in seen.rounds)
-    assert seen.rewritten >= 2400
-    assert seen.sealed is not None
-    assert (seen.sealed.sealed, seen.sealed.merged) == (10, 0), "a file of each topic"
-    before, after, sealed = (weight.raw for weight in seen.weights)
-    assert before > after > sealed > 0
-    assert files_of(seen.rounds[-1][1].merged, 0, seen.file_bytes) == 10
-
-
 def test_files_of_a_day_are_as_many_as_its_strictest_bound_says() -> None:
     assert files_of(1, 1, 1) == 10
     assert files_of(513, 1, 1) == 20, "a job reads 512 objects"
     assert files_of(1, 1_000_001, 1) == 20, "and replaces 100,000 runs of one topic"
-    assert files_of(1, 1, 10 * (512 << 20) + 1) == 20, "and its file ends"
+    assert files_of(1, 1, 10 * Settings().seal.segment_bytes + 1) == 20, "and its file ends"
+
+
+def test_runs_of_a_day_grow_by_the_rule_of_merging() -> None:
+    half_a_block = 128 * 1024
+    assert runs_of_day(8640, half_a_block) == (1, 9, 2.0), (
+        "ten rounds, of which the last makes one run of all"
+    )
+    assert runs_of_day(864, 10 * half_a_block) == (100, 100, 1.0), "what has settled stays"
 
 
 def test_lag_is_counted_from_the_append_to_the_first_commit_that_has_it() -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tiered.cli import main as cli
 from tiered.codec.record.frame import scan
-
-GEN = [sys.executable, "-m", "tiered.cli.main", "gen"]
 
 
 def records(store: Path) -> int:
@@ -62,33 +56,6 @@ def test_an_empty_store_is_refused(
     assert cli.main(["gen", "--store", empty, "--messages", "1"]) == 2
     assert "--store is empty" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_following_stops_cleanly_on_a_signal(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    args = [
-        "--store",
-        str(store),
-        "--follow",
-        "--rate",
-        "2000",
-        "--body-bytes",
-        "64",
-        "--file-bytes",
-        "1MiB",
-        "--json",
-    ]
-    child = subprocess.Popen([*GEN, *args], stdout=subprocess.PIPE, text=True)
-    with child:
-        deadline = time.monotonic() + 30
-        while not (store / "abort").exists() or records(store) == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        child.send_signal(signal.SIGTERM)
-        out, _ = child.communicate(timeout=30)
-        assert child.returncode == 0
-    assert json.loads(out)["messages"] == records(store) > 0
-    assert not (store / "abort").exists()
 
 
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -19,15 +17,14 @@ from tiered.cli.spark import REGISTERED
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.version import __version__
 
-TIERED = [sys.executable, "-m", "tiered.cli.entry"]
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command in this process, with no ``TIERED_…`` in the environment."""
-    for name in ("TIERED_CONFIG", "TIERED_ARCHIVE_URL", "TIERED_SOURCE_STORE_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("TIERED_")]:
+        monkeypatch.delenv(name)
 
     def call(*args: object) -> tuple[int, str, str]:
         code = cli.main([str(arg) for arg in args])
@@ -71,36 +68,6 @@ def test_the_help_of_every_verb_names_debug(run: Run, verb: str) -> None:
     code, out, _ = run(*verb.split(), "--help")
     assert code == 0
     assert "--debug" in out
-
-
-def completed(line: str) -> list[str]:
-    """What bash would offer for the last word of ``line``."""
-    words = line.split(" ")
-    environment = {
-        **os.environ, "_TIERED_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)
-    }  # fmt: skip
-    done = subprocess.run(TIERED, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.split()
-
-
-def test_a_shell_completes_verbs_and_flags() -> None:
-    assert completed("tiered que") == ["queues", "query"]
-    assert completed("tiered read --ar") == ["--archive"]
-    assert completed("tiered config p") == ["print"]
-    script = subprocess.run(
-        [*TIERED, "completion", "bash"], capture_output=True, text=True, check=True
-    ).stdout
-    shown = subprocess.run(
-        ["bash", "-c", f"{script}\ncomplete -p tiered"], capture_output=True, text=True, check=True
-    ).stdout
-    assert shown.split()[-3:] == ["-F", "_tiered_completion", "tiered"]
-
-
-def test_help_imports_no_verb() -> None:
-    code = "import sys; from tiered.cli.main import main; main(['--help']); sys.exit('tiered.cli.read' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
-    )
 
 
 def test_version(run: Run) -> None:
@@ -193,27 +160,6 @@ def test_jobs_that_a_wheel_registers_and_does_not_have(run: Run, monkeypatch: py
     assert "jobs_that_are_not_there" in err
 
 
-def test_the_jobs_are_listed_without_pyspark(tmp_path: Path) -> None:
-    (tmp_path / "pyspark.py").write_text(
-        "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def spark(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*TIERED, "spark", *words], env=environment, capture_output=True, text=True, check=False
-        )
-
-    for words in (("--help",), ("-h",)):
-        done = spark(*words)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "profile" in done.stdout
-    done = spark("profile", "--archive", "file:///a")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert "rocketmq-tiered[spark]" in done.stderr
-    assert spark("profil").returncode == 2
-
-
 def test_config_print(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text('[web]\nport = 5\n[store]\nsecret_access_key = "tiger"\n')
@@ -278,77 +224,3 @@ def test_config_default_is_the_file_in_the_repository(run: Run) -> None:
     assert code == 0
     assert out == (Path(__file__).resolve().parents[2] / "config" / "tiered.toml").read_text(encoding="utf-8")
     assert json.loads(run("config", "default", "--json")[1])["toml"] == out
-
-
-@pytest.mark.parametrize("words", [("config", "default"), ("config", "print", "--json"), ("--help",)])
-def test_a_reader_that_goes_away_is_no_traceback(words: tuple[str, ...]) -> None:
-    """As every program that is ended by SIGPIPE, for a shell."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "wb") as stdout:
-        done = subprocess.run(
-            [*TIERED, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert (done.returncode, done.stderr) == (141, "")
-
-
-@pytest.mark.parametrize("words", [("config", "default"), ("config", "print", "--json"), ("config", "print")])
-def test_no_room_for_the_answer(words: tuple[str, ...]) -> None:
-    with open("/dev/full", "wb") as stdout:
-        done = subprocess.run(
-            [*TIERED, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert done.returncode == 4
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Exception ignored" not in done.stderr
-    with open("/dev/full", "wb") as full:
-        code = subprocess.call([*TIERED, "config", "check"], stdout=full, stderr=full)
-    assert code == 2, "nothing can be said, and the exit code still says it"
-
-
-@pytest.mark.parametrize("module", ["typer", "numpy"])
-def test_ctrl_c_while_modules_are_imported(module: str, tmp_path: Path) -> None:
-    """The command's own modules, and those of its verb."""
-    (tmp_path / f"{module}.py").write_text(
-        "import sys, time\nprint('importing', flush=True)\n"
-        "try:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError('swallowed')\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen(
-        [*TIERED, "topics"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "importing\n"
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
-    assert (child.returncode, err) == (130, "")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("verb", "moment"), [("run", "typer"), ("run", "numpy"), ("gateway", "settings")])
-def test_a_service_that_is_told_to_stop_before_it_listens_ends_well(
-    verb: str, moment: str, number: signal.Signals, tmp_path: Path
-) -> None:
-    """While the command's modules are imported, its verb's, and while settings are read."""
-    words, environment = [verb], {**os.environ, "PYTHONPATH": str(tmp_path)}
-    if moment == "settings":
-        os.mkfifo(tmp_path / "settings")
-        words += ["--config", str(tmp_path / "settings")]
-    else:
-        (tmp_path / f"{moment}.py").write_text(
-            "import time\nprint('importing', flush=True)\n"
-            "try:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError('swallowed')\n"
-        )
-    with subprocess.Popen(
-        [*TIERED, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        writer = (tmp_path / "settings").open("wb") if moment == "settings" else None
-        if writer is None:
-            assert child.stdout.readline() == "importing\n"
-        child.send_signal(number)
-        _, err = child.communicate(timeout=30)
-        if writer is not None:
-            writer.close()
-    assert (child.returncode, err) == (0, "")

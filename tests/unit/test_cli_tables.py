@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
-import os
-import pty
-import struct
-import subprocess
-import sys
-import termios
 
 from rich.console import Console
 
@@ -142,38 +135,3 @@ def test_the_layout_is_made_once() -> None:
     header = [line for line in lines(out.getvalue()) if line.split()[0] == "n"]
     assert {tuple(line.split()) for line in header} == {("n", "text")}
     assert err.getvalue() == ""
-
-
-def test_a_real_terminal() -> None:
-    """Through a pty of 80 columns: the bytes that a person would see."""
-    code = (
-        "from tiered.text.speaker import speaker\n"
-        "from tiered.cli.queues import COLUMNS\n"
-        f"speaker(json_output=False).table(COLUMNS, [{ORDERS!r}] * 2)\n"
-    )
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=slave, stdout=slave, stderr=subprocess.DEVNULL,
-        env={**environment, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(slave)
-    seen = b""
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-    assert child.wait(30) == 0
-    os.close(master)
-    import re
-
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
-    shown = lines(text)
-    assert len(shown) == 3
-    assert all(len(line) <= 80 for line in shown)
-    assert shown[0].split()[:2] == ["topic", "queue"]

@@ -21,6 +21,8 @@ from tiered.codec.record.hosts import encode_message_id
 from tiered.codec.record.message import decode_message, encode_message
 from tiered.codec.record.properties import key_hash, property_columns
 
+pytestmark = pytest.mark.depends_only_on_imports("tests/data/golden")
+
 MAX_RECORD = 4 * 1024 * 1024 + 64 * 1024
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.test_codec_message import SAMPLES
+from tiered.codec.record.header import read_headers
 from tiered.codec.record.layout import (
     FIXED,
     HEAD_BYTES,
@@ -89,3 +90,27 @@ def test_a_walk_ends_at_what_cannot_be_a_record() -> None:
     ]
     assert len(list(records_in(one + two[:-1]))) == 1
     assert not list(records_in(memoryview(b"")))
+
+
+@pytest.mark.parametrize(
+    "kinds", [((V4, V4),), ((V4, V4), (V4, V6)), ((V6, V4), (V4, V4)), ((V4, V6),), ((V6, V6),)]
+)
+def test_hosts_of_either_length_side_by_side(kinds: tuple[tuple[str, str], ...]) -> None:
+    messages = [
+        Message(
+            "T", 3, 40 + n, 900 + n, b"b" * n, born_host=born, store_host=store, born_timestamp=50 + n,
+            store_timestamp=60 + n, reconsume_times=70 + n, prepared_transaction_offset=80 + n,
+        )
+        for n, (born, store) in enumerate(kinds * 2)
+    ]  # fmt: skip
+    records = [encode_message(message) for message in messages]
+    sizes = np.array([len(record) for record in records])
+    found = read_headers(b"".join(records), np.cumsum(sizes) - sizes, sizes)
+    assert found.flaw is None
+    for row, message in zip(found.rows, messages, strict=True):
+        for name in (
+            "queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "reconsume_times",
+            "prepared_transaction_offset",
+        ):  # fmt: skip
+            assert row[name] == getattr(message, name), name
+        assert row["body_length"] == len(message.body)

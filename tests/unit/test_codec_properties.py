@@ -14,7 +14,13 @@ from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import scan, verify
 from tiered.codec.record.message import Message, decode_message, decode_properties, encode_message
-from tiered.codec.record.properties import PropertyColumns, key_hash, property_columns
+from tiered.codec.record.properties import (
+    SCHEDULE_TOPIC,
+    PropertyColumns,
+    key_hash,
+    property_columns,
+    tags_codes,
+)
 from tiered.errors import Corrupt
 
 
@@ -119,6 +125,30 @@ def test_java_hash_vectors() -> None:
     assert java_hashes([t.encode() for t in JAVA_HASHES]).tolist() == list(JAVA_HASHES.values())
     assert java_hashes([b"", b"Aa", b"", b"TagB"]).tolist() == [0, 2112, 0, 2598920]
     assert java_hashes([]).tolist() == java_hashes([b""]).tolist()[:0]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["TagA", "TagB", "x", "", "TagA"],
+        ["TagA", "Größe", "x", "", "名前", "TagA"],
+        ["t" * length for length in range(1, 300)],
+        ["\x7f" * 40, "~"],
+        [""],
+    ],
+)
+def test_tags_codes_alone_are_those_of_all_columns(tags: list[str]) -> None:
+    properties = [{"TAGS": tag} if tag else {"KEYS": "k"} for tag in tags]
+    batch, columns = columns_of(*(message(properties=some) for some in properties * 3))
+    assert tags_codes(batch).tolist() == columns.tags_code.tolist()
+    assert columns.tags_code.tolist() == [java_hash(tag) for tag in tags] * 3
+
+
+def test_tags_codes_of_delayed_messages_are_their_times() -> None:
+    delayed = {"TAGS": "a", "DELAY": "2"}
+    batch, columns = columns_of(message(topic=SCHEDULE_TOPIC, properties=delayed), message())
+    assert tags_codes(batch).tolist() == columns.tags_code.tolist()
+    assert columns.tags_code[0] == 1_700_000_005_000
 
 
 def test_consume_queue_units() -> None:

@@ -44,7 +44,13 @@ def stored_edits(value: Any) -> bytes:
 
 
 def test_every_kind_comes_back() -> None:
-    edits = [*samples.every_kind(), samples.loss()]
+    edits = [
+        *samples.every_kind(),
+        samples.loss(),
+        samples.aliases(),
+        samples.aged_aliases(),
+        samples.forget(),
+    ]
     assert {b.kind for b in edits} | RESERVED_KINDS == set(EditKind)
     commit = decode_commit(encoded(edits), key=KEY)
     assert plain(list(commit.edits)) == plain(edits)

@@ -9,7 +9,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import typer
 import yaml
@@ -128,7 +127,7 @@ def test_the_drop_in_for_replay_switches_it_on() -> None:
 
 
 INSTRUCTIONS = re.findall(
-    r"\w+", "FROM RUN CMD ENTRYPOINT COPY WORKDIR USER ENV EXPOSE STOPSIGNAL HEALTHCHECK"
+    r"\w+", "ARG FROM RUN CMD ENTRYPOINT COPY WORKDIR USER ENV EXPOSE STOPSIGNAL HEALTHCHECK"
 )
 
 
@@ -145,7 +144,7 @@ def only(instruction: str) -> str:
 
 def test_the_image_builds_from_files_that_exist() -> None:
     assert all(name in INSTRUCTIONS for name, _ in dockerfile())
-    assert dockerfile()[0][0] == "FROM"
+    assert [name for name, _ in dockerfile()[:2]] == ["ARG", "FROM"]
     stages = [rest for name, rest in dockerfile() if name == "FROM"]
     assert all(stage.startswith("python:3.11-slim") for stage in stages)
     for name, rest in dockerfile():
@@ -153,10 +152,28 @@ def test_the_image_builds_from_files_that_exist() -> None:
             for source in rest.split()[:-1]:
                 assert (REPO / source).exists(), source
     runs = " ".join(rest for name, rest in dockerfile() if name == "RUN")
-    assert "--require-hashes -r requirements.lock" in runs
-    extra = re.search(rf'"{project()["name"]}\[(\w+)\]"', runs)
-    assert extra is not None
-    assert extra[1] in project()["optional-dependencies"]
+    assert runs.startswith('locks="requirements.lock"')
+    assert '--require-hashes -r "$lock"' in runs
+    assert f'"{project()["name"]}[$EXTRAS]"' in runs
+
+
+def test_the_image_has_the_extras_that_it_is_built_with_and_seals_by_default() -> None:
+    """Each extra that needs more than the lock of all has a lock of its own, which the build finds by its name."""
+    names = [name for name, _ in dockerfile()]
+    arguments = [rest for name, rest in dockerfile() if name == "ARG"]
+    default = arguments[0].removeprefix("EXTRAS=").split(",")
+    assert arguments[1:] == ["EXTRAS"] * names.count("FROM"), "each stage asks for it anew"
+    known = project()["optional-dependencies"]
+    assert "parquet" in default
+    assert set(default) <= set(known)
+    copied = " ".join(rest for name, rest in dockerfile() if name == "COPY").split()
+    users = {pin.partition("==")[0] for pin in locked("requirements.lock")}
+    for extra in ("s3fs", "parquet", "encryption", "iceberg"):
+        wanted = {re.split(r"[^\w.-]", need, maxsplit=1)[0].lower() for need in known[extra]}
+        lock = f"requirements-{extra}.lock"
+        if not wanted <= users:
+            assert lock in copied
+            assert wanted <= {pin.partition("==")[0] for pin in locked(lock)} | users
 
 
 def test_the_image_has_every_package_of_the_wheel() -> None:
@@ -273,6 +290,8 @@ def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_the_kubernetes_example_fits_the_schemas() -> None:
+    import kubernetes_validate  # late: slow to import, and no other test needs it
+
     found = manifests()
     assert {m["kind"] for m in found} == {"ConfigMap", "Service", "Deployment", "StatefulSet"}
     for manifest in found:

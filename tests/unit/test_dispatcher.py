@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.assemble import Assembly, Counting, assemble, memory, progress_of
 from tests.kit.pipeline import PREPARED, ROLLBACK, Crafted
+from tiered.archive.state.keys import QUEUE
 from tiered.clock import ManualClock
 from tiered.errors import NotFound, Unavailable
 from tiered.model import OFF_QUEUE_TOPIC, MessageQueue, PhysicalOffset
@@ -75,6 +76,24 @@ def test_a_flush_by_count(broker: Crafted, daemon: Make) -> None:
     one.step()
     assert flushed(one) == [10, 10, 5]
     assert one.rows() == expected(broker)
+
+
+def test_a_commit_looks_each_queue_up_once(
+    broker: Crafted, daemon: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = daemon()
+    asked: list[bytes] = []
+    lookup = made.log.store.get_many
+    monkeypatch.setattr(made.log.store, "get_many", lambda keys: (asked.extend(keys), lookup(keys))[1])
+    for times in (1, 0):
+        for queue_id in range(5):
+            broker.send(queue_id=queue_id)
+        made.settle()
+        queues = [key for key in asked if key.startswith(QUEUE)]
+        assert len(set(queues)) == len(queues) == 5 * times, (
+            "a plan and its commit ask once, and remember what they put"
+        )
+        asked.clear()
 
 
 def test_a_flush_by_bytes(broker: Crafted, daemon: Make) -> None:
@@ -366,9 +385,17 @@ def test_messages_as_large_as_a_whole_group_commit_and_larger(
     one.close()
 
 
-def test_a_flush_with_too_many_queues_becomes_several_commits(broker: Crafted, daemon: Make) -> None:
-    for number in range(1500):
-        broker.send(queue_id=number % 1400)
+@pytest.mark.parametrize(("queues", "name_length", "most"), [(4200, 0, 2048), (1400, 100, 496)])
+def test_a_flush_with_too_many_queues_becomes_several_commits(
+    broker: Crafted, daemon: Make, queues: int, name_length: int, most: int
+) -> None:
+    """Names of topics count, too: each may be in no other row."""
+    for number in range(queues + 100):
+        queue = number % queues
+        if name_length:
+            broker.send(f"{queue:0{name_length}}")
+        else:
+            broker.send(queue_id=queue)
     one = daemon(dispatch={"max_edit_bytes": 65_536})
     one.settle()
     assert one.rows() == expected(broker)
@@ -376,7 +403,7 @@ def test_a_flush_with_too_many_queues_becomes_several_commits(broker: Crafted, d
     assert len(parts) >= 3
     assert [p.next_offset for p in parts] == sorted({p.next_offset for p in parts})
     taken = [p.dispatch_offsets for p in parts if p.dispatch_offsets is not None]
-    assert all(len(offsets.topics) <= 655 for offsets in taken)
+    assert all(len(offsets.topics) <= most for offsets in taken)
 
 
 def test_draining(broker: Crafted, daemon: Make) -> None:

@@ -17,7 +17,7 @@ from tests.kit.encryption import OTHER_KEY, encrypting
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import Area, build, segment_key
-from tiered.archive.log.identity import read_identity
+from tiered.archive.log.identity import ensure_identity, read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.read.objects import ObjectReader
@@ -357,6 +357,7 @@ def test_no_sealed_file_is_put_into_an_encrypted_epoch(
 ) -> None:
     """Whoever makes it: the daemon's task, which says so beforehand, or Spark's executors."""
     provider = encrypting(stored)
+    ensure_identity(provider, KEYS, clock.now_ms(), random.Random(1).randbytes)
     provider.open_epoch(KEYS.root, b"a" * 16, 2)
     plain, secret = (KEYS.key(build(segment_key("T", date(2026, 1, 1), n, b"o" * 16))) for n in (1, 2))
     provider.put(plain, [b"PAR1"])

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.kit.daemonproc import wait_for
 from tests.kit.faultproxy import Action, FaultProxy, Rule
 
 LOST = (http.client.HTTPException, ConnectionError)
@@ -284,16 +285,17 @@ def test_bytes_mode_passes_cuts_and_swallows(origin) -> None:
                 data += part
         return data
 
+    before = len(origin.seen)
     with FaultProxy(origin.address, http=False) as proxy:
         whole = exchange(proxy.port)
         assert whole.endswith(bytes(200_000))
         proxy.set(Rule(Action.CUT_BEFORE_ANSWER, times=1), Rule(Action.CUT_REQUEST, times=1, after_bytes=5))
         with pytest.raises(ConnectionError):
             exchange(proxy.port)
-        seen = len(origin.seen)
+        wait_for(lambda: len(origin.seen) == before + 2, "the origin has got what is not answered")
         with pytest.raises(ConnectionError):
             exchange(proxy.port)
-        assert len(origin.seen) == seen
+        assert len(origin.seen) == before + 2
         proxy.set(Rule(Action.REFUSE, times=1))
         with pytest.raises(ConnectionError):
             exchange(proxy.port)

@@ -53,6 +53,19 @@ def test_memory_is_bounded_and_the_oldest_go(state: ArchiveState) -> None:
     assert known.find(state, ORDERS, 1, 2 * RUNS - 2 * KNOWN_RUNS - 1) == ()
 
 
+def test_where_a_queue_goes_on(state: ArchiveState) -> None:
+    course, end = _course(state, KnownRuns()), 2 * RUNS
+    assert [course.hole_after(offset) for offset in (0, 7, end - 1, end, end + 9)] == [
+        0,
+        7,
+        end - 1,
+        end,
+        end + 9,
+    ]
+    former = Course(state, ORDERS, 9, None, KnownRuns())
+    assert [former.hole_after(offset) for offset in (3, end)] == [3, end]
+
+
 def test_another_state_or_generation_begins_anew(state: ArchiveState) -> None:
     known = KnownRuns()
     next(_course(state, known).runs(0))

@@ -10,8 +10,9 @@ from tests.kit.assemble import KEYS, Counting, memory, plan, put
 from tests.unit.test_archive_reader import checkpoint, commits_read, history, more, pairs
 from tiered.archive.log.counting import COUNTED_WINDOW_MS
 from tiered.archive.log.marks import progress_edit
+from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LOOK_AGAIN_MS, LogReader
-from tiered.archive.log.writer import Claim, CommitLog, PlannedCommit
+from tiered.archive.log.writer import Claim, CommitLog
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, Fenced, Unavailable
 from tiered.metadata.memory import MemoryStore

@@ -345,12 +345,6 @@ class TestTables:
         answer = simple(0, None, body)
         assert desk.ask(asking(code, topic="T"), answer) is answer
 
-    def test_they_pass_without_the_archive(self, desk: Desk) -> None:
-        desk.archive.error = Unavailable("away")
-        answer = recorded("topic-stats-202.answer")
-        answer.body = bytes(answer.body).replace(b'"minOffset":0', b'"minOffset":900')
-        assert desk.ask(recorded("topic-stats-202.request"), answer) is answer
-
 
 class TestResets:
     BODY = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:100}}'

@@ -62,6 +62,24 @@ def test_topics_and_queues(scene: Scene) -> None:
     assert len(scene.json("/v1/topics/%25RETRY%25a%2Fb/queues")["queues"]) == 1
 
 
+def test_topics_and_queues_page_by_page(scene: Scene) -> None:
+    said = scene.json("/v1/topics?count=1&system=true")
+    assert [row["topic"] for row in said["topics"]] == ["%RETRY%a/b"]
+    assert said["next"] == "%RETRY%a/b"
+    said = scene.json("/v1/topics?count=9&system=true&after=%25RETRY%25a%2Fb")
+    assert [row["topic"] for row in said["topics"]] == ["SYS_X", "orders"]
+    assert "next" not in said
+    said = scene.json("/v1/topics?prefix=ord&count=1")
+    assert [row["topic"] for row in said["topics"]] == ["orders"]
+    assert "next" not in said
+    said = scene.json("/v1/topics/orders/queues?count=1")
+    assert ([q["queue_id"] for q in said["queues"]], said["next"]) == ([1], 1)
+    said = scene.json("/v1/topics/orders/queues?count=1&after=1")
+    assert ([q["queue_id"] for q in said["queues"]], said.get("next")) == ([2], None)
+    assert scene.json("/v1/topics/orders/queues?after=2")["queues"] == [], "the topic is there"
+    assert scene.json("/v1/topics?prefix=none")["topics"] == []
+
+
 def test_messages_are_whole_and_in_order(scene: Scene, store: FakeStore) -> None:
     said = scene.json("/v1/topics/orders/queues/1/messages?offset=250&count=600")
     assert [m["queue_offset"] for m in said["messages"]] == list(range(250, 850))
@@ -134,6 +152,10 @@ def test_query_by_key(scene: Scene) -> None:
         ("/v1/topics/orders/queues/1/messages?offset=5", 404, "offset", "begin at offset=100"),
         ("/v1/topics/orders/queues/1/messages?offset=5000", 404, "offset", "offset=1100"),
         ("/v1/topics/orders/queues/1/messages?count=0", 400, "count", ""),
+        ("/v1/topics?count=0", 400, "count", ""),
+        ("/v1/topics?prefix=", 400, "prefix", ""),
+        ("/v1/topics/orders/queues?after=2147483648", 400, "after", ""),
+        ("/v1/topics/none/queues?after=1", 404, "topic", "/v1/topics lists them"),
         ("/v1/topics/orders/queues/1/messages?count=100001", 400, "count", ""),
         ("/v1/topics/orders/queues/1/messages?cuont=1", 400, "cuont", "remove or rename"),
         ("/v1/topics/orders/queues/1/messages?tag=a&sql=b", 400, "tag", "in the sql expression"),

@@ -14,6 +14,7 @@ from tests.kit.httpscene import FakeStore, Scene, serving
 from tiered.codec.record.message import Message
 from tiered.errors import Invalid, Unavailable
 from tiered.http.limits import HttpLimits
+from tiered.model import MessageQueue
 
 
 @pytest.fixture
@@ -34,10 +35,10 @@ def test_a_list_that_fails_in_its_middle_is_cut(store: FakeStore) -> None:
         store.add(f"t{n:03}", 0, [])
     real = store.queues
 
-    def failing(topic: str | None = None) -> Iterator[object]:
+    def failing(topic: str | None = None, *, after: MessageQueue | None = None) -> Iterator[object]:
         if topic == "t150":
             raise Unavailable("gone")
-        return real(topic)
+        return real(topic, after=after)
 
     store.queues = failing  # type: ignore[method-assign,assignment]
     with serving(store) as scene:

@@ -202,6 +202,7 @@ class TestInstalledAnew:
         )
         answer = simple(0, None, stats)
         assert desk.ask(asking(202, topic=TOPIC), answer) is answer, "as the broker says it"
+        assert desk.count("topic_stats", "unchecked") == 1, "and that is said"
         hot = found(TOPIC, 0, range(40, 41), 30, 90)
         assert desk.ask(pull(TOPIC, 0, 40), hot) is hot
 

@@ -306,3 +306,45 @@ def test_an_error_leaves_the_store_as_a_killed_broker_would(tmp_path: Path) -> N
     assert (tmp_path / "abort").exists()
     assert not (tmp_path / "checkpoint").exists()
     assert len(check(tmp_path)) == 5
+
+
+def ends(root: Path) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for record in golden.records(root):
+        queue = record.topic, record.queue_id
+        assert record.queue_offset == found.get(queue, 0), "offsets are dense"
+        found[queue] = record.queue_offset + 1
+    return found
+
+
+def test_many_queues_without_their_files_get_skewed_traffic(tmp_path: Path) -> None:
+    many = options(tmp_path, queues=40, zipf=1.0, consume_queues=False, file_bytes=4 * FILE)
+    with StoreGenerator(many, ManualClock()) as generator:
+        generator.append(3 * 40)
+        assert set(ends(tmp_path).values()) == {1}, "each queue has one message before any has two"
+        generator.append(2000)
+    assert not (tmp_path / "consumequeue").exists()
+    before = ends(tmp_path)
+    (busiest, most), (_, second), *_ = sorted(before.items(), key=lambda pair: -pair[1])
+    assert most > 1.4 * second > 2.5 * 2120 / 120
+    with StoreGenerator(many, ManualClock()) as generator:
+        assert sum(generator.next_offsets.values()) == 2120, "found in every commitlog file"
+        generator.append(500)
+    after = ends(tmp_path)
+    assert sum(after.values()) == 2620
+    assert after[busiest] - before[busiest] == max(after[queue] - before[queue] for queue in after)
+    with StoreGenerator(replace(many, consume_queues=True), ManualClock()):
+        pass
+    assert len(check(tmp_path)) == 2620, "units of every file are written where there were none"
+    with pytest.raises(Invalid, match="continue it with them"), StoreGenerator(many, ManualClock()):
+        pass
+
+
+def test_a_store_without_consume_queues_loses_no_tail(tmp_path: Path) -> None:
+    with StoreGenerator(options(tmp_path, consume_queues=False), ManualClock()) as generator:
+        generator.append(10)
+        with pytest.raises(Invalid, match="consume queues"):
+            generator.truncate_tail(0)
+    for wrong in ({"zipf": 0.0}, {"queues": 1 << 23}):
+        with pytest.raises(Invalid, match="bounded number of queues"):
+            options(tmp_path, **wrong)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tests.kit import soak, soakdaemons
+from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import Oracle, Queue, Record, Verdict, _compare_queue, parse, store_time_ms
-from tests.kit.process import HURRIED, TIERED, Child
+from tests.kit.process import HURRIED, PATIENCE, TIERED, Child
+from tests.kit.soak import Campaign
+from tests.kit.soakdaemons import SoakError
 from tests.kit.soakreport import ALWAYS, Outcome, Work
+from tests.kit.soaksources import Place, SoakSource
 from tests.kit.warm import IN_A_HURRY
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.record.message import Message, encode_message
@@ -124,6 +130,120 @@ def test_silence_and_a_scrub_that_finds_something_fail_a_campaign() -> None:
     outcome = Outcome(1)
     outcome.work.done["scrub damage"] = 1
     assert not outcome.good
+
+
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Writes:
+    """A broker that counts."""
+
+    messages, of_old_days = 0, False
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+
+    def write(self, chance: random.Random) -> None:
+        self.messages += 1
+
+
+class Asked(Daemon):
+    """A daemon that answers what it is told to; the last answer for ever."""
+
+    answers: list[dict[str, Any]]
+    alive = True
+
+    def status(self) -> dict[str, Any]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def output(self) -> str:
+        return ""
+
+    def kill(self) -> None:
+        pass
+
+
+class Fast(Campaign):
+    """A campaign whose comparisons take minutes and whose only action takes a second, with a daemon of words."""
+
+    def __init__(self, work: Path, clock: Clock) -> None:
+        self.clock = clock
+        self.written = Writes(work)
+        super().__init__(work, cast(SoakSource, self.written), Place("memory://", "memory://", {}, {}), 1)
+        self._owner.__class__ = self._other.__class__ = Asked
+        self._actions = {"quiet": (1, lambda: clock.sleep(1.0))}
+
+    def tells(self, *answers: dict[str, Any]) -> None:
+        cast(Asked, self._owner).answers = list(answers)
+
+    def start(self, *flags: str) -> None:
+        self._expected = set()
+
+    def wait_ready(self, *flags: str) -> None:
+        pass
+
+    def compare_all(self) -> None:
+        self.clock.sleep(200)
+        self.outcome.rounds += 1
+
+
+@pytest.fixture
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fast:
+    clock = Clock()
+    for module in (soak, soakdaemons):
+        monkeypatch.setattr(module, "time", clock)
+    return Fast(tmp_path, clock)
+
+
+def test_comparisons_take_nothing_from_the_time_under_fire(fast: Fast) -> None:
+    """On a machine without time a campaign would compare, and do nothing else."""
+    fast.tells({"lag": {"bytes": 0}})
+    outcome = fast.run(181, kills=999)
+    assert outcome.error == ""
+    assert outcome.rounds == 3 + 1
+    assert outcome.actions["quiet"] > 100
+    assert outcome.seconds > 181 + 3 * 200
+
+
+def test_a_broker_waits_for_a_daemon_that_is_far_behind(fast: Fast) -> None:
+    fast.tells({"lag": {"bytes": soakdaemons.MOST_BEHIND_BYTES + 1}}, {}, {"lag": {"bytes": 7}})
+    fast.rest(1.9)
+    assert fast.written.messages == 0, "nor when it does not answer any more"
+    fast.rest(2)
+    assert fast.written.messages > 10
+
+
+def test_what_gets_anywhere_is_waited_for(fast: Fast) -> None:
+    still = soakdaemons.STILL_SECONDS * PATIENCE
+    steps = int(still) * 10
+    fast.tells(*({"proven_offset": at // (steps // 2)} for at in range(5 * steps)))
+    fast.wait_archived(9)
+    assert fast.clock.now > 4 * still
+    fast.tells({"proven_offset": 9})
+    with pytest.raises(SoakError, match="up to 9 of 10"):
+        fast.wait_archived(10)
+
+
+def test_a_try_lasts_until_whatever_is_due_had_its_turn(fast: Fast) -> None:
+    due = {"due": True, "last_turn_seconds_ago": 1e9, "problem": None}
+    done = {"due": True, "last_turn_seconds_ago": 0.0, "problem": None}
+    fast.tells({"maintenance": {"tasks": {"gc": done, "merge": due}}})
+    assert fast._has_its_turn_to_come(0.0)
+    fast.tells({"maintenance": {"tasks": {"gc": done, "merge": done}}})
+    fast.clock.now = 1.0
+    assert not fast._has_its_turn_to_come(0.0)
+    fast.tells({"maintenance": {"tasks": {"gc": done, "merge": due}}})
+    fast.clock.now = soak.LONGEST_TRY_SECONDS * PATIENCE + 1
+    assert not fast._has_its_turn_to_come(0.0), "at some time it is a fault"
 
 
 @pytest.mark.parametrize(("command", "environment", "code"), [(TIERED, {}, 2), (HURRIED, IN_A_HURRY, 0)])

@@ -15,7 +15,8 @@ from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.log.flush import DataObject, Flush, Priority, Proven
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark
-from tiered.archive.log.writer import Claim, CommitLog, Place
+from tiered.archive.log.planned import Place
+from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.object import EncodedObject
@@ -154,6 +155,52 @@ def test_what_is_offered_waits_for_its_turn_behind_what_has_no_place_yet(
     line = Line(log, held[0])
     line.submit(flush(100))
     assert line.offer(flush(200, Priority.SEALING), 0) is None
+
+
+def test_what_is_overdue_takes_a_place_of_its_own_where_archiving_leaves_none(log: CommitLog) -> None:
+    line = Line(log, AtOnce(), depth=3)
+    for offset in (100, 200, 300):
+        line.submit(flush(offset))
+    assert line.offer(flush(400, Priority.SEALING), 0) is None
+    offered = line.offer(flush(400, Priority.SEALING), 0, overdue=True)
+    assert offered is not None
+    assert line.offer(flush(500, Priority.SEALING), 0, overdue=True) is None, "one of them at a time"
+    assert [event.commit.commit.seq for event in line.proofs()] == [1, 2, 3, 4]
+    assert offered.done()
+
+
+def test_archiving_that_never_rests_and_what_is_always_overdue_share_the_line(log: CommitLog) -> None:
+    """Archiving fills every place at once, and the next overdue flush is offered as soon as one was proven: none of them waits
+    for more than a line of the other."""
+    line, depth, offset = Line(log, AtOnce(), depth=3), 3, 0
+    offered = None
+    for _ in range(40):
+        while line.room:
+            line.submit(flush(offset := offset + 10))
+        if offered is None or offered.done():
+            offered = line.offer(flush(offset := offset + 10, Priority.SEALING), 0, overdue=True)
+            assert offered is not None
+        line.step(0)
+    order = "".join("a" if p.flush.priority is Priority.ARCHIVE else "m" for p in line.heard.proofs)
+    assert max(map(len, order.split("m"))) <= depth + 1, order
+    assert "mm" not in order
+    assert order.count("m") >= 40 // (depth + 2)
+
+
+def test_nothing_that_comes_later_goes_before_what_is_overdue(
+    log: CommitLog, held: tuple[ThreadPoolExecutor, threading.Event]
+) -> None:
+    line = Line(log, held[0])
+    line.submit(flush(100))
+    offered = line.offer(flush(200, Priority.SEALING), 0, overdue=True)
+    line.submit(flush(300))
+    held[1].set()
+    while not line.wait_idle(0):
+        line.step(1.0)
+    assert offered is not None
+    proven = offered.result(0)
+    assert proven is not None
+    assert proven.commit.commit.seq == 2
 
 
 def test_what_settles_to_nothing_takes_no_place(log: CommitLog) -> None:

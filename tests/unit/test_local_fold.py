@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, live_rows, memory, plan, put
 from tests.kit.pipeline import Crafted
+from tests.kit.rocks import FullDisk
 from tiered.archive.checkpoint.store import newest_checkpoint, read_checkpoint
 from tiered.archive.log.localfiles import empty_distrusted, record_distrust
 from tiered.archive.log.maintenance import OwnKeys
@@ -225,19 +226,6 @@ def test_folds_that_differ_are_told_apart() -> None:
     assert difference(one, other) == b"q1"
 
 
-class Full:
-    """RocksDB's handle on a full disk: reads go on, every write fails until it is opened again."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def write(self, *_: object) -> None:
-        raise Exception("IO error: No space left on device: While appending to file")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 def test_rocksdb_goes_on_when_its_full_disk_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +233,7 @@ def test_rocksdb_goes_on_when_its_full_disk_has_room_again(
     store = RocksDbStore(tmp_path / "rocks", MIB, "1")
     store.open()
     store.put_many([(b"k0", b"before")], applied=b"0")
-    store._db = Full(store._db)  # type: ignore[assignment]
+    store._db = FullDisk(store._db)  # type: ignore[assignment]
     with monkeypatch.context() as full:
         full.setattr(
             "os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left"))
@@ -258,4 +246,80 @@ def test_rocksdb_goes_on_when_its_full_disk_has_room_again(
     assert store.get_many([b"k0", b"k1"]) == [b"before", b"after"]
     assert store.applied() == b"2"
     assert not list(tmp_path.glob("*.probe"))
+    store.close()
+
+
+def test_rocksdb_that_cannot_be_opened_again_at_once_is_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold reads before it writes: a store that stays closed to readers is never written to again."""
+    store = RocksDbStore(tmp_path / "rocks", MIB, "1", b"q")
+    store.open()
+    store.put_many([(b"k", b"before"), (b"q", b"1")], applied=b"0")
+
+    def held(*_: object, **__: object) -> object:
+        raise Exception("IO error: While lock file: LOCK: Resource temporarily unavailable")
+
+    reads: list[Callable[[], bytes | None]] = [
+        lambda: store.get_many([b"k"])[0],
+        lambda: next(store.iterate(b"k"))[1],
+        lambda: store.snapshot().get_many([b"k"])[0],
+        lambda: store.applied() and b"before",
+    ]
+    for read in reads:
+        store._failed = Unavailable("the disk is full")
+        with monkeypatch.context() as reading:
+            reading.setattr("rocksdict.Rdict", held)
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="another process"):
+                    store.put_many([(b"k", b"lost")], applied=b"1")
+                with pytest.raises(Unavailable, match="another process"):
+                    read()
+        assert read() == b"before"
+    store.put_many([(b"k", b"after")], applied=b"2")
+    assert store.get_many([b"k"]) == [b"after"]
+    store.close()
+    with pytest.raises(Unavailable, match="closed"):
+        store.get_many([b"k"])
+
+
+def test_all_families_are_closed_though_one_says_that_a_write_failed(tmp_path: Path) -> None:
+    class Failing:
+        closed: ClassVar[list[str]] = []
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            self.closed.append(self.name)
+            raise Exception(self.name)
+
+    store = RocksDbStore(tmp_path / "rocks", MIB, "1", b"q")
+    store.open()
+    families = store._families
+    store.close()
+    assert families is not None
+    families.scanned, families.points = cast(Any, Failing("scanned")), cast(Any, Failing("points"))
+    with pytest.raises(Exception, match="scanned"):
+        families.close()
+    assert Failing.closed == ["points", "scanned"]
+
+
+def test_rocksdb_is_opened_again_though_somebody_is_reading_it(tmp_path: Path) -> None:
+    """Whoever reads may be the one that waits for the write."""
+    store = RocksDbStore(tmp_path / "rocks", MIB, "1")
+    store.open()
+    store.put_many([(b"k%04d" % number, b"before") for number in range(2000)])
+    walk, frozen = store.iterate(b"k"), store.snapshot()
+    of_frozen = frozen.iterate(b"k")
+    assert next(walk) == next(of_frozen) == (b"k0000", b"before")
+    store._failed = Unavailable("the disk is full")
+    store.put_many([(b"k0000", b"after")])
+    for left in (walk, of_frozen):
+        with pytest.raises(Unavailable, match="anew"):
+            list(left)
+    with pytest.raises(Unavailable, match="anew"):
+        frozen.get_many([b"k0000"])
+    assert store.get_many([b"k0000"]) == [b"after"]
+    assert len(list(store.snapshot().iterate(b"k"))) == 2000
     store.close()

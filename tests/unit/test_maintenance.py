@@ -5,20 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.kit.fetchscene import ORDERS, Scene, scene
-from tests.kit.merging import merging
-from tiered.archive.log.flush import Flush, Priority
+from tests.kit.fetchscene import Scene, scene
+from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import Done, Outlook, Stopped, Task, Turn
 from tiered.clock import ManualClock
-from tiered.daemon.maintenance import LATE_SECONDS, LineTurn, MaintenanceLoop
+from tiered.daemon import maintenance
+from tiered.daemon.maintenance import (
+    LATE_WAITS,
+    LONG_TURN_SECONDS,
+    REST_FACTOR,
+    REST_WAITS,
+    LineTurn,
+    MaintenanceLoop,
+)
 from tiered.errors import Corrupt, Unavailable
 from tiered.metrics import Metrics
 from tiered.service import AGAIN, DONE
 from tiered.settings import MIB, Maintenance, Settings
+
+WAIT_SECONDS = Settings().maintenance.max_wait_ms // 1000
 
 
 @dataclass
@@ -188,29 +198,209 @@ def test_bytes_are_paced(small: Scene) -> None:
     assert 6.5 <= clock.monotonic() - begun <= 8.5
 
 
+def fill(small: Scene) -> None:
+    """Let the line be as full as archiving makes it, and stay so."""
+    line = small.daemon.line
+    line.committing = False
+    while line.room:
+        line.submit(Flush((small.daemon.dispatcher._mark.progress(1),), None, 0.0))
+
+
+def test_beside_a_line_that_is_never_quiet_a_turn_begins_after_its_wait(small: Scene) -> None:
+    fill(small)
+    clock: ManualClock = small.clock
+    took = 2.0
+
+    def work(turn: Turn) -> Done:
+        clock.advance(took)
+        return Done(more=True)
+
+    task = Scripted(work=[work] * 3)
+    made = Loop(small, task)
+    assert made.loop.step().wait_seconds
+    clock.advance(WAIT_SECONDS - 1)
+    assert made.loop.step().wait_seconds
+    assert len(task.work) == 3
+    clock.advance(1)
+    assert made.loop.step() == AGAIN
+    assert made.loop.step().wait_seconds
+    clock.advance(WAIT_SECONDS)
+    assert made.loop.step() == AGAIN
+    assert len(task.work) == 1
+
+
+def test_turns_beside_a_busy_line_take_a_tenth_of_the_time(small: Scene) -> None:
+    fill(small)
+    clock: ManualClock = small.clock
+    taken = 0.0
+
+    def work(turn: Turn) -> Done:
+        nonlocal taken
+        clock.advance(20)
+        taken += 20
+        return Done(more=True)
+
+    made = Loop(small, *(Scripted(f"task-{n}", [work] * 99) for n in range(5)))
+    begun = clock.monotonic()
+    while clock.monotonic() - begun < 20 * 20 * (REST_FACTOR + 1):
+        if made.loop.step() != AGAIN:
+            clock.advance(1)
+    assert 0.08 <= taken / (clock.monotonic() - begun) <= 0.11
+
+
+@pytest.mark.parametrize("took", [1.0, 20.0, 300.0, 3000.0])
+def test_nobody_waits_longer_than_a_wait_a_turn_and_a_rest_of_each(small: Scene, took: float) -> None:
+    """Beside a line that is never quiet, and tasks that always have more to do; however long one turn takes."""
+    fill(small)
+    clock: ManualClock = small.clock
+    begun: dict[str, list[float]] = {f"task-{n}": [clock.monotonic()] for n in range(4)}
+
+    def work_of(name: str) -> Callable[[Turn], Done]:
+        def work(turn: Turn) -> Done:
+            begun[name].append(clock.monotonic())
+            clock.advance(took)
+            return Done(more=True)
+
+        return work
+
+    made = Loop(small, *(Scripted(name, [work_of(name)] * 999) for name in begun))
+    rest = min(REST_FACTOR * took, REST_WAITS * WAIT_SECONDS)
+    bound = WAIT_SECONDS + len(begun) * (took + rest + 1)
+    until = clock.monotonic() + 5 * bound
+    while clock.monotonic() < until:
+        if made.loop.step() != AGAIN:
+            clock.advance(1)
+    for name, moments in begun.items():
+        assert len(moments) > 4, name
+        assert max(after - before for before, after in pairwise(moments)) <= bound, name
+
+
+def test_a_turn_that_only_waited_needs_no_rest(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a place in the line, say, or as long as the bound of bytes a second asks for."""
+    fill(small)
+    clock: ManualClock = small.clock
+
+    def waits(turn: Turn) -> Done:
+        turn.spend(30 * MIB)
+        return Done(more=True)
+
+    def commits(turn: Turn) -> Done:
+        monkeypatch.setattr(maintenance.LineTurn, "_commit", lambda self, flush: clock.advance(30))
+        turn.commit(Flush((), None, 0.0))
+        return Done(more=True)
+
+    for work in (waits, commits):
+        made = Loop(small, Scripted(work=[work]), rate=MIB)
+        made.loop.step()
+        clock.advance(WAIT_SECONDS)
+        began = clock.monotonic()
+        assert made.loop.step() == AGAIN
+        assert clock.monotonic() - began >= 25
+        assert made.loop._rest_until <= clock.monotonic() + 1
+
+
+def test_a_turn_commits_after_its_wait_where_no_moment_is_quiet(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "OFFER_SECONDS", 0.0)
+    clock: ManualClock = small.clock
+    line = small.daemon.line
+    begun = clock.monotonic()
+
+    def touch() -> None:
+        clock.advance(1)
+        assert clock.monotonic() - begun < 2 * WAIT_SECONDS, "it waits for ever"
+
+    turn = LineTurn(line, clock, Settings(), lambda: False, touch=touch, step=line.step)
+    fill(small)
+    turn.patient_until = begun + WAIT_SECONDS
+    assert turn.commit(Flush((small.daemon.dispatcher._mark.progress(1),), None, 0.0)) is not None
+    assert WAIT_SECONDS <= clock.monotonic() - begun <= WAIT_SECONDS + 10
+
+
+def test_what_begins_beside_a_busy_line_commits_beside_it(small: Scene) -> None:
+    seen = []
+
+    def work(turn: Turn) -> Done:
+        assert isinstance(turn, LineTurn)
+        seen.append(turn.patient_until - small.clock.monotonic())
+        return Done(more=True)
+
+    made = Loop(small, Scripted(work=[work] * 2))
+    made.loop.step()
+    fill(small)
+    small.clock.advance(WAIT_SECONDS)
+    made.loop.step()
+    assert seen == [WAIT_SECONDS, 0]
+
+
+def test_no_task_keeps_another_from_its_turn_for_ever(small: Scene) -> None:
+    """A task with work for days, and one behind it."""
+    clock: ManualClock = small.clock
+
+    def work(turn: Turn) -> Done:
+        clock.advance(10)
+        return Done(more=True)
+
+    first, last = Scripted("first", [work] * 99), Scripted("last", [work] * 99)
+    made = Loop(small, first, last)
+    for _ in range(40):
+        made.loop.step()
+    assert 99 - len(last.work) == 40 * 10 // (WAIT_SECONDS + 20)
+    assert len(first.work) + len(last.work) == 2 * 99 - 40
+
+
+def test_ages_grow_whoever_stands_still(small: Scene) -> None:
+    clock: ManualClock = small.clock
+    task = Scripted(work=[lambda turn: Done(more=True), lambda turn: Done(more=False)])
+    made = Loop(small, task)
+    ages = ("waiting", "turn_age", "success_age")
+
+    def seen() -> list[float | None]:
+        return [made.metrics.value(f"tiered_maintenance_{age}_seconds", task="scripted") for age in ages]
+
+    clock.advance(7)
+    assert seen() == pytest.approx([0, 7, 7])
+    made.loop.step()
+    clock.advance(5)
+    assert seen() == pytest.approx([5, 5, 12])
+    made.loop.step()
+    clock.advance(3)
+    assert seen() == pytest.approx([0, 3, 3])
+    told = made.loop.status()["tasks"]["scripted"]  # type: ignore[index]
+    assert (told["last_turn_seconds_ago"], told["last_success_seconds_ago"]) == (3, 3)
+
+
+def test_a_turn_that_is_long_is_told_though_it_waits_for_somebody(small: Scene) -> None:
+    made = Loop(small)
+    told = []
+
+    def work(turn: Turn) -> Done:
+        for _ in range(2):
+            turn.spend(0)
+            told.append(made.loop.standstill())
+            small.clock.advance(LONG_TURN_SECONDS)
+            turn.spend(0)
+        told.append(made.loop.standstill())
+        return Done(more=False)
+
+    made = Loop(small, Scripted(work=[work]))
+    made.loop.step()
+    assert told[0] is None
+    assert "a turn of scripted has been under way" in str(told[-1])
+    assert made.loop.standstill() is None
+
+
 def test_standing_still_is_told(small: Scene) -> None:
     made = Loop(small, Scripted(work=[]))
     small.daemon.line.committing = False
     small.daemon.line._alone = True  # never quiet
     made.loop.step()
     assert made.loop.standstill() is None
-    small.clock.advance(LATE_SECONDS + 1)
+    small.clock.advance(LATE_WAITS * WAIT_SECONDS + 1)
     assert "no quiet moment" in str(made.loop.standstill())
     small.daemon.line._alone = False
     busy = Loop(small, Scripted())
     busy.loop.service._busy_since = small.clock.monotonic()
     small.clock.advance(61)
     assert "has not come back" in str(busy.loop.standstill())
-
-
-def test_merging_is_done_by_the_loop(small: Scene) -> None:
-    """With a turn that steps the line itself, as ``tiered maintain`` has it."""
-    small.send(3)
-    before = small.daemon.rows()
-    line = small.daemon.line
-    turn = LineTurn(line, small.clock, Settings(), lambda: False, step=line.step)
-    done = merging(small.daemon).run_once(turn)
-    assert done.figures["merged_runs"] == 2
-    assert small.daemon.rows() == before
-    assert [p.flush.priority for p in small.daemon.proven][-1] is Priority.SEALING
-    assert len(list(small.state.runs(ORDERS, 1))) == 1

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tiered.arrayhistogram import ArrayHistogram
-from tiered.metrics import Metrics
+from tiered.metrics import OTHER_TABLES, TABLES_SHOWN, Metrics
 from tiered.version import __version__
 
 
@@ -95,3 +95,28 @@ def test_lag_moves_together() -> None:
     assert metrics.value("tiered_local_end_bytes") == 1100
     metrics.uploaded("data", 5)
     assert metrics.value("tiered_upload_bytes_total", kind="data") == 5
+
+
+def test_series_of_tables_are_as_many_as_are_shown_however_many_tables_there_are() -> None:
+    metrics, count = Metrics(), 3 * TABLES_SHOWN
+    metrics.tables(
+        {"table": f"t.{at:04d}", "lag_commits": at, "behind_seconds": count - at, "partial_files": 1} for at in range(count)
+    )  # fmt: skip
+
+    def value(name: str, table: str) -> float | None:
+        return metrics.value(f"tiered_table_{name}", table=table)
+
+    series = [
+        line
+        for line in metrics.expose().decode().splitlines()
+        if line.startswith("tiered_table_lag_commits{")
+    ]
+    assert len(series) == TABLES_SHOWN + 1
+    assert value("lag_commits", f"t.{count - 1:04d}") == count - 1, "the highest"
+    assert value("lag_commits", "t.0000") is None
+    assert value("lag_commits", OTHER_TABLES) == count - TABLES_SHOWN - 1, "the highest of the others"
+    assert value("behind_seconds", "t.0000") == count
+    assert value("partial_files", OTHER_TABLES) == count - TABLES_SHOWN
+    metrics.tables([{"table": "t.a", "lag_commits": 1, "behind_seconds": 2, "partial_files": 3}])
+    assert value("partial_files", OTHER_TABLES) is None
+    assert value("partial_files", "t.a") == 3

@@ -42,6 +42,9 @@ HOLDS = (
     "age-shelf-late",
     "half-age-lent",
     "half-age-hand",
+    "gone",
+    "gone-crash",
+    "gone-two",
 )
 FAILS = {
     "mut-counted": "I1/I2/I4",
@@ -97,6 +100,15 @@ FAILS = {
     "mut-age-again": "A3",
     "mut-age-lent": "A4",
     "hole-age-lent": "A4",
+    "mut-gone-number": "G1",
+    "mut-gone-held": "G3",
+    "mut-gone-look": "A6",
+    "mut-gone-look-lax": "G2",
+    "mut-gone-highest": "G1",
+    "mut-gone-closed": "G2",
+    "mut-gone-carried": "G4",
+    "mut-gone-fence": "A6",
+    "mut-gone-fence-lax": "G2",
 }
 
 

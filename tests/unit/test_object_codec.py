@@ -16,6 +16,7 @@ from tests.kit import format_samples as samples
 from tiered.codec.checksum import crc32c
 from tiered.codec.format import block
 from tiered.codec.format.intpack import pack_table, unpack_ints, unpack_table
+from tiered.codec.format.keyindex import encode_keys
 from tiered.codec.format.object import (
     FOOTER_BYTES,
     ROW_DTYPE,
@@ -268,6 +269,16 @@ class TestObject:
         assert reader.ranges(0) == []
         false = sum(len(sieve.runs(int(h))) for h in samples.spread(2000, 99, 2**62))
         assert false < 0.03 * 2 * 2000
+
+    def test_a_key_is_found_by_the_probes_that_were_put_for_it(self) -> None:
+        """Filters of one grain each, so that probes go round in them and end at every bit, the last one and the first too."""
+        count = 4000
+        hashes = np.random.default_rng(5).integers(0, 1 << 64, count, np.uint64)
+        runs = np.arange(count)
+        _, _, filter_ = encode_keys(hashes, runs, np.zeros(count, np.int64), count)
+        sieve = KeyFilter(filter_, Section(0, len(filter_), crc32c(filter_)), key=KEY)
+        assert sieve.first_denied(hashes, runs) is None
+        assert all(run in sieve.runs(int(hashes[run])) for run in range(0, count, 4))
 
     def test_many_equal_hashes_across_chunks(self) -> None:
         made = samples.tables([30000])

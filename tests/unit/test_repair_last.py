@@ -310,6 +310,8 @@ def runs_but(state: ArchiveState, seq: int) -> set[RunState]:
     return {replace(run, **bounds) for run in runs if run.id.commit_seq != seq}
 
 
+@pytest.mark.depends_only_on_imports
+@pytest.mark.history
 @pytest.mark.parametrize("seed", [0, 1, 5, 7])
 def test_random_histories_fold_as_before_without_any_one_flush(seed: int) -> None:
     history = Untrimmed(random.Random(seed))

@@ -20,7 +20,8 @@ from tiered.archive.rewrite.policy import (
     agreed_now,
     policy_from,
 )
-from tiered.archive.rewrite.retain import TrimReason, check_share, narrowed, plan_retention, trim_edit
+from tiered.archive.rewrite.retain import check_share, narrowed, plan_retention
+from tiered.archive.rewrite.trims import TrimReason
 from tiered.errors import Invalid, Refused
 from tiered.model import GetMessageStatus
 from tiered.settings import Retain, Settings
@@ -115,7 +116,7 @@ def test_a_run_that_takes_too_much_asks_first_with_the_figure_that_allows_it() -
     assert found.value.fields["found"] == "100 %"
     assert "--max-trim-percent 100" in str(found.value.hint)
     check_share(everything, 100)
-    check_share(replace(everything, trims=()), 0)
+    check_share(replace(everything, trimmed_bytes=0), 0)
 
 
 def test_a_plan_says_why_who_stopped_it_and_which_patterns_fit_nothing() -> None:
@@ -145,7 +146,7 @@ def test_what_a_later_commit_made_young_again_is_left_out_when_the_trims_are_com
     merged = {run.queue for run in before.runs_all() if run.id.commit_seq > seq}
     made = narrowed(history.state, plan.trims, policy, moment.aged_seq)
     assert merged
-    assert made != list(plan.trims)
+    assert list(made) != list(plan.trims)
     for trim in made:
         starts = [
             r.start
@@ -153,7 +154,7 @@ def test_what_a_later_commit_made_young_again_is_left_out_when_the_trims_are_com
             if r.id.commit_seq > moment.aged_seq
         ]
         assert all(trim.first_offset <= start for start in starts)
-    history.add([trim_edit(made)])
+    history.add([made.edit()])
 
 
 def test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written_anew() -> None:
@@ -173,7 +174,7 @@ def test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written
     made = narrowed(history.state, plan.trims, policy, moment.aged_seq)
     assert any(trim.first_offset > young.get((trim.queue, trim.generation), 1 << 60) for trim in plan.trims)
     assert all(trim.first_offset <= young.get((trim.queue, trim.generation), 1 << 60) for trim in made)
-    history.add([trim_edit(made)])
+    history.add([made.edit()])
 
 
 def test_below_the_new_minimum_the_answer_is_too_small_and_above_it_every_byte_is_as_before(
@@ -194,7 +195,7 @@ def test_below_the_new_minimum_the_answer_is_too_small_and_above_it_every_byte_i
         (trim,) = plan.trims
         assert (trim.first_offset, trim.messages, trim.runs) == (runs[2].start, runs[2].start, 2)
         log = archive.daemon.log
-        log.put(plan_commit(log, trim_edit(plan.trims)))
+        log.put(plan_commit(log, plan.trims.edit()))
         archive.fresh()
         archive.store.follow()
         for offset in (0, trim.first_offset - 1):

@@ -1,4 +1,4 @@
-"""Which tests run on one worker of pytest-xdist."""
+"""Which tests run on one worker of pytest-xdist, and which are scenes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 
 from tests.conftest import SHARING, scope
 
-E2E = Path(__file__).resolve().parents[1] / "e2e"
+TESTS = Path(__file__).resolve().parents[1]
+E2E = TESTS / "e2e"
+AGEING = re.compile(
+    r"^ *from tests\.kit\.(aged|merging|sealing|collecting)\b|\barchive[_]once\b", re.MULTILINE
+)
+"""What lets an archive age, and what makes one by the command."""
 
 
 def test_modules_of_a_row_are_one_scope() -> None:
@@ -27,3 +32,9 @@ def test_every_module_that_reads_a_scene_of_the_session_is_in_a_row() -> None:
             reading.add(path.stem.removeprefix("test_gateway_"))
     named = [name for row in SHARING for name in row]
     assert sorted(named) == sorted(reading)
+
+
+def test_no_unit_lets_an_archive_age_or_makes_one_by_the_command() -> None:
+    """Such a test is a scene, and takes as long (``tests/README.md``)."""
+    assert [path.name for path in (TESTS / "unit").glob("test_*.py") if AGEING.search(path.read_text())] == []
+    assert sum(AGEING.search(path.read_text()) is not None for path in (TESTS / "scenes").glob("*.py")) > 40

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas as pd
-import pyarrow.dataset as ds
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.kit import variedlog
 from tests.kit.oddrecords import OddRecord
-from tests.kit.segments import made, part, parts
+from tests.kit.segments import made, part, parts, read_all
 from tests.kit.storedrows import expected_row, shown
+from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
 from tiered.codec.record.message import Message, encode_message
+from tiered.codec.segment.writer import DECLARED, LateNulls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ def test_pyarrow(sealed: Sealed) -> None:
 
 
 def test_pandas(sealed: Sealed) -> None:
+    import pandas as pd  # late, as the other engines: a worker that does not run this module needs none
+
     frame = pd.read_parquet(sealed.path)
     rows: list[dict[str, Any]] = frame.astype(object).where(frame.notna(), None).to_dict("records")
     for row in rows:
@@ -69,6 +71,8 @@ def test_pandas(sealed: Sealed) -> None:
 
 
 def test_duckdb(sealed: Sealed) -> None:
+    import duckdb
+
     with duckdb.connect() as engine:
         engine.execute("set timezone = 'UTC'")
         found = engine.execute(f"from '{sealed.path}'")
@@ -78,6 +82,9 @@ def test_duckdb(sealed: Sealed) -> None:
 
 def test_one_key_by_filters_and_statistics(sealed: Sealed) -> None:
     """Engines that skip row groups by bloom filters and statistics find the message all the same."""
+    import duckdb
+    import pyarrow.dataset as ds
+
     key = next(row["unique_key"] for row in sealed.rows if row["unique_key"])
     by_key = sum(row["unique_key"] == key for row in sealed.rows)
     word = next(row["keys"][0] for row in reversed(sealed.rows) if row["keys"])
@@ -116,6 +123,22 @@ def test_what_helps_engines_is_there(sealed: Sealed) -> None:
         min(r["store_timestamp"] for r in rows), max(r["store_timestamp"] for r in rows),
     )  # fmt: skip
     assert [c.column_index for c in group.sorting_columns] == [metadata.schema.names.index("queue_id")]
+
+
+def test_columns_without_nulls_are_declared_so_where_that_is_asked_for() -> None:
+    """As the first row group has them; a later one that has some is found before anything wrong is written."""
+    tagged = [_keyed(n) for n in range(40)]
+    records = part(tagged)
+    found = made([records], row_group_bytes=500, nullable=("topic", "unique_key"))
+    schema = pq.read_schema(pa.BufferReader(found.data))
+    full = {field.name for field in schema if not field.nullable}
+    assert set(DECLARED) - full == {"tags", "unique_key"}, "no message has a tag; topic never is null"
+    assert read_all(found.data) == [r.raw for r in tagged]
+    assert pq.read_schema(pa.BufferReader(made([records]).data)).equals(MESSAGE_SCHEMA)
+    other = OddRecord(encode_message(Message("T", 0, 40, 40, b"", {"KEYS": "k"})), 0, 40)
+    with pytest.raises(LateNulls) as late:
+        made([part([*tagged, other])], row_group_bytes=500, nullable=())
+    assert late.value.columns == {"unique_key"}
 
 
 def test_filters_are_made_for_the_rows_of_a_row_group() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -29,10 +30,11 @@ from tests.kit.segments import (
 from tiered.codec.checksum import crc32c
 from tiered.codec.record.message import encode_message
 from tiered.codec.segment import footer
-from tiered.codec.segment.cutting import GroupCutter, RunPart
-from tiered.codec.segment.reader import open_segment
+from tiered.codec.segment.cutting import GroupCutter, RunPart, joined_records
+from tiered.codec.segment.reader import BandBytes, open_segment
 from tiered.codec.segment.writer import SegmentWriter
 from tiered.errors import Corrupt, Invalid, Refused
+from tiered.settings import MIB
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
@@ -56,16 +58,21 @@ def run(queue_id: int, rows: int, first: int = 0) -> list[OddRecord]:
 SIZE = len(record(0, 0).raw)
 
 
+def varied_records(count: int) -> list[OddRecord]:
+    """Those of one topic of a log of everything, and some that are kept verbatim; by queue and offset."""
+    found = [
+        OddRecord(encode_message(m), m.queue_id, m.queue_offset)
+        for m in variedlog.messages(count) if m.topic == "Orders"
+    ]  # fmt: skip
+    found += [record(2, n, properties=b"A\x01\xff\x02" if n % 3 else b"") for n in range(9)]
+    return sorted(found, key=lambda r: (r.queue_id, r.queue_offset))
+
+
 @pytest.fixture(scope="module")
 def varied() -> tuple[MadeSegment, list[bytes]]:
     """Queues of a log of everything, with records that are kept verbatim among them."""
-    found = [
-        OddRecord(encode_message(m), m.queue_id, m.queue_offset)
-        for m in variedlog.messages(300) if m.topic == "Orders"
-    ]  # fmt: skip
-    found += [record(2, n, properties=b"A\x01\xff\x02" if n % 3 else b"") for n in range(9)]
-    ordered = sorted(found, key=lambda r: (r.queue_id, r.queue_offset))
-    return made(parts(found), "Orders", 20_000), [r.raw for r in ordered]
+    found = varied_records(300)
+    return made(parts(found), "Orders", 20_000), [r.raw for r in found]
 
 
 def test_every_record_comes_back(varied: tuple[MadeSegment, list[bytes]]) -> None:
@@ -107,11 +114,11 @@ def test_a_place_in_a_queue_is_a_row_group_and_a_row() -> None:
     opened_ = segment.open()
     directory = opened_.directory
     for at in directory.parts:
-        found = read_group(opened_, segment.data, int(at["row_group"]))
+        found = read_group(opened_, segment.data, int(at["band"]))
         row = int(at["first_row"])
         expected = record(int(at["queue_id"]), int(at["first_queue_offset"])).raw
         assert found[row] == expected
-        assert opened_.metadata.row_group(int(at["row_group"])).num_rows == len(found)
+        assert opened_.metadata.row_group(int(at["band"])).num_rows == len(found)
     flats = directory.parts["first_flat_offset"]
     assert flats.tolist() == [0, 10 * SIZE, 20 * SIZE, 0, 0, 8 * SIZE, 18 * SIZE]
 
@@ -120,7 +127,7 @@ def test_a_place_in_a_queue_is_a_row_group_and_a_row() -> None:
     ("queues", "groups"),
     [
         ([25], [10, 10, 5]),
-        ([3, 3, 3, 3, 3], [6, 6, 3]),  # small queues share, and are not torn
+        ([3, 3, 3, 3, 3], [9, 6]),  # small queues share, and are not torn
         ([9, 9], [9, 9]),  # at a queue's end where enough is there
         ([4, 9], [10, 3]),  # too little to end with
         ([10, 10], [10, 10]),
@@ -128,10 +135,11 @@ def test_a_place_in_a_queue_is_a_row_group_and_a_row() -> None:
     ],
 )
 def test_where_row_groups_are_cut(queues: list[int], groups: list[int]) -> None:
-    cutter = GroupCutter(10 * SIZE)
-    cut = [group for q, rows in enumerate(queues) for group in cutter.add(part(run(q, rows)))]
-    cut += [rest] if (rest := cutter.rest()) else []
-    assert [sum(map(len, group)) for group in cut] == groups
+    cutter = GroupCutter(10 * SIZE, 1 << 20)
+    cut = [band for q, rows in enumerate(queues) for band in cutter.add(part(run(q, rows)))]
+    cut += cutter.rest()
+    assert [sum(map(len, band.parts)) for band in cut] == groups
+    assert all(band.ends for band in cut)
 
 
 def test_a_part_that_goes_on_is_the_same_run() -> None:
@@ -162,7 +170,7 @@ def test_a_batch_owns_several_offsets() -> None:
     ids=["queue", "offset", "before", "flat", "hole", "columns", "order"],
 )  # fmt: skip
 def test_rows_out_of_order_are_refused(second: RunPart) -> None:
-    cutter = GroupCutter(1 << 20)
+    cutter = GroupCutter(1 << 20, 1 << 20)
     assert list(cutter.add(part(run(1, 2, first=3)))) == []
     with pytest.raises(Invalid, match="sorted by queue"):
         list(cutter.add(second))
@@ -170,12 +178,65 @@ def test_rows_out_of_order_are_refused(second: RunPart) -> None:
 
 def test_a_writer_holds_a_row_group_and_no_more() -> None:
     """What is ready goes out while records come in."""
-    writer = SegmentWriter("T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=10 * SIZE)
+    writer = SegmentWriter(
+        "T", archive_id=ARCHIVE, object_id=OBJECT, row_group_bytes=10 * SIZE, band_bytes=MIB
+    )
     sizes = [
         sum(map(len, writer.add(part([record(0, n)], flat=n * SIZE, begins=n == 0)))) for n in range(100)
     ]
     assert [n for n, size in enumerate(sizes) if size] == list(range(9, 100, 10))
     assert sum(sizes) + sum(map(len, writer.close())) == writer.sealed.length
+
+
+def test_written_beside_a_row_group_goes_out_once_the_next_is_full() -> None:
+    """The same file, whoever is faster."""
+    alone = made([part(run(0, 95))], row_group_bytes=10 * SIZE)
+    with ThreadPoolExecutor(1) as beside:
+        writer = SegmentWriter(
+            "T",
+            archive_id=ARCHIVE,
+            object_id=OBJECT,
+            row_group_bytes=10 * SIZE,
+            beside=beside,
+            band_bytes=MIB,
+        )
+        given = [writer.add(part([record(0, n)], flat=n * SIZE, begins=n == 0)) for n in range(95)]
+        pieces = [*(piece for some in given for piece in some), *writer.close()]
+    assert [n for n, some in enumerate(given) if some] == list(range(19, 95, 10))
+    assert b"".join(pieces) == alone.data
+    assert writer.sealed.runs.tolist() == alone.sealed.runs.tolist()
+
+
+class Later:
+    """Records that are read when their turn comes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.asked = data, []
+
+    def between(self, start: int, end: int) -> memoryview:
+        self.asked.append((start, end))
+        return memoryview(self.data)[start:end]
+
+
+def test_records_are_read_when_their_row_group_is_full() -> None:
+    whole = part(run(0, 25))
+    later = Later(bytes(whole.buffer))
+    assert (
+        made([replace(whole, buffer=later)], row_group_bytes=10 * SIZE).data
+        == made([whole], row_group_bytes=10 * SIZE).data
+    )
+    assert later.asked == [(0, 10 * SIZE), (10 * SIZE, 20 * SIZE), (20 * SIZE, 25 * SIZE)]
+
+
+def test_records_that_lie_back_to_back_are_not_copied() -> None:
+    whole = part(run(0, 6))
+    parts_of_it = [whole.rows(0, 2), whole.rows(2, 4), whole.rows(5, 6)]
+    data = memoryview(whole.buffer)
+    assert joined_records(parts_of_it[:2]).obj is whole.buffer
+    assert joined_records(parts_of_it[:2]) == data[: 4 * SIZE]
+    assert joined_records(parts_of_it) == bytes(data[: 4 * SIZE]) + data[5 * SIZE :]
+    others = replace(whole.rows(2, 4), buffer=b"?" * len(data))
+    assert joined_records([whole.rows(0, 2), others]) == bytes(data[: 2 * SIZE]) + b"?" * 2 * SIZE
 
 
 def test_nothing_is_no_segment() -> None:
@@ -265,7 +326,7 @@ def test_swapped_row_groups_and_files_are_found(small: tuple[MadeSegment, list[b
     sound = segment.open()
     place = sound.range_of(0)
     with pytest.raises(Corrupt, match="row group of a segment is damaged"):
-        sound.records(1, segment.data[place.start : place.end])
+        sound.records((1, 2), BandBytes(segment.data[place.start : place.end]))
     for other in ({"archive_id": bytes(16)}, {"object_id": bytes(16)}):
         with pytest.raises(Corrupt, match="another object is stored under this key"):
             segment.open(**other)
@@ -290,7 +351,7 @@ def changed(data: bytes, change: Callable[[dict[bytes, bytes]], None]) -> bytes:
 @pytest.mark.parametrize(
     ("name", "value", "kind", "says"),
     [
-        (b"tiered.format", b"2", Refused, "newer program"),
+        (b"tiered.format", b"3", Refused, "newer program"),
         (b"tiered.format", b"0", Corrupt, "does not say its format"),
         (b"tiered.format", b"", Corrupt, "does not say its format"),
         (b"tiered.directory", b"????", Corrupt, "base64"),

@@ -16,6 +16,7 @@ from tiered.model import PhysicalOffset
 from tiered.settings import Hold, Source
 from tiered.source import files
 from tiered.source.base import ReadStatus
+from tiered.source.files import LogFile, file_at
 from tiered.source.local import LocalCommitLog
 
 
@@ -132,6 +133,28 @@ def test_a_hold_that_went_with_the_store_comes_back_with_it(
     found, position, gaps = drain(source, clock)
     assert (position, gaps) == (log.position, [])
     assert found == log.records
+
+
+def test_a_store_that_goes_in_the_middle_of_a_look_is_not_a_log_that_was_cut(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a listing would be believed, and what is held above it taken for a log that the broker no longer has."""
+    found: list[int] = []
+
+    def leaving(path: str, base: PhysicalOffset, stat: os.stat_result) -> LogFile:
+        if not found:
+            leave(log)
+        found.append(base)
+        return file_at(path, base, stat)
+
+    monkeypatch.setattr(files, "file_at", leaving)
+    clock.advance(files.RESCAN_SECONDS)
+    source.hold()
+    assert not log.store.exists()
+    assert source.max_offset() == log.position
+    records, position, gaps = drain(source, clock)
+    assert (records, position, gaps) == (log.records, log.position, [])
+    assert source.away is not None
 
 
 def test_it_is_looked_for_at_a_bounded_pace(

@@ -804,3 +804,13 @@ def test_dispatch_offsets_lie_beside_the_fold(log: Log) -> None:
     offsets, known = dispatch_offsets(log.state.view, ["other", "orders", "none"], np.array([7, 0, 0]))
     assert offsets.tolist() == [2**40, 35, 0]
     assert known.tolist() == [True, True, False]
+
+
+def test_what_is_in_the_fold_was_taken_in(log: Log) -> None:
+    """The flush that is on its way is kept beside it, in the place of the one before."""
+    assert log.state.queue(Q).max_offset == 30  # type: ignore[union-attr]
+    for under_way, expected in ((35, 35), (7, 30)):
+        log.store.put_many(dispatch_pairs(["other"], np.array([1]), np.array([3])))
+        log.store.put_many(dispatch_pairs([Q.topic], np.array([Q.queue_id]), np.array([under_way])))
+        offsets, known = dispatch_offsets(log.state.view, [Q.topic, "other"], np.array([Q.queue_id, 1]))
+        assert (offsets.tolist(), known.tolist()) == ([expected, 0], [True, False])

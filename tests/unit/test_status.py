@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +14,12 @@ from tests.kit.assemble import KEYS, Assembly, Counting, Heard, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import Manifest, newest_checkpoint
 from tiered.archive.log.maintenance import OwnKeys
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.observer import Observer, let_go
-from tiered.daemon.status import Names, ProcessTotals, Reporter, Workers, set_gauges
-from tiered.errors import Unavailable
+from tiered.daemon.status import KEPT_COMMITS, Names, ProcessTotals, Reporter, Workers, set_gauges
+from tiered.errors import Conflict, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.metrics import Metrics
 from tiered.model import ByteRange, PhysicalOffset
@@ -120,6 +122,41 @@ def test_the_status_document(daemon: Assembly, broker: Crafted) -> None:
     assert says.status()["messages"] == 11, "counted on without another walk over all queues"
 
 
+def test_a_walk_over_all_queues_is_followed_by_a_rest(
+    daemon: Assembly, broker: Crafted, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says, frozen, walks = reporter(daemon), daemon.log.frozen, []
+
+    def slow() -> ArchiveState:
+        walks.append(clock.monotonic())
+        clock.wait(10.0)
+        return frozen()
+
+    monkeypatch.setattr(daemon.log, "frozen", slow)
+    for number in range(30):
+        daemon.settle()
+        assert says.status()["messages"] == 10 + number, "also what no walk has seen yet"
+        broker.send(queue_id=number % 3)
+        clock.wait(1.0)
+    assert len(walks) == 2
+    assert walks[1] - walks[0] > 500, "fifty times as long as it took"
+
+
+def test_what_was_proven_too_many_commits_ago_is_counted_anew() -> None:
+    totals = ProcessTotals()
+    assert totals.behind(7) == 0
+    for seq in range(KEPT_COMMITS + 2):
+        flush = SimpleNamespace(messages=2, raw_bytes=1)
+        totals.count(
+            SimpleNamespace(
+                flush=flush, commit=SimpleNamespace(commit=SimpleNamespace(seq=seq)), store_time_ms=0
+            )
+        )  # type: ignore[arg-type]
+    assert totals.behind(0) is None
+    assert totals.behind(KEPT_COMMITS) == 2
+    assert totals.behind(10) == 2 * (KEPT_COMMITS - 9)
+
+
 def test_a_reporter_of_a_daemon_that_is_still_opening(daemon: Assembly) -> None:
     says = Reporter(daemon.log, daemon.source, daemon.clock, Names("c", "b", "memory://"), ProcessTotals())
     status = says.status()
@@ -216,6 +253,40 @@ def flush(daemon: Assembly, broker: Crafted) -> None:
     before = len(daemon.proven)
     while len(daemon.proven) == before:
         daemon.clock.advance(max(daemon.step(), 0.05))
+
+
+def test_commits_that_no_checkpoint_holds_are_told_after_a_few_intervals(
+    daemon: Assembly, broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock: ManualClock = daemon.clock
+    saves = checkpointer(daemon, [], commits=1000, seconds=10)
+    flush(daemon, broker)
+    assert not saved(saves)
+    clock.advance(9)
+    assert (saves.unsaved_seconds(), saves.standstill()) == (pytest.approx(9), None)
+    clock.advance(2)
+    monkeypatch.setattr(saves, "_save", failing(Unavailable("the store is full")))
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            saved(saves)
+        clock.advance(11)
+    assert "the store is full" in str(saves.standstill())
+    monkeypatch.setattr(saves, "_save", failing(Conflict("taken")))
+    assert not saved(saves)
+    assert "taken" in str(saves.standstill())
+    with saves._writing:
+        assert "one is being made" in str(saves.standstill())
+    monkeypatch.undo()
+    clock.advance(11)
+    assert saved(saves)
+    assert (saves.unsaved_seconds(), saves.standstill()) == (0, None)
+
+
+def failing(error: Exception) -> Callable[..., Manifest]:
+    def work(*_: object) -> Manifest:
+        raise error
+
+    return work
 
 
 def test_a_checkpoint_every_so_many_commits(daemon: Assembly, broker: Crafted) -> None:

@@ -22,7 +22,7 @@ AHEAD_BYTES = 64 * 1024 * 1024
 def width(found: int, largest_bytes: int = 0) -> int:
     """How many to ask for at once when ``found`` in a row were there: what is asked in vain at the end stays in proportion."""
     fitting = AHEAD_BYTES // largest_bytes if largest_bytes else MOST_AHEAD
-    return max(1, min(MOST_AHEAD, fitting, 2 * (found - ONE_BY_ONE + 1)))
+    return max(1, min(MOST_AHEAD, fitting, found - ONE_BY_ONE + 1))
 
 
 def read_numbers(
@@ -69,7 +69,7 @@ def read_numbers(
 
 def read_each(read: Callable[[N], T], items: Sequence[N], ahead: int) -> Iterator[T]:
     """``read`` of each item, in order, with up to ``ahead`` of them under way."""
-    if len(items) < 2:
+    if len(items) < 2 or ahead < 2:
         yield from map(read, items)
         return
     with ThreadPoolExecutor(min(ahead, len(items)), "ahead") as pool:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from tiered.codec.checksum import xxh3_64
 from tiered.errors import Invalid
+from tiered.model import MessageQueue
 
 MAX_SEGMENT_BYTES = 100
 """Longest part of a key between two slashes: file systems stop at 255, some gateways much earlier."""
@@ -45,6 +46,8 @@ _OBJECT = re.compile(rf"(data|shard|config|datakey|proposal)/([0-9]{{10}})-({_UU
 _SEGMENT = re.compile(
     rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
 )
+_PROJECTION = re.compile(rf"projection/([0-9a-f]{{16}})/([0-9]{{20}})-([0-9]{{10}})-({_UUID})")
+_QUEUE = re.compile("[0-9a-f]{16}")
 _HASHED = re.compile(r"~[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _ORDER = re.compile(rf"(hold|table)/({_UUID})(-dropped)?")
@@ -60,6 +63,11 @@ class Area(Enum):
     CONFIG = "config"  # snapshots of the broker's own config
     DATAKEY = "datakey"  # wrapped keys of an encrypted archive
     PROPOSAL = "proposal"  # what was sealed elsewhere, for the epoch's writer
+    PROJECTION = "projection"  # the newest message of each key of a queue
+
+
+_FOLDERS = (Area.SEGMENT, Area.PROJECTION)
+"""Areas with folders of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,14 @@ class SegmentKey(ObjectKey):
 
     folder: str
     day: date
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionKey(ObjectKey):
+    """A projection by key. ``folder`` is its queue's (``queue_folder``), ``seq`` the commit that it was made at."""
+
+    folder: str
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +166,18 @@ def build(identity: Identity) -> str:
         case SegmentKey(Area.SEGMENT, epoch, object_id, folder, day) if _is_topic_folder(folder):
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"segment/topic={folder}/day={day.isoformat()}/{epoch:010d}-{_uuid(object_id)}.parquet"
-        case ObjectKey(area, epoch, object_id) if type(identity) is ObjectKey and area is not Area.SEGMENT:
+        case ProjectionKey(Area.PROJECTION, epoch, object_id, folder, seq) if _QUEUE.fullmatch(folder):
+            _check_number("epoch", epoch, _MAX_EPOCH)
+            _check_number("commit number", seq, _MAX_SEQ)
+            return f"projection/{folder}/{seq:020d}-{epoch:010d}-{_uuid(object_id)}"
+        case ObjectKey(area, epoch, object_id) if type(identity) is ObjectKey and area not in _FOLDERS:
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"{area.value}/{epoch:010d}-{_uuid(object_id)}"
         case ObjectKey():
-            raise Invalid("a segment, and nothing else, lies below topic and day", found=repr(identity)[:200])
+            raise Invalid(
+                "only a segment lies below topic and day, and only a projection below its queue",
+                found=repr(identity)[:200],
+            )
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
@@ -178,6 +201,9 @@ def parse(path: str) -> Identity | None:
         return ObjectKey(Area(found[1]), int(found[2]), UUID(found[3]).bytes)
     if found := _SEGMENT.fullmatch(path):
         return _segment(*found.groups())
+    if found := _PROJECTION.fullmatch(path):
+        seq, made_by = int(found[2]), (int(found[3]), UUID(found[4]).bytes)
+        return ProjectionKey(Area.PROJECTION, *made_by, found[1], seq) if seq <= _MAX_SEQ else None
     if found := _REPAIR.fullmatch(path):
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
@@ -192,6 +218,17 @@ def parse(path: str) -> Identity | None:
 def segment_key(topic: str, day: date, epoch: int, object_id: bytes) -> SegmentKey:
     """The key of a segment of messages of ``topic`` that were stored on ``day``."""
     return SegmentKey(Area.SEGMENT, epoch, object_id, topic_folder(topic), day)
+
+
+def projection_key(queue: MessageQueue, seq: int, epoch: int, object_id: bytes) -> ProjectionKey:
+    """The key of a projection of ``queue`` as it was at commit ``seq``."""
+    return ProjectionKey(Area.PROJECTION, epoch, object_id, queue_folder(queue), seq)
+
+
+def queue_folder(queue: MessageQueue) -> str:
+    """Where the projections of a queue lie: the XXH3-64 of its topic's UTF-8, a zero byte and its id in decimal digits."""
+    named = queue.topic.encode("utf-8", "surrogateescape") + b"\0%d" % queue.queue_id
+    return f"{xxh3_64(named):016x}"
 
 
 def topic_folder(topic: str) -> str:

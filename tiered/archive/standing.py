@@ -7,13 +7,12 @@ either.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tiered.archive.keys import TABLE_PREFIX, ArchiveKeys, HoldKey, TableKey, build, parse
-from tiered.codec.checksum import crc32c
+from tiered.codec.summedline import decode_line, encode_line
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
@@ -100,8 +99,7 @@ def put_order(
         kind.id_field: order_id.hex(),
         **fields,
     }
-    data = json.dumps(whole, sort_keys=True).encode() + b"\n"
-    put_own(provider, keys.key(build(kind.key(order_id))), [data + f"{crc32c(data):08x}\n".encode()])
+    put_own(provider, keys.key(build(kind.key(order_id))), [encode_line(whole)])
 
 
 def drop_order(provider: Provider, keys: ArchiveKeys, kind: OrderKind, order_id: bytes) -> None:
@@ -110,12 +108,10 @@ def drop_order(provider: Provider, keys: ArchiveKeys, kind: OrderKind, order_id:
 
 
 def _decode(data: bytes, key: str, order_id: bytes, archive_id: bytes, kind: OrderKind) -> Mapping[str, Any]:
-    end = data.find(b"\n") + 1
-    line, checksum = data[:end], data[end:].rstrip(b"\n")
-    expected = f"{crc32c(line):08x}"
-    if checksum.decode("ascii", "replace") != expected:
-        raise kind.unreadable(key, expected, repr(checksum[:20]))
-    fields: Mapping[str, Any] = json.loads(line)
+    try:
+        fields = decode_line(data)
+    except ValueError as error:
+        raise kind.unreadable(key, "a line of JSON and its sum", str(error)) from error
     if fields["format"] > FORMAT_VERSION:
         raise Refused(
             f"a {kind.what} was put by a newer program",

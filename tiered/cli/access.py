@@ -19,6 +19,7 @@ from tiered.clock import SystemClock
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid
 from tiered.filter.topicpolicy import TopicPolicy
+from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.model import Past
 from tiered.provider.open import open_provider
@@ -53,27 +54,38 @@ def reading(
 ) -> Iterator[OpenedArchive]:
     """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once.
 
-    ``scope``: the queues that will be asked for, so that no others are folded.
+    ``scope``: the queues that will be asked for, so that no others are folded. All of very many with commits behind their
+    checkpoint are folded on a disk.
     """
     loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     provider = encrypted(provider, settings.encryption)
-    try:
+    past = Past() if as_of is None else as_of
+    with contextlib.ExitStack() as stack:
+        stack.callback(provider.close)
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         with _folding(out) as advance:
-            reader = ArchiveReader(
-                provider,
-                keys,
-                MemoryStore() if whole else PartialStore(scope),
-                table_cache_bytes=settings.fetch.table_cache_bytes,
-                progress=advance,
-            )
-            past = Past() if as_of is None else as_of
-            view = reader.at(past.commit, time_ms=past.time_ms)
+
+            def opened(store: MetadataStore) -> ArchiveReader:
+                made = ArchiveReader(
+                    provider,
+                    keys,
+                    store,
+                    table_cache_bytes=settings.fetch.table_cache_bytes,
+                    progress=advance,
+                )
+                made.at(past.commit, time_ms=past.time_ms)
+                return made
+
+            if whole:
+                reader = opened(MemoryStore())
+            else:
+                partial = PartialStore(Scope({}) if scope.everything else scope)
+                reader = opened(partial)
+                if scope.everything and partial.scattered:
+                    reader = opened(_on_disk(settings, stack))
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
-        yield OpenedArchive(loaded, view, reader, policy)
-    finally:
-        provider.close()
+        yield OpenedArchive(loaded, reader.view, reader, policy)
 
 
 @contextlib.contextmanager
@@ -114,6 +126,15 @@ def _settings(
 def archive_settings(out: Output, config: Path | None, archive: str | None, sets: list[str] | None) -> Loaded:
     """Settings that name an archive."""
     return _settings(out, config, archive, sets, None)[0]
+
+
+def _on_disk(settings: Settings, stack: contextlib.ExitStack) -> MetadataStore:
+    """Where a fold of everything does not take memory; removed after the block."""
+    from tiered.store.localfold import temporary_fold  # the engine takes its time to come
+
+    made = temporary_fold(settings, "verb", stack)
+    stack.callback(made.close)
+    return made
 
 
 def _folding(out: Output) -> contextlib.AbstractContextManager[Callable[[int], None]]:

@@ -26,7 +26,7 @@ def command(
         ),
     ],
     messages: Annotated[int, typer.Option("--messages", min=0, help="Messages to append.")] = 100_000,
-    topics: Annotated[int, typer.Option("--topics", min=1, max=100_000, help="Topics.")] = 1,
+    topics: Annotated[int, typer.Option("--topics", min=1, max=1_000_000, help="Topics.")] = 1,
     queues: Annotated[int, typer.Option("--queues", min=1, max=1_000_000, help="Queues of each topic.")] = 4,
     body_bytes: Annotated[
         str, typer.Option("--body-bytes", metavar="SIZE", help="Body size, such as 1024 or 4KiB.")
@@ -39,6 +39,22 @@ def command(
         str, typer.Option("--file-bytes", metavar="SIZE", help="Size of a commitlog file.")
     ] = "64MiB",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Same seed, same bodies and tags.")] = 0,
+    zipf: Annotated[
+        float | None,
+        typer.Option(
+            "--zipf",
+            min=0.001,
+            metavar="EXPONENT",
+            help="Once each queue has a message, give the k-th busiest a share of 1 / k^EXPONENT; default: round robin.",
+        ),
+    ] = None,
+    consume_queues: Annotated[
+        bool,
+        typer.Option(
+            "--consume-queues/--no-consume-queues",
+            help="Write consume queues, a file for each queue. Archiving needs none: of very many queues leave them out.",
+        ),
+    ] = True,
     follow: Annotated[
         bool, typer.Option("--follow", help="Ignore --messages and go on until stopped.")
     ] = False,
@@ -64,6 +80,8 @@ def command(
         rate=rate,
         seed=seed,
         file_bytes=size_bytes("--file-bytes", file_bytes),
+        zipf=zipf,
+        consume_queues=consume_queues,
     )
     clock, stop = SystemClock(), threading.Event()
     generator = StoreGenerator(options, clock)

@@ -43,6 +43,7 @@ VERBS: Mapping[str, str] = {
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",
+    "groups": "Offsets of the broker's subscription groups beside what is archived.",
     "read": "Messages of a queue, as table, JSON or the broker's own bytes.",
     "query": "Find messages by key, message id or time.",
     "replay": "Send archived messages to a POP group that missed them; list what it is owed.",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tiered.allocator import keep_freed_memory
 from tiered.cli.options import JsonFlag, output
 from tiered.cli.writing import WriterFlags, do_all, exit_code_of, tell, told, with_writer_flags
 from tiered.clock import SystemClock
@@ -27,8 +28,9 @@ def command(
     """Merge small runs into larger objects; seal days that are over; trim queues where section [retain] asks for it; with
     gc.enabled delete what nothing refers to. A daemon does this by itself; this is for cron while no daemon runs.
 
-    It opens an epoch as a daemon does, so it waits for a foreign writer to fall silent. Exit code 1 if something could not be
-    read, that of its error if a task could not be done; everything else was done.
+    It opens an epoch as a daemon does, so it waits for a foreign writer to fall silent. A task is complete if a look after all
+    others found nothing more to do for it; else "left" says what. Exit code 1 if something could not be read, or rounds had no
+    end, that of its error if a task could not be done; everything else was done.
     """
     if not once and not dry_run:
         raise Invalid(
@@ -36,6 +38,7 @@ def command(
             hint="the daemon does it again and again by itself: tiered run",
         )
     out = output(json)
+    keep_freed_memory()  # blocks and row groups of megabytes come and go
     if dry_run:
         reports = outlooks(given.load().settings, SystemClock())
         _foretell(out, reports, json=json)
@@ -52,6 +55,7 @@ def _foretell(out: Output, reports: list[TaskReport], *, json: bool) -> None:
                     "jobs": r.outlook.jobs,
                     **r.outlook.figures,
                     "rows": [dict(row) for row in r.outlook.rows],
+                    **({"troubles": r.troubles} if r.troubles else {}),
                     **told(r),
                 }
                 for r in reports

@@ -23,6 +23,9 @@ StoreDir = Annotated[
     str | None,
     typer.Option("--store", metavar="DIR", help="The broker's store directory (source.store_dir)."),
 ]
+DaemonState = Annotated[
+    str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory (state.directory).")
+]
 ArchiveUrl = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +60,14 @@ AsOf = Annotated[
         parser=_past,
         help="The archive as it was after this commit, or at this time (ISO 8601, the store's clock).",
     ),
+]
+
+Prefix = Annotated[
+    str, typer.Option("--prefix", metavar="NAME", help="Only topics whose names begin with this.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="At most this many rows; 0: all.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json-lines", help="Answer in JSON, one object a line, each as soon as it is known.")
 ]
 
 
@@ -94,6 +105,6 @@ def settings_from(
     return loaded
 
 
-def output(json_output: bool) -> Output:
+def output(json_output: bool, json_lines: bool = False) -> Output:
     """The speaker of this call."""
-    return speaker(json_output=json_output)
+    return speaker(json_output=json_output, json_lines=json_lines)

@@ -34,7 +34,11 @@ COLUMNS = (
 
 def command(
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Topic, with --key, --unique-key or --time.")
+        str | None,
+        typer.Option(
+            "--topic",
+            help="Topic, with --key, --unique-key or --time; with --msg-id only its messages are looked at.",
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="One of a message's KEYS.")] = None,
     unique_key: Annotated[
@@ -84,7 +88,7 @@ def command(
             out.record(_by_time(store, name, queue, time_ms), kinds={"store_time": Kind.TIME})
             return 0
         if place is not None:
-            found = [_by_message_id(store, str(msg_id), *place)]
+            found = [_by_message_id(store, str(msg_id), *place, topic)]
         else:
             wanted = key if key is not None else unique_key
             lookup = KeyLookup(name, str(wanted), limit, unique=unique_key is not None, oldest=True)
@@ -133,14 +137,19 @@ def _by_time(store: MessageStore, topic: str, queue: int, store_time_ms: int) ->
     }
 
 
-def _by_message_id(store: MessageStore, message_id: str, host: str, offset: int) -> Located:
+def _by_message_id(
+    store: MessageStore, message_id: str, host: str, offset: int, topic: str | None
+) -> Located:
     """The record at the id's physical offset, in a lineage whose record also has the id's store host; newest first."""
-    found = store.locate(offset, store_host=host)
+    found = store.locate(offset, store_host=host, topic=topic)
     if found is not None:
         return found
+    if topic is not None and next(iter(store.queues(topic)), None) is None:
+        raise absent_topic(topic, store.topics(system=True))
     raise NotFound(
         "no archived message has this id",
         hint="see tiered status for what is archived",
         msg_id=message_id,
         offset=offset,
+        **({} if topic is None else {"topic": topic}),
     )

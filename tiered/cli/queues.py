@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby, islice
+from contextlib import ExitStack
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from tiered.archive.state.scope import EVERYTHING, Scope
-from tiered.archive.state.values import QueueState
+from tiered.archive.read.view import MAX_QUEUE_ID
+from tiered.archive.state.aliases import lite_queues
+from tiered.archive.state.cached import peek_fold
+from tiered.archive.state.listing import ListedQueue, list_queues, list_topics
+from tiered.archive.state.scope import Scope
 from tiered.archive.state.view import dispatch_offsets
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import OpenedArchive, reading
-from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.options import (
+    ArchiveUrl,
+    AsOf,
+    ConfigFile,
+    DaemonState,
+    JsonFlag,
+    JsonLines,
+    Limit,
+    Prefix,
+    SetValues,
+    StoreDir,
+    output,
+)
+from tiered.cli.paging import Paged
 from tiered.cli.topics import System
-from tiered.errors import TieredError
-from tiered.metadata.peek import Peek, peek
+from tiered.errors import Invalid, TieredError
+from tiered.metadata.base import MetadataView
+from tiered.model import MessageQueue
 from tiered.text.human import Kind
 from tiered.text.output import Column
 
@@ -36,68 +54,120 @@ COLUMNS = (
     Column("gaps", kind=Kind.RANGES, flexible=True),
 )
 
-PAGE_QUEUES = 1000
+FIRST_QUEUES, PAGE_QUEUES = 32, 1000
+"""Queues whose dispatch offsets are looked up together: few at first, so that the first rows come soon."""
 
 
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     store: StoreDir = None,
-    state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="DIR", help="The daemon's state directory, for dispatch offsets."),
-    ] = None,
+    state: DaemonState = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    prefix: Prefix = "",
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after",
+            metavar="TOPIC/QUEUE",
+            help="Only queues behind this one, in the order of topics and ids.",
+        ),
+    ] = None,
+    limit: Limit = 0,
+    lite: Annotated[
+        bool,
+        typer.Option("--lite", help="Lite queues (%LMQ%…) instead; messages are counted in each of them."),
+    ] = False,
     system: System = False,
     as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
+    json_lines: JsonLines = False,
 ) -> None:
-    """Queues: readable offsets [min, max), commit offset (proven in the archive), dispatch offset (taken in by the daemon)."""
-    out = output(json)
-    scope = EVERYTHING if topic is None else Scope.topic(topic)
-    with reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope) as opened:
+    """Queues: readable offsets [min, max), commit offset (proven in the archive), dispatch offset (taken in by the daemon).
+
+    A page is --limit queues; the next one begins --after the last of them.
+    """
+    out = output(json, json_lines)
+    if topic is not None and prefix:
+        raise Invalid("--topic and --prefix do not go together", hint="give one of them")
+    start = None if after is None else _place(after)
+    scope = Scope.beginning(prefix) if topic is None else Scope.topic(topic)
+    with ExitStack() as stack:
+        opened = stack.enter_context(
+            reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope)
+        )
         view = opened.view.state
-        if topic is not None and next(view.queues(topic), None) is None:
-            raise absent_topic(topic, (name for name, _ in groupby(view.queues(), lambda q: q.queue.topic)))
-        local = _local(opened, state)
-
-        def rows() -> Iterator[tuple[object, ...]]:
-            wanted = (
-                q
-                for q in opened.view.state.queues(topic)
-                if system or topic is not None or not opened.topics.is_system(q.queue.topic)
+        known = lite_queues(view.view, name=topic) if lite else view.queues(topic)
+        if topic is not None and next(known, None) is None:
+            lites = (found.queue.topic for found in lite_queues(view.view))
+            raise absent_topic(topic, lites if lite else (found.topic for found in list_topics(view.view)))
+        local = _local(opened, state, stack)
+        wanted = (
+            _lite(view.view, topic, prefix, start)
+            if lite
+            else (
+                listed
+                for listed in list_queues(view.view, topic=topic, prefix=prefix, after=start)
+                if system or topic is not None or not opened.topics.is_system(listed.queue.queue.topic)
             )
-            while page := list(islice(wanted, PAGE_QUEUES)):
-                yield from _rows(opened, local, page)
-
-        out.table(COLUMNS, rows())
+        )
+        page = Paged(wanted, limit)
+        out.table(COLUMNS, _rows(local, iter(page)))
+        page.note_more(out, "queues", lambda listed: listed.queue.queue)
         if local is None:
             out.note(
                 "dispatch offsets are kept in the daemon's state directory; name it with --state or --store"
             )
 
 
-def _local(opened: OpenedArchive, state: str | None) -> Peek | None:
+def _lite(
+    view: MetadataView, topic: str | None, prefix: str, after: MessageQueue | None
+) -> Iterator[ListedQueue]:
+    """Lite queues; what lies between their alias runs is not looked for here."""
+    found = lite_queues(view, name=topic, prefix=prefix, after=after)
+    return (ListedQueue(queue, ()) for queue in found)
+
+
+def _local(opened: OpenedArchive, state: str | None, stack: ExitStack) -> MetadataView | None:
     """The daemon's metadata, if it lies on this machine."""
     settings = opened.loaded.settings
     directory = state or settings.state_directory
     if not directory:
         return None
     try:
-        return peek(settings.state.metadata, f"{directory}/metadata")
+        return stack.enter_context(peek_fold(settings.state.metadata, f"{directory}/metadata"))
     except TieredError:
         return None
 
 
-def _rows(opened: OpenedArchive, local: Peek | None, page: list[QueueState]) -> Iterator[tuple[object, ...]]:
+def _place(after: str) -> MessageQueue:
+    """The queue that ``--after`` names, as rows and notes do."""
+    topic, slash, number = after.rpartition("/")
+    if not slash or not number.isascii() or not number.isdigit() or int(number) > MAX_QUEUE_ID:
+        raise Invalid(
+            "--after needs a topic and a queue id", found=after, hint="for example --after Orders/3"
+        )
+    return MessageQueue(topic, int(number))
+
+
+def _rows(local: MetadataView | None, page: Iterator[ListedQueue]) -> Iterator[tuple[object, ...]]:
+    at_once = FIRST_QUEUES
+    while some := list(islice(page, at_once)):
+        yield from _some_rows(local, some)
+        at_once = PAGE_QUEUES
+
+
+def _some_rows(local: MetadataView | None, page: list[ListedQueue]) -> Iterator[tuple[object, ...]]:
     dispatched: list[int | None] = [None] * len(page)
     if local is not None:
-        ids = np.array([q.queue.queue_id for q in page], dtype=np.int64)
-        offsets, known = dispatch_offsets(local, [q.queue.topic for q in page], ids)
+        queues = [listed.queue.queue for listed in page]
+        ids = np.array([q.queue_id for q in queues], dtype=np.int64)
+        offsets, known = dispatch_offsets(local, [q.topic for q in queues], ids)
         dispatched = [int(o) if k else None for o, k in zip(offsets, known, strict=True)]
-    for queue, dispatch in zip(page, dispatched, strict=True):
-        gaps = [[g.start, g.end, g.reason] for g in opened.view.state.gaps(queue.queue)]
+    for listed, dispatch in zip(page, dispatched, strict=True):
+        queue = listed.queue
+        gaps = [[g.start, g.end, g.reason] for g in listed.gaps]
         yield (
             queue.queue.topic,
             queue.queue.queue_id,

@@ -1,4 +1,4 @@
-"""``tiered read``: messages of one queue."""
+"""``tiered read``: messages of one queue, or of a topic between two times."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
 from tiered.archive.state.scope import Scope
-from tiered.cli.absent import absent_queue
-from tiered.cli.access import OpenedArchive, messages, reading
+from tiered.cli.absent import absent_queue, absent_topic
+from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
 from tiered.codec.record.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
-from tiered.model import MessageQueue
+from tiered.model import MessageQueue, QueueOffset
 from tiered.settings import MIB
 from tiered.store import MessageStore
 from tiered.text.human import Kind
 from tiered.text.output import Advance, Column, Output
+from tiered.text.values import moment_ms
 
 COLUMNS = (
     Column("queue_offset", "offset", Kind.COUNT),
@@ -44,6 +45,18 @@ Records = Iterator[tuple[int, memoryview | bytes]]
 """Records with their (first) queue offsets."""
 Bar = Callable[[str, int], contextlib.AbstractContextManager[Advance]]
 
+OF_QUEUE = Column("queue_id", "queue", Kind.COUNT)
+
+
+class Times(NamedTuple):
+    """Store times, ms since 1970: from the first on, before the end; ``None``: not bounded."""
+
+    first_ms: int | None
+    end_ms: int | None
+
+
+NO_TIMES = Times(None, None)
+
 READER = ReaderId("tiered-read")
 BATCH_MESSAGES = 4096
 BATCH_BYTES = 8 * MIB
@@ -59,9 +72,30 @@ class Format(StrEnum):
 
 def command(
     topic: Annotated[str, typer.Option("--topic", help="Topic.")],
-    queue: Annotated[int, typer.Option("--queue", min=0, help="Queue id.")],
+    queue: Annotated[
+        int | None,
+        typer.Option(
+            "--queue",
+            min=0,
+            help="Queue id; with --from-time or --to-time default: every queue of the topic.",
+        ),
+    ] = None,
     offset: Annotated[
         int | None, typer.Option("--offset", min=0, help="First queue offset; default: the minimum.")
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            "--from-time",
+            metavar="TIME",
+            help="Begin at the first offset stored at or after this time (ms since 1970 or ISO 8601), as query --time.",
+        ),
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            "--to-time", metavar="TIME", help="End before the first offset stored at or after this time."
+        ),
     ] = None,
     count: Annotated[int, typer.Option("--count", min=0, help="At most this many messages; 0: all.")] = 32,
     format: Annotated[
@@ -85,7 +119,11 @@ def command(
 ) -> None:
     """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included.
 
-    --compacted reads the whole queue first, and leaves out keys whose newest message has no body, and messages without a key.
+    --compacted reads the whole queue first, or what its projection in the archive does not know yet. It leaves out keys whose
+    newest message has no body, and messages without a key.
+
+    Store times within a queue may go back. Both times are turned into offsets, so a message stored between them that lies
+    behind a later one is not shown, and one stored outside that lies between is.
     """
     if out_file is not None and format is not Format.RAW:
         raise Invalid("--out goes with --format raw", hint="add --format raw, or redirect standard output")
@@ -95,17 +133,23 @@ def command(
             path=out_file,
             hint="choose another --out",
         )
+    times = Times(
+        None if from_time is None else moment_ms("--from-time", from_time),
+        None if to_time is None else moment_ms("--to-time", to_time),
+    )
+    _check_asked(times, queue, offset, compacted)
     out = output(json or format is Format.JSON)
-    scope = Scope.queue(topic, queue)
+    scope = Scope.topic(topic) if queue is None else Scope.queue(topic, queue)
     with contextlib.ExitStack() as stack:
         # A bar for people, unless the messages themselves move.
         bar = output(json).progress if out_file is not None or not sys.stdout.isatty() else None
-        if compacted:
-            opened = stack.enter_context(reading(out, config, archive, sets, as_of=as_of, scope=scope))
-            records = _compacted(opened, MessageQueue(topic, queue), offset, count or None, out, bar, stack)
+        store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
+        if queue is None:
+            records = _topic(store, topic, times, count)
+        elif compacted:
+            records = _compacted(store, MessageQueue(topic, queue), offset, count or None, out, bar, stack)
         else:
-            store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
-            records = _all(store, topic, queue, offset, count, bar, stack)
+            records = _all(store, topic, queue, offset, times, count, bar, stack)
         if format is Format.RAW:
             with _sink(out_file) as sink:
                 sink.writelines(record for _, record in records)
@@ -113,7 +157,57 @@ def command(
         if json or format is Format.JSON:
             _write_json(records)
             return
+        if queue is None:
+            out.table((OF_QUEUE, *COLUMNS), (_row_of_topic(o, bytes(record)) for o, record in records))
+            return
         out.table(COLUMNS, (_row(o, bytes(record)) for o, record in records))
+
+
+def _check_asked(times: Times, queue: int | None, offset: int | None, compacted: bool) -> None:
+    """``Invalid`` for flags that do not go together."""
+    if queue is None and (times == NO_TIMES or offset is not None or compacted):
+        raise Invalid(
+            "--queue is needed here",
+            hint="tiered queues lists them; a whole topic is read by --from-time or --to-time",
+        )
+    if times.first_ms is not None and offset is not None:
+        raise Invalid("--offset and --from-time both say where to begin", hint="give one of them")
+    if compacted and times != NO_TIMES:
+        raise Invalid("--compacted goes by offsets alone", hint="tiered query --time says which offset it is")
+    if times.first_ms is not None and times.end_ms is not None and times.first_ms > times.end_ms:
+        raise Invalid(
+            "--from-time is later than --to-time",
+            found=f"{times.first_ms} > {times.end_ms}",
+            hint="swap them",
+        )
+
+
+def _topic(store: MessageStore, topic: str, times: Times, count: int) -> Records:
+    """Messages of every queue of a topic between two times, queue after queue."""
+    queues = [found.queue.queue_id for found in store.queues(topic) if found.generation is not None]
+    if not queues:
+        raise absent_topic(topic, store.topics(system=True))
+
+    def records() -> Records:
+        for queue in queues:
+            span = _span(store, topic, queue, times)
+            if span is not None:
+                yield from _records(store, topic, queue, *span, None, lambda done: None)
+
+    return islice(records(), count or None)
+
+
+def _span(store: MessageStore, topic: str, queue: int, times: Times) -> tuple[int, int] | None:
+    """Queue offsets [first, end) between two times; ``None`` for a queue that is not there."""
+    low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
+    if low is None or high is None:
+        return None
+    first, end = int(low), int(high)
+    if times.first_ms is not None:
+        first = int(store.offset_by_time(topic, queue, times.first_ms) or 0)
+    if times.end_ms is not None:
+        end = min(end, int(store.offset_by_time(topic, queue, times.end_ms) or 0))
+    return first, max(first, end)
 
 
 def _all(
@@ -121,22 +215,25 @@ def _all(
     topic: str,
     queue: int,
     offset: int | None,
+    times: Times,
     count: int,
     bar: Bar | None,
     stack: contextlib.ExitStack,
 ) -> Records:
-    """Every message from an offset on."""
+    """Every message from an offset or a time on."""
+    span = _span(store, topic, queue, times)
     low, high = store.min_offset(topic, queue), store.max_offset(topic, queue)
-    if low is None or high is None:
+    if span is None or low is None or high is None:
         raise absent_queue(topic, queue, store.queues(topic), lambda: store.topics(system=True))
-    start = low if offset is None else offset
+    start = span[0] if offset is None else offset
     _check_start(start, low, high)
+    high = QueueOffset(max(start, span[1]))
     advance = _advance(bar, min(count, high - start) if count else high - start, stack)
     return _records(store, topic, queue, start, high, count or None, advance)
 
 
 def _compacted(
-    opened: OpenedArchive,
+    store: MessageStore,
     queue: MessageQueue,
     offset: int | None,
     count: int | None,
@@ -145,30 +242,24 @@ def _compacted(
     stack: contextlib.ExitStack,
 ) -> Records:
     """The newest message of each key, from an offset on."""
-    from tiered.archive.read.compaction import CompactedQueue
-
-    view, known = opened.view, opened.view.known(queue)
+    known = store.loaded(queue)
     if known is None:
-        state = view.state
         raise absent_queue(
             queue.topic,
             queue.queue_id,
-            state.queues(queue.topic),
-            lambda: {q.queue.topic for q in state.queues()},
+            store.queues(queue.topic),
+            lambda: store.topics(system=True),
         )
     start = known.min_offset if offset is None else offset
     _check_start(start, known.min_offset, known.max_offset)
     advance = _advance(bar, known.max_offset - known.min_offset, stack)
-    found = CompactedQueue(
-        view, queue, memory_bytes=opened.loaded.settings.fetch.compact_bytes, progress=advance
-    )
+    found = store.compacted(queue.topic, queue.queue_id, advance)
 
     def records() -> Records:
-        for offsets in found.offsets():
-            if (behind := offsets[offsets >= start]).size:
-                yield from found.records(behind)
-        if found.without_key:
-            out.note(f"left out: {found.without_key} message{'s'[: found.without_key > 1]} without a key")
+        yield from found.records(start)
+        for some, why in ((found.without_key, "without a key"), (found.went, "trimmed while they were read")):
+            if some:
+                out.note(f"left out: {some} message{'s'[: some > 1]} {why}")
 
     return islice(records(), count)
 
@@ -234,6 +325,10 @@ def _write_json(records: Records) -> None:
         line = json_module.dumps(message_record(queue_offset, bytes(record)), ensure_ascii=False)
         sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _row_of_topic(queue_offset: int, record: bytes) -> tuple[object, ...]:
+    return (decode_message(record).queue_id, *_row(queue_offset, record))
 
 
 def _row(queue_offset: int, record: bytes) -> tuple[object, ...]:

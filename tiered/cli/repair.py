@@ -14,13 +14,12 @@ from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.read.find import find_identity
-from tiered.archive.state.layout import FOLD_VERSION
+from tiered.archive.state.cached import open_fold
 from tiered.cli.access import archive_settings
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
-from tiered.metadata.open import open_metadata
 from tiered.provider.open import open_provider
 from tiered.repair.mend import Mender
 from tiered.repair.step import Lost, Step
@@ -50,9 +49,7 @@ LOST = (
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="The stopped daemon's state directory.")
-    ] = None,
+    state: DaemonState = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the repairs; without this nothing is written.")
     ] = False,
@@ -106,7 +103,7 @@ def _local(
         yield None
         return
     try:
-        store = open_metadata(kind, where, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
+        store = open_fold(kind, where, settings.state.cache_bytes)
     except Unavailable as error:
         if apply:
             raise Refused(

@@ -15,6 +15,7 @@ from tiered.cli.absent import absent_topic
 from tiered.cli.options import (
     ArchiveUrl,
     ConfigFile,
+    DaemonState,
     JsonFlag,
     SetValues,
     StoreDir,
@@ -68,8 +69,6 @@ GROUP_COLUMNS = (
     Column("skipped", "skipped unwatched", Kind.COUNT, less=1),
 )
 
-StateDir = Annotated[str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")]
-
 
 @app.callback(invoke_without_command=True)
 def command(
@@ -90,7 +89,7 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     store: StoreDir = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int | None:
@@ -142,7 +141,7 @@ def status(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     store: StoreDir = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:

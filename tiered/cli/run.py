@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, SetValues, StoreDir, flags
 from tiered.daemon import logs
 from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check
@@ -38,9 +38,7 @@ def command(
             "--new-lineage", help="Accept a reinstalled broker as a new lineage of the same archive."
         ),
     ] = False,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")
-    ] = None,
+    state: DaemonState = None,
     sets: SetValues = None,
 ) -> int:
     """Archive a broker's commitlog: tail, upload, commit, until stopped.

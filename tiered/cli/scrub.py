@@ -15,19 +15,21 @@ from tiered.archive.care.notes import Notebook, Notes, figures_of, read_notes, s
 from tiered.archive.log.maintenance import OwnKeys, Task
 from tiered.archive.log.writer import CommitLog
 from tiered.cli.access import OpenedArchive, reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.writing import StateDir, TakeOver, WriterFlags, do_all, tell
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.writing import TakeOver, WriterFlags, do_all, tell
 from tiered.clock import Clock, SystemClock
 from tiered.daemon.maintain import outlooks
 from tiered.daemon.maintenance import mending
 from tiered.errors import Invalid, TieredError
 from tiered.settings import Settings
+from tiered.source.open import open_source
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
 REMEDY = (
-    "readers refuse these bytes and read all others; tiered repair mends commits; restore other keys from the bucket's "
-    "versions or a copy of the archive: a key that is sound again is no longer listed after the next walk"
+    "readers refuse these bytes and read all others; a daemon, or --repair, mends what a copy, the broker's commitlog or an "
+    "object that is not collected yet still has; tiered repair mends commits; restore other keys from the bucket's versions: a "
+    "key that is sound again is no longer listed after the next walk"
 )
 REMEDIES = (Column("key"), Column("how"), Column("why", flexible=True))
 COLUMNS = (
@@ -42,7 +44,7 @@ COLUMNS = (
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     once: Annotated[
         bool, typer.Option("--once", help="Walk over the bucket now; a daemon may run beside it.")
     ] = False,
@@ -51,11 +53,12 @@ def command(
     ] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="With --once: mend what is found from a copy; no daemon may run here."),
+        typer.Option("--repair", help="With --once: mend what is found; no daemon may run here."),
     ] = False,
     copy: Annotated[
         str | None, typer.Option("--copy", metavar="URL", help="The copy to mend from (scrub.copy_url).")
     ] = None,
+    store: StoreDir = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --once: say what would be looked at, or mended.")
     ] = False,
@@ -66,8 +69,9 @@ def command(
     """What the daemon's walks over the bucket found and how far they are; with --once, what a walk finds now.
 
     A walk compares presence and length of everything in the bucket with the log; --deep compares every byte with its checksum.
-    It writes nothing. --repair puts missing keys again and writes damaged objects anew, from a copy of the archive, in an epoch
-    of its own; it writes over nothing. Exit code 1 while anything is damaged or missing.
+    It writes nothing. --repair, in an epoch of its own, puts missing keys again from a copy of the archive, and writes damaged
+    objects anew from the copy, the broker's commitlog (source.store_dir) or objects that they were made of and that are not
+    collected yet; it writes over nothing. Exit code 1 while anything is damaged or missing.
     """
     out = output(json)
     if (deep or dry_run or repair) and not once:
@@ -77,14 +81,18 @@ def command(
     with reading(out, config, archive, sets, whole=once) as opened:
         if not once:
             return _kept(out, opened, state, json=json)
-        if repair and not (copy or opened.loaded.settings.scrub.copy_url):
-            raise Invalid("--repair needs a copy of the archive", hint="--copy URL, or scrub.copy_url")
+        settings = opened.loaded.settings
+        if repair and not (copy or settings.scrub.copy_url or store or settings.commitlog_directories):
+            raise Invalid(
+                "--repair needs a copy of the archive, or the broker's commitlog",
+                hint="--copy URL or scrub.copy_url, --store DIR or source.store_dir",
+            )
         if dry_run and not repair:
             return _foretell(out, opened, deep=deep)
         keep_freed_memory()  # requests of megabytes come and go
         found = _walk(out, opened, deep=deep)
     if repair and found.damaged:
-        given = WriterFlags(config, archive, None, state, take_over, sets)
+        given = WriterFlags(config, archive, store, state, take_over, sets)
         return _repair(out, given, copy, found.notes, dry_run=dry_run, json=json)
     verdict: dict[str, object] = {
         "verdict": "DAMAGED" if found.damaged else "sound",
@@ -106,7 +114,9 @@ def _repair(
         named = replace(settings.scrub, copy_url=copy or settings.scrub.copy_url)
         notebook = Notebook(None, found.archive_id)
         notebook.notes = found
-        return (mending(log, clock, replace(settings, scrub=named), own_keys, notebook),)
+        named_log = settings.commitlog_directories
+        local = open_source(settings.source, settings.hold, clock) if named_log else None
+        return (mending(log, clock, replace(settings, scrub=named), own_keys, notebook, local),)
 
     if not dry_run:
         return tell(out, do_all(out, given, tasks), json=json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +13,32 @@ from tiered.archive.care.notes import figures_of, read_notes
 from tiered.archive.encryption.provider import Encrypting
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.rewrite.merge import MergeOptions
-from tiered.archive.rewrite.plan import windows
+from tiered.archive.rewrite.mergeplan import windows
 from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.rewrite.sealplan import sealable
+from tiered.archive.state.cached import peek_fold
+from tiered.archive.state.keys import CLOSED, GAP
+from tiered.archive.state.tallies import count, lite_tally, totals
+from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import OpenedArchive, reading
-from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, StoreDir, output
+from tiered.cli.options import (
+    ArchiveUrl,
+    AsOf,
+    ConfigFile,
+    DaemonState,
+    JsonFlag,
+    SetValues,
+    StoreDir,
+    output,
+)
+from tiered.cli.standing import awaiting_deletion, deleted_topics, forgotten_queues, month
 from tiered.clock import SystemClock
 from tiered.daemon.portfile import WEB_PORT_FILE
+from tiered.errors import TieredError
 from tiered.settings import Settings
 from tiered.text.human import Kind
+from tiered.text.prices import read_prices
 
 ASK_SECONDS = 3.0
 
@@ -32,15 +49,21 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     store: StoreDir = None,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="The daemon's state directory.")
-    ] = None,
+    state: DaemonState = None,
     as_of: AsOf = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices", metavar="FILE", help="What your store charges, as tiered spark estimate reads it."
+        ),
+    ] = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """Epoch, head, proven offset, lag, counts and gaps of an archive; lag needs the broker's store or a running daemon."""
+    """Epoch, head, proven offset, lag, counts and gaps of an archive, what waits for maintenance, and what a month of it costs;
+    lag and deleted topics need the broker's store or a running daemon."""
     out = output(json)
+    table = read_prices(prices)
     with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
         settings = opened.loaded.settings
         view = opened.view.state
@@ -58,15 +81,42 @@ def command(
             **counts(view),
             **stored(view),
             **waiting(view, settings, SystemClock().now_ms()),
+            "wait_for_deletion": awaiting_deletion(view),
+            "forgotten": forgotten_queues(opened.view, settings),
+            "cost_of_a_month": month(
+                opened.view,
+                SystemClock().now_ms(),
+                list(table.stores.values())[: None if prices else 1],
+                table.currency,
+            ),
         }
+        if settings.source.store_dir:
+            told["deleted_topics"] = deleted_topics(opened.view, settings)
         told["encryption"] = _encryption(opened)
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
+        told["local_fold"] = local_fold(settings, state, head)
         if daemon is None:
             told["scrub"] = _scrubbed(settings, state, opened.view.identity)
         if daemon is None and settings.source.store_dir:
             told["lag"] = _local_lag(settings, view)
         out.record(told, kinds=KINDS)
+
+
+def local_fold(settings: Settings, state: str | None, head: Head | None) -> dict[str, object] | str:
+    """How far the daemon's own fold on this machine is, looked up beside a daemon that may run."""
+    directory = state or settings.state_directory
+    if not directory:
+        return "not known here"
+    try:
+        with peek_fold(settings.state.metadata, f"{directory}/metadata") as view:
+            found = ArchiveState(view).head()
+    except TieredError as error:
+        return error.message
+    if found is None or head is None:
+        return "empty"
+    same = found.archive_id == head.archive_id
+    return {"seq": found.seq, "behind": max(0, head.seq - found.seq)} if same else "of another archive"
 
 
 def _encryption(opened: OpenedArchive) -> dict[str, object] | str:
@@ -95,25 +145,19 @@ def proven_offset(view: ArchiveState) -> int | None:
 
 def counts(view: ArchiveState) -> dict[str, object]:
     """Totals over all queues."""
-    queues = messages = size = runs = 0
-    for queue in view.queues():
-        queues, messages, size, runs = (
-            queues + 1,
-            messages + queue.messages,
-            size + queue.bytes,
-            runs + queue.runs,
-        )
+    found = totals(view.view)
     return {
-        "queues": queues,
-        "messages": messages,
-        "bytes": size,
-        "runs": runs,
-        "gaps": sum(1 for _ in view.gaps()),
+        "queues": found.queues,
+        "messages": found.messages,
+        "bytes": found.bytes,
+        "runs": found.runs,
+        "gaps": count(view.view, GAP),
         "physical_gaps": [
             {"lineage": g.lineage, "start": g.start, "end": g.end, "reason": g.reason}
             for g in view.phys_gaps()
         ],
-        "closed_parts": sum(1 for _ in view.closed_parts()),
+        "closed_parts": count(view.view, CLOSED),
+        **({"lite_queues": asdict(lite)} if (lite := lite_tally(view.view)) is not None else {}),
     }
 
 

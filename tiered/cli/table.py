@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tiered.cli.access import OpenedArchive, reading
-from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.cli.writing import StateDir
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -91,7 +90,7 @@ def enable_command(
     ] = None,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
@@ -116,21 +115,21 @@ def enable_command(
         out.note(
             f"files below {location} are shown in {kept.name}; tiered table list says how far each table is"
         )
-        return _tell(out, [(kept, place.round(kept, change=True))])
+        return _tell(out, json, [(kept, place.round(kept, change=True))])
 
 
 @app.command("list")
 def list_command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
     """Every table that is kept: the commit that it reflects, and how far it is behind. Exit code 1 if a catalog is away."""
     out = output(json)
     with _opened(out, config, archive, state, sets) as place:
-        return _tell(out, place.rounds(change=False))
+        return _tell(out, json, place.rounds(change=False))
 
 
 @app.command("sync")
@@ -141,7 +140,7 @@ def sync_command(
     ] = False,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
@@ -153,7 +152,7 @@ def sync_command(
     with Signals(stop, clock):
         while True:
             with _opened(out, config, archive, state, sets) as place:
-                code = _tell(out, place.rounds(change=not dry_run))
+                code = _tell(out, json, place.rounds(change=not dry_run))
                 pause = place.settings.tables.interval_ms / 1000
             if once or dry_run:
                 return code
@@ -167,7 +166,7 @@ def disable_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A namespace, or CATALOG:NAMESPACE.")],
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
-    state: StateDir = None,
+    state: DaemonState = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
@@ -212,12 +211,20 @@ class _Place:
             return TableRound((), (f"{kept.name}: {error}",))
 
 
-def _tell(out: Output, rounds: Sequence[tuple[KeptTables, TableRound]]) -> int:
+def _tell(out: Output, json: bool, rounds: Sequence[tuple[KeptTables, TableRound]]) -> int:
     """What each table is, what could not be done, and the exit code."""
     out.table(COLUMNS, [_row(kept, state) for kept, each in rounds for state in each.states])
     troubles = [trouble for _, each in rounds for trouble in each.troubles]
+    partial = sum(state.partial for _, each in rounds for state in each.states)
+    if partial:
+        out.note(
+            f"{partial} file{'s'[: partial > 1]} hold rows that retention or a rewind took from the archive: engines see them"
+            " until the whole file goes"
+        )
     for trouble in troubles:
         out.note(f"left as it is: {trouble}")
+    if troubles and json:  # machines get no notes
+        out.error(TieredError("tables were left as they are", found="; ".join(troubles)))
     if not rounds:
         out.note("no table is kept: tiered table enable iceberg")
     return TieredError.exit_code if troubles else 0

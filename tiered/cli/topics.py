@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from tiered.archive.state.values import QueueState
+from tiered.archive.state.listing import TopicState, list_topics
+from tiered.archive.state.scope import Scope
 from tiered.cli.access import reading
-from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.options import (
+    ArchiveUrl,
+    AsOf,
+    ConfigFile,
+    JsonFlag,
+    JsonLines,
+    Limit,
+    Prefix,
+    SetValues,
+    output,
+)
+from tiered.cli.paging import Paged
 from tiered.text.human import Kind
 from tiered.text.output import Column
 
@@ -29,38 +40,40 @@ System = Annotated[bool, typer.Option("--system", help="Show RocketMQ's own topi
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
+    prefix: Prefix = "",
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="TOPIC", help="Only topics behind this one, in the order of their bytes."
+        ),
+    ] = None,
+    limit: Limit = 0,
     system: System = False,
     as_of: AsOf = None,
     sets: SetValues = None,
     json: JsonFlag = False,
+    json_lines: JsonLines = False,
 ) -> None:
-    """Archived topics: queues, messages, bytes as stored by the broker, first and last store time, gaps."""
-    out = output(json)
-    with reading(out, config, archive, sets, as_of=as_of) as opened:
-        state = opened.view.state
+    """Archived topics: queues, messages, bytes as stored by the broker, first and last store time, gaps.
 
-        def rows() -> Iterator[tuple[object, ...]]:
-            group: list[QueueState] = []
-            for queue in state.queues():
-                if group and group[0].queue.topic != queue.queue.topic:
-                    yield _row(group)
-                    group = []
-                if system or not opened.topics.is_system(queue.queue.topic):
-                    group.append(queue)
-            if group:
-                yield _row(group)
+    A page is --limit topics; the next one begins --after the last of them.
+    """
+    out = output(json, json_lines)
+    with reading(out, config, archive, sets, as_of=as_of, scope=Scope.beginning(prefix)) as opened:
+        found = list_topics(opened.view.state.view, prefix=prefix, after=after)
+        wanted = (topic for topic in found if system or not opened.topics.is_system(topic.topic))
+        page = Paged(wanted, limit)
+        out.table(COLUMNS, map(_row, page))
+        page.note_more(out, "topics", lambda topic: topic.topic)
 
-        def _row(group: list[QueueState]) -> tuple[object, ...]:
-            oldest = [q.min_store_time for q in group if q.min_store_time is not None]
-            newest = [q.max_store_time for q in group if q.max_store_time is not None]
-            return (
-                group[0].queue.topic,
-                len(group),
-                sum(q.messages for q in group),
-                sum(q.bytes for q in group),
-                min(oldest, default=None),
-                max(newest, default=None),
-                sum(1 for q in group for _ in state.gaps(q.queue)),
-            )
 
-        out.table(COLUMNS, rows())
+def _row(topic: TopicState) -> tuple[object, ...]:
+    return (
+        topic.topic,
+        topic.queues,
+        topic.messages,
+        topic.bytes,
+        topic.min_store_time,
+        topic.max_store_time,
+        topic.gaps,
+    )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, SetValues, StoreDir, flags
 from tiered.clock import SystemClock
 from tiered.daemon import logs
 from tiered.daemon.checks import check, require
@@ -23,9 +23,6 @@ from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.text.output import Output
 
-StateDir = Annotated[
-    str | None, typer.Option("--state", metavar="DIR", help="Local state directory (state.directory).")
-]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Claim the archive now, even though another writer may be alive.")
 ]
@@ -38,7 +35,7 @@ class WriterFlags:
     config: ConfigFile = None
     archive: ArchiveUrl = None
     store: StoreDir = None
-    state: StateDir = None
+    state: DaemonState = None
     take_over: TakeOver = False
     sets: SetValues = None
 
@@ -113,18 +110,21 @@ def tell(out: Output, reports: list[TaskReport], *, json: bool) -> int:
             out.note(f"{report.name}: {report.error}")
         if not report.turns:
             out.record({"task": report.name, "done": report.outlook.said})
-            continue
-        out.record(
-            {"task": report.name, "turns": report.turns, "complete": report.complete, **report.figures}
-        )
+        else:
+            out.record(
+                {"task": report.name, "turns": report.turns, "complete": report.complete, **report.figures}
+            )
         for trouble in report.troubles:
             out.note(f"left as it is: {trouble}")
+        if report.left is not None:
+            out.note(f"{report.name}: there is still to do: {report.left}")
     return exit_code_of(reports)
 
 
 def told(report: TaskReport) -> dict[str, str]:
-    """The error that a task ended in, for programs."""
-    return {} if report.error is None else {"error": str(report.error)}
+    """What a task left, and the error that it ended in, for programs."""
+    said = {"left": report.left, "error": None if report.error is None else str(report.error)}
+    return {name: text for name, text in said.items() if text is not None}
 
 
 def exit_code_of(reports: list[TaskReport]) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+_LAST_ASCII = 0x7F
+
 
 def java_hash(text: str) -> int:
     """``text.hashCode()`` as Java computes it: a signed 32-bit int over UTF-16 code units."""
@@ -33,6 +35,17 @@ def java_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
         ends = np.cumsum(lengths[some])
         hashes[some] = _fold(np.frombuffer(blob, np.uint8).astype(np.uint32), ends - lengths[some], ends)
     return hashes
+
+
+def java_hashes_alike(texts: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
+    """``java_hash`` of texts of one length, a row of bytes each, without an object for any; ``None`` if one is not ASCII."""
+    if texts.size and texts.max() > _LAST_ASCII:
+        return None
+    hashes = np.zeros(len(texts), np.uint32)
+    for units in texts.T:
+        hashes *= np.uint32(31)
+        hashes += units
+    return hashes.view(np.int32)
 
 
 def _fold(

@@ -7,7 +7,6 @@ interpreter lock.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -36,16 +35,21 @@ def deflate(raw: Buffer, *, level: int) -> bytes:
     return stored
 
 
-def deflate_pieces(raw: Buffer, edges: npt.NDArray[np.int64], *, level: int) -> list[Buffer]:
-    """``deflate`` of every ``raw[edges[i]:edges[i + 1]]``, byte for byte; no piece may be empty. Thread-safe.
+def deflate_pieces(
+    raw: Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, level: int
+) -> list[Buffer]:
+    """``deflate`` of every ``raw[starts[i]:starts[i] + lengths[i]]``, byte for byte; no piece may be empty. Thread-safe.
 
     The interpreter lock is let go of once for all of them and not twice for each: taking it back from a busy
     thread costs milliseconds.
     """
     if "multi_compress_to_buffer" not in zstandard.backend_features:
         view = memoryview(raw)
-        return [deflate(view[a:b], level=level) for a, b in itertools.pairwise(edges.tolist())]
-    pieces = np.stack([edges[:-1], np.diff(edges)], axis=1).astype("=u8")
+        return [
+            deflate(view[a : a + n], level=level)
+            for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
+    pieces = np.stack([starts, lengths], axis=1).astype("=u8")
     compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
     source = zstandard.BufferWithSegments(raw, pieces.tobytes())
     made: Any = compressor.multi_compress_to_buffer(source, threads=1)

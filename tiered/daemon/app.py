@@ -33,6 +33,7 @@ from tiered.daemon.parts import Choices, Parts, open_parts
 from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.daemon.reloading import LiveRetain
 from tiered.daemon.signals import Signals
+from tiered.daemon.starved import Starvation
 from tiered.daemon.status import DaemonView, ProcessTotals, first_look, set_gauges
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import StallWatch
@@ -104,6 +105,8 @@ class Daemon:
         self._stillness = Stillness(clock, (dog.stall_ms + dispatch.group_commit_interval_ms) / 1000)
         self._outages = Outages(clock, dog.unavailable_ms / 1000)
         self._watch = StallWatch(clock, metrics, self._stillness, self._outages, self._why)
+        self._starvation = Starvation(clock)
+        self._watch.looking = self._starvation.look
 
     def run(self, stack: ExitStack) -> int:
         """Open everything, archive, close everything."""
@@ -143,7 +146,10 @@ class Daemon:
             parts, source, self._choices, self._stop, observer, end, self._stillness, self.retain
         )
         self._archiving = archiving
-        self._watch.beside = archiving.maintenance_stands_still
+        self._watch.beside, self._watch.index = (
+            archiving.maintenance_stands_still,
+            archiving.index_stands_still,
+        )
         try:
             return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
         except (Unavailable, Refused):
@@ -258,7 +264,8 @@ class Daemon:
             self._archiving.waits_for() if self._archiving is not None else None,
             self._looker.trouble if self._looker is not None else None,
         )
-        return next((said for said in known if said), "the reason is unknown; see the log")
+        said = (next((said for said in known if said), None), self._starvation.said())
+        return "; ".join(filter(None, said)) or "the reason is unknown; see the log"
 
     def _hold(self, stack: ExitStack, source: CommitLogSource) -> Service:
         """Links the broker's new files and keeps the budget, whatever else waits: for the store, another writer, room."""

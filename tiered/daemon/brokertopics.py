@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tiered import durable
 from tiered.archive.rewrite.policy import BrokerSays, policy_from
+from tiered.daemon.topicnotes import EMPTY, GONE, Noted, TopicNotes
 from tiered.errors import Unavailable, of_local_disk
 from tiered.settings import Retain, Settings
-from tiered.source.topics import read_topics
+from tiered.source.topics import BrokerTopicLists
 
 NOTES_FILE = "deleted-topics"
 """In the state directory: topics that the broker was seen to have deleted, and when that was seen first."""
 
 
 class BrokersTopics:
-    """See ``BrokersWord``. ``notes``: this process archives beside that broker and has compared it with the archive, so what it
-    does not find is deleted; other processes go by what that one has noted, and by what they see."""
+    """See ``BrokersWord`` and ``TopicsGone``. ``notes``: this process archives beside that broker and has compared it with the
+    archive, so what it does not find is deleted; other processes go by what that one has noted, and by what they see."""
 
     def __init__(self, settings: Settings, archive_id: bytes, *, notes: bool) -> None:
         self._store_dir = settings.source.store_dir
+        self._lists = BrokerTopicLists(self._store_dir)
         state = settings.state_directory
         self._path = Path(state) / NOTES_FILE if state else None
-        self._archive_id = archive_id.hex()
+        self._file = None if self._path is None else TopicNotes(self._path, archive_id)
         self._notes = notes
 
     def heeded(self, settings: Retain) -> bool:
@@ -39,7 +39,7 @@ class BrokersTopics:
         if not self.heeded(settings):
             return BrokerSays()
         try:
-            table = read_topics(self._store_dir)
+            table = self._lists.read()
         except Unavailable:
             if policy_from(settings).forever and not settings.deleted_topic_ms:
                 return BrokerSays()  # nothing is trimmed that it could have kept
@@ -57,32 +57,58 @@ class BrokersTopics:
         }
         return replace(said, expired=frozenset(expired))
 
+    @property
+    def named(self) -> bool:
+        """Whether a broker's store directory is known."""
+        return bool(self._store_dir)
+
+    def compacted(self) -> Collection[str]:
+        """Topics of which the broker keeps the newest message of each key. ``Unavailable`` while its list cannot be read."""
+        table = self._lists.read()
+        return () if table is None else table.compacted()
+
+    def deleted(self, topics: Collection[str]) -> Mapping[str, int | None]:
+        """Of these topics those that the broker deleted, each with when that was noted first; ``None`` where it was not.
+        ``Unavailable`` while its list cannot be read."""
+        table = self._lists.read()
+        gone = set() if table is None else table.deleted(topics)
+        noted = self._noted()[GONE] if gone else {}
+        return {topic: noted.get(topic) for topic in gone}
+
+    def empty_since(self, topics: Collection[str], now_ms: Callable[[], int]) -> Mapping[str, int]:
+        """See ``TopicsGone``. What was noted is looked at again by each process; only who notes adds to it."""
+        table = self._lists.read()
+        if table is None:
+            return {}
+        return self._since(EMPTY, table.deleted(topics), now_ms)
+
+    def empty_noted(self) -> Mapping[str, int]:
+        """Topics that were noted as gone and empty, with since when."""
+        return self._noted()[EMPTY]
+
     def _gone(self, deleted: Collection[str], now_ms: Callable[[], int]) -> Mapping[str, int]:
         """When each of these topics was first seen to be gone, as far as it was noted."""
-        noted = self._noted()
+        return self._since(GONE, deleted, now_ms)
+
+    def _since(self, what: str, deleted: Collection[str], now_ms: Callable[[], int]) -> Mapping[str, int]:
+        """Since when each of these topics is known to be so; who notes it begins with those that are new."""
+        notes = self._read_notes()
+        noted = notes.times[what]
         since = {topic: noted[topic] for topic in deleted if topic in noted}
-        if not self._notes or self._path is None:
+        if not self._notes or self._file is None:
             return since
         since |= {topic: now_ms() for topic in deleted if topic not in noted}
-        if since != noted:
-            data = json.dumps({"archive_id": self._archive_id, "since_ms": since}, sort_keys=True).encode()
-            try:
-                durable.replace(self._path, data + b"\n")
-            except OSError as error:
-                raise of_local_disk(
-                    "it cannot be noted which topics the broker deleted", error,
-                    hint="set state.directory to a writable directory", path=str(self._path),
-                ) from error  # fmt: skip
+        try:
+            self._file.write(notes, what, since)
+        except OSError as error:
+            raise of_local_disk(
+                "it cannot be noted which topics the broker deleted", error,
+                hint="set state.directory to a writable directory", path=str(self._path),
+            ) from error  # fmt: skip
         return since
 
-    def _noted(self) -> Mapping[str, int]:
-        """What the file says; nothing where it is damaged or of another archive: then the time begins anew."""
-        if self._path is None:
-            return {}
-        try:
-            found = json.loads(self._path.read_bytes())
-            if found["archive_id"] != self._archive_id:
-                return {}
-            return {str(topic): int(since) for topic, since in found["since_ms"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+    def _noted(self) -> Mapping[str, Mapping[str, int]]:
+        return self._read_notes().times
+
+    def _read_notes(self) -> Noted:
+        return Noted() if self._file is None else self._file.read()

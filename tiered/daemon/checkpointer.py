@@ -7,7 +7,7 @@ bucket's own commits (``archive/log/shadow.py``) and is the same as the writer's
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Protocol
@@ -22,14 +22,18 @@ from tiered.archive.checkpoint.store import (
 )
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.log.reader import LogReader
-from tiered.archive.log.shadow import FoldCheck, Shadow
+from tiered.archive.log.shadow import FoldCheck, FoldsDiffer, Shadow
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.layers import Pair
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, TieredError
-from tiered.metadata.base import MetadataStore
+from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.settings import Archive
+
+LATE_INTERVALS = 3.0
+"""Commits that no checkpoint holds after so many times ``archive.checkpoint_interval_ms`` are told."""
 
 
 class CheckpointEvents(Protocol):
@@ -85,6 +89,21 @@ class Checkpointer:
         self._edits_saved = log.edit_bytes
         self._writing = threading.Lock()
         self._last = clock.monotonic()
+        self._unsaved_since: float | None = None
+        self._kept_by = "no error was met"
+
+    def unsaved_seconds(self) -> float:
+        """How long the oldest commit that was counted here has waited for a checkpoint; 0 while none waits. From any thread."""
+        since = self._unsaved_since
+        return 0.0 if since is None else self._clock.monotonic() - since
+
+    def standstill(self) -> str | None:
+        """Why no checkpoint is written, if none was for far too long although commits flow. From any thread."""
+        seconds = self.unsaved_seconds()
+        if seconds < LATE_INTERVALS * self._seconds:
+            return None
+        why = "one is being made" if self._writing.locked() else self._kept_by
+        return f"commits have waited for a checkpoint for {seconds:.0f} s: {why}"
 
     def count(self) -> None:
         """One more commit was proven. Called by the committer's thread; costs nothing."""
@@ -99,6 +118,15 @@ class Checkpointer:
         counted, edits = self._since, self._log.edit_bytes
         if not counted:
             return False
+        if self._unsaved_since is None:
+            self._unsaved_since = self._clock.monotonic()
+        try:
+            return self._write_if_due(counted, edits)
+        except TieredError as error:
+            self._kept_by = str(error)
+            raise
+
+    def _write_if_due(self, counted: int, edits: int) -> bool:
         reader = self._log.reader
         if self._behind is None:
             self._behind = self._left_behind(counted)
@@ -109,17 +137,19 @@ class Checkpointer:
             self._previous, self._lender = self._lent(self._lender), None
         reach(CrashPoint.BEFORE_CHECKPOINT)
         try:
-            verdict = self._shadow.compare(self._log.store.snapshot())
-            saved = self._save(reader)
-        except Conflict:  # something lies under our number: it counts as absent, the next number is free
+            saved, verdict = self._save_compared(reader, self._log.store.snapshot())
+        except Conflict as e:  # something lies under our number: it counts as absent, the next number is free
+            self._kept_by = str(e)
             return False
         except (Corrupt, NotFound) as e:
+            self._kept_by = str(e)
             self._events.damaged(e)
             return False
         finally:
             self._since -= counted
             self._behind, self._edits_saved = 0, edits
             self._last = self._clock.monotonic()
+        self._unsaved_since, self._kept_by = None, "no error was met"
         reach(CrashPoint.AFTER_CHECKPOINT)
         self._events.checkpointed(saved)
         self._judge(verdict, saved.seq)
@@ -138,7 +168,16 @@ class Checkpointer:
             return None
         return found
 
-    def _save(self, reader: LogReader) -> Manifest:
+    def _save_compared(self, reader: LogReader, local: MetadataView) -> tuple[Manifest, FoldCheck]:
+        """Save the fold of the log: the shadow's where ``local`` is the same, else what all commits say once more."""
+        self._shadow.follow(local)
+        try:
+            return self._save(reader, self._shadow.compared(local)), FoldCheck.SAME
+        except FoldsDiffer:
+            verdict = self._shadow.judge(local)
+        return self._save(reader), verdict
+
+    def _save(self, reader: LogReader, pairs: Iterable[Pair] | None = None) -> Manifest:
         """Save the shadow's fold. All shards are in hand until the manifest is put, or given up."""
         view, own = self._shadow.view, self._own_keys.checkpoints
         head = ArchiveState(view).head()
@@ -163,6 +202,7 @@ class Checkpointer:
                 view,
                 None if self._previous is None else replace(self._previous, shards=kept),
                 new_shard_key,
+                pairs=pairs,
                 before_manifest=lambda: reach(CrashPoint.AFTER_SHARDS),
             )
             if not {shard.path for shard in saved.shards} <= {*made, *(shard.path for shard in kept)}:

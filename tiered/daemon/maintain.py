@@ -16,7 +16,7 @@ from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
-from tiered.archive.log.maintenance import Outlook, OwnKeys, Stopped, Task
+from tiered.archive.log.maintenance import Done, Outlook, OwnKeys, Stopped, Task
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending
 from tiered.archive.log.writer import ZERO_ID, CommitLog
@@ -38,11 +38,14 @@ from tiered.settings import Settings
 
 log = logging.getLogger("tiered.daemon")
 
+MOST_ROUNDS = 16
+"""What one task does is work for others, seldom for more than one round; what is left after so many waits for the next run."""
+
 
 @dataclass(slots=True)
 class TaskReport:
-    """What was to be done for a task, and what was. ``complete``: it came to its end; ``error``: it ended in one, which keeps
-    no other task from its work."""
+    """What was to be done for a task, and what was. ``complete``: a look after all turns found nothing to do; ``left``: what it
+    found otherwise. ``error``: the task ended in one, which keeps no other task from its work."""
 
     name: str
     outlook: Outlook
@@ -50,15 +53,51 @@ class TaskReport:
     complete: bool = False
     figures: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
+    left: str | None = None
     error: TieredError | None = None
 
     @classmethod
     def of(cls, task: Task) -> TaskReport:
         """What a task would do, or why it cannot say so."""
         try:
-            return cls(task.name, task.plan())
+            found = task.plan()
         except TieredError as error:
             return cls(task.name, Outlook(0, f"cannot be done: {error}"), error=error)
+        return cls(task.name, found)
+
+    def add(self, done: Done) -> None:
+        """Another turn."""
+        self.turns += 1
+        self.figures.update({what: n for what, n in done.figures.items() if isinstance(n, int)})
+        self.tell(done.trouble)
+
+    def tell(self, trouble: str | None) -> None:
+        """Note once what could not be done."""
+        if trouble is not None and trouble not in self.troubles:
+            self.troubles.append(trouble)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A task, and what is known of it. ``seen``: what the last look found."""
+
+    task: Task
+    report: TaskReport
+    seen: Outlook
+
+    def look(self) -> bool:
+        """Look anew; whether another round makes sense: there is something to do, and not the same as before."""
+        report, before = self.report, self.seen
+        if report.error is not None:
+            return False
+        try:
+            self.seen = found = self.task.plan()
+        except TieredError as error:
+            report.error = error
+            return False
+        report.tell(found.trouble)
+        report.complete, report.left = not found.jobs, found.said if found.jobs else None
+        return not report.complete and found != before
 
 
 def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:
@@ -75,7 +114,10 @@ def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker = tasks_of)
         )  # fmt: skip
         reader.fold(seen.store)
         tasks = make_tasks(seen, clock, settings, OwnKeys(), ())
-        return list(map(TaskReport.of, tasks))
+        reports = list(map(TaskReport.of, tasks))
+        for report in reports:
+            report.tell(report.outlook.trouble)
+        return reports
     finally:
         provider.close()
 
@@ -91,7 +133,7 @@ def maintain(
 ) -> list[TaskReport]:
     """Do all that there is to do, or as much as there is time for until ``stop``. An archive with nothing to do is not written
     to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken. What one task
-    cannot do stands in its report."""
+    cannot do, or leaves, stands in its report."""
     state = Path(settings.state_directory)
     ensure_directory(state, "state.directory")
     with ExitStack() as stack:
@@ -106,6 +148,7 @@ def maintain(
         if not any(report.outlook.jobs for report in reports):
             for report in reports:
                 report.complete = report.error is None
+                report.tell(report.outlook.trouble)
             return reports
         try:
             _claim(parts, observer, stop, take_over=take_over)
@@ -134,7 +177,8 @@ def _claim(parts: Parts, observer: Observer, stop: threading.Event, *, take_over
     head = parts.log.tip
     assert head is not None  # there was something to do
     waiting = parts.settings.archive.takeover_wait_ms
-    Claimant(parts.log, waiting, take_over, stop.is_set, observer).claim(head.lineage)
+    forgets = parts.settings.retain.forgets_queues
+    Claimant(parts.log, waiting, take_over, stop.is_set, observer, forgets_queues=forgets).claim(head.lineage)
 
 
 def _run(
@@ -145,7 +189,8 @@ def _run(
     tasks: list[tuple[Task, TaskReport]],
     progress: Callable[[int], None],
 ) -> None:
-    """Turns of all tasks, one after the other, through a line that this thread steps."""
+    """Rounds of all tasks, one after the other, through a line that this thread steps, until a look at all of them finds
+    nothing, or nothing but what a round did not change."""
     dispatch = parts.settings.dispatch
     pool = ThreadPoolExecutor(1, thread_name_prefix="upload")
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
@@ -153,22 +198,36 @@ def _run(
         parts.log, pool, depth=dispatch.pipeline_flushes, release=lambda up_to: None, events=observer
     )
     turn = LineTurn(line, parts.clock, parts.settings, stop.is_set, step=line.step)
-    turns = 0
-    for task, report in tasks:
-        while not report.complete and report.error is None:
-            try:
-                done = task.run_once(turn)
-            except Stopped:
-                log.info("stopped; what is left is done by the next run")
+    everything = [_Work(task, report, report.outlook) for task, report in tasks]
+    waiting = everything
+    try:
+        for _ in range(MOST_ROUNDS):
+            for work in waiting:
+                _round(work, line, turn, lambda: progress(sum(each.report.turns for each in everything)))
+            waiting = [work for work in everything if work.look()]
+            if not waiting:
                 return
-            except TieredError as error:
-                _ = line.room  # its end is everybody's
-                report.error = error
-                break
-            turns += 1
-            report.turns += 1
-            report.figures.update({what: n for what, n in done.figures.items() if isinstance(n, int)})
-            if done.trouble is not None:
-                report.troubles.append(done.trouble)
-            report.complete = not done.more
-            progress(turns)
+    except Stopped:
+        log.info("stopped; what is left is done by the next run")
+        for work in everything:
+            work.report.complete = False  # nobody looked since
+        return
+    for work in waiting:
+        work.report.tell(
+            f"after {MOST_ROUNDS} rounds there is more to do, for another run: {work.report.left}"
+        )
+
+
+def _round(work: _Work, line: CommitLine, turn: LineTurn, told: Callable[[], None]) -> None:
+    """Turns of a task until it has no more to do at once."""
+    report, more = work.report, True
+    while more and report.error is None:
+        try:
+            done = work.task.run_once(turn)
+        except TieredError as error:
+            _ = line.room  # its end is everybody's
+            report.error = error
+            break
+        report.add(done)
+        told()
+        more = done.more

@@ -139,6 +139,7 @@ class Observer:
             metrics.proven_latency.observe_many(seconds.astype(np.float64))
             metrics.gaps.labels("queue").inc(flush.archived.gaps)
             metrics.generations.inc(flush.archived.generations)
+            metrics.aliases.inc(flush.archived.aliases)
         metrics.flush_seconds.labels("total").observe(max(0.0, self.clock.monotonic() - flush.first_seen))
         self.log.debug(
             "commit proven",

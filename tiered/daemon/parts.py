@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,14 +24,13 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import ResendEvents, Resending
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.state.layout import FOLD_VERSION
+from tiered.archive.state.cached import open_fold
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.outages import PROBE, Outages, Watched
 from tiered.daemon.probed import probe_once
-from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
+from tiered.errors import Invalid, NotFound, Refused, Unavailable
 from tiered.metadata.base import MetadataStore
-from tiered.metadata.open import open_metadata
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
@@ -41,8 +39,11 @@ from tiered.settings import Settings
 
 log = logging.getLogger("tiered.daemon")
 
-SHADOW_CACHE_PART = 8
+SHADOW_CACHE_PART = 4
 """The second fold, used for checkpoints alone, caches this part of ``state.cache_bytes`` on top of it."""
+
+RECENT_QUEUE_BYTES = 128
+"""A queue's key and record, and their places, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,12 @@ def open_parts(
         identity = found or ensure_identity(provider, keys, clock.now_ms(), os.urandom)
     watched[0].worked = True
     record_known_archive(state, name, identity.archive_id)
-    store = open_metadata(
-        settings.state.metadata, state / "metadata", settings.state.cache_bytes, stamp=str(FOLD_VERSION)
-    )
+    store = open_fold(settings.state.metadata, state / "metadata", settings.state.cache_bytes)
     stack.callback(store.close)
     shadow = _open_shadow(settings, state)
     stack.callback(shadow.close)
     if empty_distrusted(state, store.clear):
+        store.cleared = "it was not the fold of the log"
         log.warning("the local fold was not the fold of the log: folding the log anew")
     commit_log = CommitLog(
         LogReader(provider, keys, identity),
@@ -132,6 +132,7 @@ def open_parts(
         Resending(clock, Backoff(settings.archive.resend_wait_ms / 1000), give_up, events),
         writer_id=load_writer_id(state, os.urandom),
         random_bytes=os.urandom,
+        recent_queues=_recent_queues(settings),
     )
     head = commit_log.follow()
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
@@ -155,15 +156,16 @@ def _worked_before(known: bool) -> Iterator[None]:
         ) from error
 
 
+def _recent_queues(settings: Settings) -> int:
+    """So many that they take about as much again as the metadata store's own caches, once there are as many queues."""
+    return settings.state.cache_bytes // (2 * RECENT_QUEUE_BYTES)
+
+
 def _open_shadow(settings: Settings, state: Path) -> MetadataStore:
     """Where the bucket is folded once more for checkpoints; small archives are folded in memory. Damaged, it is made anew."""
     kind = "rocksdb" if settings.state.metadata == "rocksdb" else "memory"
-    directory, cache_bytes = state / "shadow", settings.state.cache_bytes // SHADOW_CACHE_PART
-    try:
-        return open_metadata(kind, directory, cache_bytes, stamp=str(FOLD_VERSION))
-    except Corrupt:
-        shutil.rmtree(directory)
-        return open_metadata(kind, directory, cache_bytes, stamp=str(FOLD_VERSION))
+    cache_bytes = settings.state.cache_bytes // SHADOW_CACHE_PART
+    return open_fold(kind, state / "shadow", cache_bytes, seldom_read=True)
 
 
 def known_name(provider: Provider, root: str) -> str:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_right
+from collections import deque
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from tiered.archive.log.flush import Proven
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.tallies import message_count
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.codec.record.layout import HEAD_BYTES, store_time_of
@@ -26,6 +30,9 @@ from tiered.source.base import Copies, HeldFiles, Tail
 from tiered.write.dispatcher import Dispatcher
 
 RECOUNT_SECONDS = 1.0
+RECOUNT_REST = 50.0
+"""A walk over all queues is followed by a rest of so many times as long: a million queues take half a second."""
+KEPT_COMMITS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,8 @@ class ProcessTotals:
 
     def __init__(self) -> None:
         self.counted = ProcessCounts()
+        self._lock = threading.Lock()
+        self._reached: deque[tuple[int, int]] = deque(((-1, 0),), KEPT_COMMITS)  # messages up to each commit
 
     def count(self, event: Proven) -> None:
         """One proven flush; called by one thread."""
@@ -125,6 +134,15 @@ class ProcessTotals:
             before.commits + 1,
             event.store_time_ms,
         )
+        with self._lock:
+            self._reached.append((event.commit.commit.seq, self.counted.messages))
+
+    def behind(self, seq: int) -> int | None:
+        """Messages that this process proved by commits behind number ``seq``; ``None`` if it was too many commits ago."""
+        with self._lock:
+            reached = list(self._reached)
+        place = bisect_right(reached, seq, key=itemgetter(0))
+        return reached[-1][1] - reached[place - 1][1] if place else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +165,10 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class MessageCount:
-    """A count of messages, and the commit and moment it was made at."""
+    """A count of messages, the commit that it was made at, and by the monotonic clock when the next one may be made."""
 
     seq: int
-    looked: float
+    next_walk: float
     messages: int
 
 
@@ -181,26 +199,29 @@ class Reporter:
         self._workers = workers
 
     def archived_messages(self) -> int:
-        """Messages readable in the archive, summed over all queues when the head has moved, at most once a second."""
+        """Messages readable in the archive: summed over all queues now and then, and what this process proved since. What was
+        trimmed or rewound meanwhile is seen at the next walk, a second later or, of very many queues, after a rest."""
         head = self._log.proven().head()
         if head is None:
             return 0
-        now = self._clock.monotonic()
+        begun = self._clock.monotonic()
         with self._lock:
             kept = self._archived
-            if kept is not None and (kept.seq == head.seq or now - kept.looked < RECOUNT_SECONDS):
-                return kept.messages
-        messages = sum(q.messages for q in self._log.proven().queues())
+        since = None if kept is None else self._totals.behind(kept.seq)
+        if kept is not None and since is not None and (kept.seq == head.seq or begun < kept.next_walk):
+            return kept.messages + since
+        fold = self._log.frozen()
+        head, messages = fold.head(), message_count(fold.view)
+        assert head is not None
+        ended = self._clock.monotonic()
+        rest = max(RECOUNT_SECONDS, RECOUNT_REST * (ended - begun))
         with self._lock:
-            self._archived = MessageCount(head.seq, self._clock.monotonic(), messages)
+            self._archived = MessageCount(head.seq, ended + rest, messages)
         return messages
 
     def position(self) -> PhysicalOffset | None:
         """Physical offset below which everything is proven; ``None`` before the first position of a lineage is."""
-        head = self._log.proven().head()
-        if head is None or head.lineage not in head.progress:
-            return None
-        return PhysicalOffset(head.progress[head.lineage].physical_offset)
+        return _proven_up_to(self._log.proven().head())
 
     def look(self) -> DaemonView:
         """One look at everything; what it needs is read from files and from the local fold."""
@@ -212,7 +233,8 @@ class Reporter:
                 dispatcher.position,
             )
             in_flight = self._workers.line.pending()
-        proven = self.position()
+        head = self._log.proven().head()
+        proven = _proven_up_to(head)
         end = self._source.max_offset()
         below = proven if proven is not None else self._source.min_offset() or PhysicalOffset(0)
         self._stillness.saw(end, proven)
@@ -222,7 +244,7 @@ class Reporter:
             held_bytes=self._source.held_bytes(),
             lag=self._lag(below, end, buffered[0] + in_flight[0], buffered[1] + in_flight[1]),
             proven=proven,
-            head=self._log.proven().head(),
+            head=head,
             dispatch_offset=dispatch_offset,
             buffered=buffered,
             in_flight=in_flight,
@@ -261,13 +283,15 @@ class Reporter:
         """The ``/status`` document, of ``view`` or of a look of its own. ``count``: walk over all queues for the number of
         messages, which reads the local state; else it is the number last counted."""
         view = view or self.look()
-        messages = self.archived_messages() if count else self._archived.messages if self._archived else None
+        kept = self._archived
+        messages = self.archived_messages() if count else kept.messages if kept else None
         head = view.head
         return {
             "cluster": self._names.cluster,
             "broker": self._names.broker,
             "archive": self._names.archive,
             "weak_store": list(self._names.weak_store),
+            "local_state_made_again": self._log.store.cleared,
             "archive_id": head.archive_id.hex() if head else None,
             "seq": head.seq if head else None,
             "epoch": head.epoch if head else None,
@@ -283,3 +307,10 @@ class Reporter:
             "in_flight_bytes": view.in_flight[1],
             "hold_bytes": view.held_bytes,
         }
+
+
+def _proven_up_to(head: Head | None) -> PhysicalOffset | None:
+    """Physical offset up to which the lineage of a head is proven."""
+    if head is None or head.lineage not in head.progress:
+        return None
+    return PhysicalOffset(head.progress[head.lineage].physical_offset)

@@ -22,7 +22,8 @@ log = logging.getLogger("tiered.daemon")
 class StallWatch:
     """``why`` says what is known of the cause, from plain values: it is asked while something hangs.
 
-    ``beside`` says why work in the background does not move, if it does not: that is said, and is not a problem of archiving.
+    ``beside`` says why work in the background does not move, if it does not, ``index`` why the consume-queue index does not:
+    that is said, and is no problem of archiving.
     """
 
     def __init__(
@@ -34,8 +35,12 @@ class StallWatch:
         self._why = why
         self._stall: Stall | None = None
         self._outage: FailingWrite | None = None
+        self.looking: Callable[[], None] = lambda: None
+        """Called at each look, before anything is said."""
         self.beside: Callable[[], str | None] = lambda: None
         self._beside: str | None = None
+        self.index: Callable[[], str | None] = lambda: None
+        self._index: str | None = None
         self.service = Service("watch", self.step, clock, metrics=metrics)
 
     def problem(self) -> str | None:
@@ -48,6 +53,7 @@ class StallWatch:
 
     def step(self) -> Next:
         """Look, and say what changed."""
+        self.looking()
         outage, stall = self._outages.worst(), self._stillness.stall()
         if outage is not None and self._outage is None:
             log.error(
@@ -81,6 +87,14 @@ class StallWatch:
             log.info("maintenance moves again")
         self._beside = beside
         self._metrics.stuck.labels("maintenance").set(0 if beside is None else 1)
+
+        index = self.index()
+        if index is not None and self._index is None:
+            log.warning("the consume-queue index does not move; archiving goes on", extra={"why": index})
+        if index is None and self._index is not None:
+            log.info("the consume-queue index moves again")
+        self._index = index
+        self._metrics.index_stalled.set(0 if index is None else 1)
 
     def set_gauges(self) -> None:
         """What ``problem`` would say, as numbers."""

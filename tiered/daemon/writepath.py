@@ -18,6 +18,8 @@ from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.backoff import Backoff
 from tiered.daemon.checkpointer import Checkpointer
+from tiered.daemon.groups import GroupsFollower, follow_groups
+from tiered.daemon.indexing import Indexing, NoIndexing, open_indexing
 from tiered.daemon.maintenance import MaintenanceLoop, state_of, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
@@ -33,8 +35,10 @@ from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, WatchLimits, pause
 from tiered.settings import Retain
 from tiered.source.base import CommitLogSource
+from tiered.table.keeping import Tabling
+from tiered.table.progress import TablesProgress
 from tiered.write.compression import Compression
-from tiered.write.dispatcher import Dispatcher, DispatchPace
+from tiered.write.dispatcher import Dispatcher, DispatchPace, unheard
 from tiered.write.preparer import Preparer
 
 log = logging.getLogger("tiered.daemon")
@@ -76,8 +80,12 @@ class Archiving:
         self._early: tuple[Service, ...] = ()
         self._start: PhysicalOffset | None = None
         self._dispatcher: Dispatcher | None = None
+        self._checkpointer: Checkpointer | None = None
+        self._indexing: Indexing | NoIndexing | None = None
+        self._groups: GroupsFollower | None = None
         self.maintenance: MaintenanceLoop | None = None
         self.scrub: Scrubber | None = None
+        self.tables: TablesProgress | None = None
         called = parts.settings.source
         names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
         self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
@@ -100,6 +108,8 @@ class Archiving:
         self._early = tuple(early)
         self._services = [*early, *self._make_services(line, dispatcher)]
         self._maintain(stack, line)
+        if not self._choices.once:
+            self._groups = follow_groups(parts, stack)
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(
@@ -132,8 +142,9 @@ class Archiving:
         notebook = Notebook(state_of(settings), parts.log.reader.identity.archive_id)
         tasks = tasks_of(
             parts.log, parts.clock, settings, self._own_keys, parts.weak,
-            retain=self._retain, archives=True, notebook=notebook,
+            retain=self._retain, archives=True, notebook=notebook, local=self._source,
         )  # fmt: skip
+        self.tables = next(task.progress for task in tasks if isinstance(task, Tabling))
         self.scrub = Scrubber(parts.log.reader, parts.log.proven, parts.clock, settings.scrub, notebook)
         self.maintenance = MaintenanceLoop(
             (*tasks, self.scrub), line, parts.clock, settings, parts.metrics,
@@ -169,6 +180,10 @@ class Archiving:
         """One look at what pages show. It reads files: not for callers that may not hang."""
         view = self._reporter.look()
         self._set_scrub_gauges()
+        if self._indexing is not None:
+            self._indexing.show(self._parts.metrics)
+        if self.tables is not None:
+            self._parts.metrics.tables(self.tables.figures())
         start, target = self._start, self._end.target if self._end is not None else None
         if start is not None and view.proven is not None and target is not None and target > start:
             self._choices.progress(min(100, 100 * (view.proven - start) // (target - start)))
@@ -176,9 +191,15 @@ class Archiving:
 
     def status(self, view: DaemonView, *, count: bool) -> Mapping[str, object]:
         """The part of ``/status`` that speaks of archiving; ``count`` as ``Reporter.status``."""
-        said = self._reporter.status(view, count=count)
-        if self.maintenance is not None:
-            said = {**said, "maintenance": self.maintenance.status()}
+        said: Mapping[str, object] = self._reporter.status(view, count=count)
+        if self._checkpointer is not None:
+            unsaved = round(self._checkpointer.unsaved_seconds(), 1)
+            checkpoint = {"unsaved_seconds": unsaved, "problem": self._checkpointer.standstill()}
+            said = {**said, "checkpoint": checkpoint}
+        beside = {"maintenance": self.maintenance, "consumequeue": self._indexing, "groups": self._groups}
+        said = {**said, **{name: each.status() for name, each in beside.items() if each is not None}}
+        if self.tables is not None and (tables := self.tables.figures()):
+            said = {**said, "tables": tables}
         return said if self.scrub is None else {**said, "scrub": self.scrub.document()}
 
     def _set_scrub_gauges(self) -> None:
@@ -192,7 +213,12 @@ class Archiving:
 
     def maintenance_stands_still(self) -> str | None:
         """Why work in the background does not move, if it does not; from plain values."""
-        return None if self.maintenance is None else self.maintenance.standstill()
+        asked = (self.maintenance, self._checkpointer)
+        return next((why for each in asked if each and (why := each.standstill())), None)
+
+    def index_stands_still(self) -> str | None:
+        """Why the consume-queue index does not move, if it should."""
+        return None if self._indexing is None else self._indexing.standstill()
 
     def waits_for(self) -> str | None:
         """What keeps the workers, as far as they know, from plain values; ``None`` if they know nothing."""
@@ -212,17 +238,20 @@ class Archiving:
         uploads = ThreadPoolExecutor(dispatch.upload_threads, thread_name_prefix="upload")
         stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
         return CommitLine(
-            parts.log,
-            uploads,
-            depth=dispatch.pipeline_flushes,
-            release=self._source.release,
-            events=self._observer,
-        )
+            parts.log, uploads,
+            depth=dispatch.pipeline_flushes, release=self._source.release, events=self._observer,
+        )  # fmt: skip
 
     def _make_opening(self, line: CommitLine) -> Opening:
         parts, archive = self._parts, self._parts.settings.archive
         claimant = Claimant(
-            parts.log, archive.takeover_wait_ms, self._choices.take_over, self._stop.is_set, self._observer
+            parts.log,
+            archive.takeover_wait_ms,
+            self._choices.take_over,
+            self._stop.is_set,
+            self._observer,
+            parts.settings.dispatch.lite_queues,
+            forgets_queues=parts.settings.retain.forgets_queues,
         )
         return Opening(
             line,
@@ -288,6 +317,11 @@ class Archiving:
             excluded=policy.is_excluded,
             lineage=opened.lineage,
         )
+        self._indexing = open_indexing(
+            settings, parts.log.reader.identity.archive_id, self._source, parts.clock,
+            policy.is_excluded, opened, lambda: self._finished, stack,
+            lost=lambda lineage: ((gap.start, gap.end) for gap in parts.log.planned().phys_gaps(lineage)),
+        )  # fmt: skip
         self._dispatcher = Dispatcher(
             self._source,
             preparer,
@@ -298,6 +332,7 @@ class Archiving:
             self._observer,
             mark=opened.mark,
             broker_mark=opened.broker,
+            drafted=unheard if self._indexing is None else self._indexing.submitted,
         )
         self._reporter.set_workers(Workers(self._dispatcher, line))
         return self._dispatcher
@@ -317,6 +352,8 @@ class Archiving:
             lender=self._lender,
             distrust=lambda: record_distrust(Path(parts.settings.state_directory)),
         )  # fmt: skip
+        parts.metrics.checkpoint_unsaved.set_function(checkpointer.unsaved_seconds)
+        self._checkpointer = checkpointer
 
         sweeper = Sweeper(parts.provider, parts.log.reader.keys.root, lambda: self._finished)
 
@@ -350,7 +387,9 @@ class Archiving:
             checkpointer.step()
             return DONE if self._finished else pause(CHECKPOINT_LOOK_SECONDS)
 
+        index = [] if self._indexing is None else self._indexing.services(parts.metrics)
         return [
+            *index,
             Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),
             Service("checkpointer", save, parts.clock, metrics=parts.metrics),
             Service("committer", commit, parts.clock, metrics=parts.metrics),

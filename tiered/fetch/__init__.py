@@ -4,7 +4,7 @@ Owns: which bytes are fetched when, the cache, read-ahead windows, filters, what
 pull is answered (``store``), how objects look (``archive``, ``codec``), threads (pools are passed in).
 
 Invariant: bytes in flight and in the memory cache together never pass ``fetch.budget_bytes`` (one block larger than that is
-loaded alone; of a segment, one row group with what it takes to decode it), and no byte is served or kept before its checksum
+loaded alone; of a segment, one band with what it takes to decode it), and no byte is served or kept before its checksum
 was found right.
 
 Threads: any thread may call a ``Fetcher``. Requests run in the pool it was given; the work on what came is done by the

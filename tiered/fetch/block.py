@@ -21,7 +21,7 @@ OVERHEAD_BYTES = 1024
 """What the objects around a cached block cost, beside its bytes."""
 
 DECODING = 3
-"""A row group takes about so many times its records while it is decoded: as columns, and laid down once more."""
+"""A band takes about so many times its records while it is decoded: as columns, and laid down once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def cost_bytes(ref: BlockRef) -> int:
 
 
 def charge_bytes(refs: Sequence[BlockRef]) -> int:
-    """What a load of these blocks takes until they are in the cache: of a segment, whole row groups on their way through its
+    """What a load of these blocks takes until they are in the cache: of a segment, whole bands on their way through its
     columns."""
     whole = {ref.fetched_as: ref for ref in refs}
     return sum(ref.stored_length + _opening_bytes(ref) for ref in whole.values())
@@ -72,29 +72,33 @@ def _opening_bytes(ref: BlockRef) -> int:
     return DECODING * group.raw_length + blocks * (OVERHEAD_BYTES + 4) + 12 * group.rows
 
 
-def opened_group(tables: SealedTables, ref: BlockRef, stored: memoryview) -> Iterator[LoadedBlock]:
-    """All blocks of the row group that a block lies in, from the group's stored bytes. ``Corrupt`` unless every checksum is
-    right. Each keeps its own records alone in memory."""
+def opened_band(
+    tables: SealedTables, ref: BlockRef, stored: memoryview, head: Buffer | None
+) -> Iterator[LoadedBlock]:
+    """All blocks of the band that a block lies in, from the band's stored bytes and the head of its row group. ``Corrupt``
+    unless every checksum is right. Each keeps its own records alone in memory."""
     directory, segment = tables.segment.directory, tables.segment
-    number = int(tables.group_of[ref.key.block])
-    found = segment.records(number, stored)
+    number = int(tables.band_of[ref.key.block])
+    found = tables.records(number, stored, head)
     parts = directory.parts_of(number)
     first = ref.group.first if ref.group is not None else 0
-    for block, part in enumerate(parts, first):
-        row = int(part["first_row"])
-        edges = found.edges[row : row + int(part["rows"]) + 1]
-        data = found.buffer[int(edges[0]) : int(edges[-1])]
-        if len(parts) > 1:
+    names = ["first_row", "rows", "first_queue_offset", "queue_offsets", "queue_id", "generation"]
+    whole = len(parts) == 1
+    for block, part in enumerate(parts[names].tolist(), first):
+        row, rows, first_offset, owned, queue_id, generation = part
+        starts = found.edges[row : row + rows + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        data = found.buffer[begin:end]
+        if not whole:
             data = memoryview(bytes(data))
-        first_offset, owned = int(part["first_queue_offset"]), int(part["queue_offsets"])
-        starts = edges - edges[0]
+        starts = starts - begin
         offsets = None
-        if owned != len(starts) - 1:
+        if owned != rows:
             offsets = own_offsets(
                 data, starts[:-1], first_offset, first_offset + owned, key=segment.key, position=ref.position
             )
-        queue = MessageQueue(directory.topic, int(part["queue_id"]))
-        key = ref.key._replace(queue_id=queue.queue_id, generation=int(part["generation"]), block=block)
+        queue = MessageQueue(directory.topic, queue_id)
+        key = ref.key._replace(queue_id=queue_id, generation=generation, block=block)
         cost = len(data) + OVERHEAD_BYTES + 4 * len(starts) + (0 if offsets is None else 8 * len(offsets))
         yield LoadedBlock(
             key, queue, data, starts.astype(np.int32), offsets, first_offset, first_offset + owned, cost

@@ -174,10 +174,11 @@ class Course:
 
     def hole_after(self, offset: int) -> int:
         """Where the archive goes on when nothing begins at ``offset``: behind a hole, or ``offset`` itself."""
+        queue = self.state.queue(self.queue)
+        current = queue is not None and queue.generation == self.generation
+        if queue is not None and current and offset >= queue.max_offset:
+            return offset  # at its end, where most reads of small queues come to: nothing to look up
         following = next(iter(self.state.runs(self.queue, self.generation, from_offset=offset)), None)
         if following is not None:
             return max(offset, following.start)
-        queue = self.state.queue(self.queue)
-        if queue is None or queue.generation != self.generation:
-            return offset
-        return max(offset, queue.max_offset)
+        return offset if queue is None or not current else max(offset, queue.max_offset)

@@ -14,6 +14,7 @@ from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
+from tiered.fetch.bands import BandsAhead
 from tiered.fetch.base import Expiry, FetchedRecords, PlainExpiry, ReaderId
 from tiered.fetch.block import LoadedBlock
 from tiered.fetch.budget import Budget
@@ -71,8 +72,9 @@ class Fetcher:
             request_bytes=min(settings.request_bytes, self.budget.ahead_limit_bytes // 4),
             enabled=settings.read_ahead,
         )
+        bands = BandsAhead(objects, self._loader, self.cache, enabled=settings.read_ahead)
         self._tools = Tools(
-            objects, self._loader, self.cache, self._ahead, settings, self.budget.limit_bytes, metrics
+            objects, self._loader, self.cache, self._ahead, bands, settings, self.budget.limit_bytes, metrics
         )
         self._readers: LRUCache[tuple[ReaderId, MessageQueue], Reader] = LRUCache(settings.positions)
         self._known = KnownRuns()

@@ -13,12 +13,14 @@ from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import SectionKind
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, TieredError, Unavailable
-from tiered.fetch.block import LoadedBlock, charge_bytes, opened_block, opened_group
+from tiered.fetch.block import LoadedBlock, charge_bytes, opened_band, opened_block
 from tiered.fetch.budget import Budget
 from tiered.fetch.cache import BlockCache, Owner
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.flight import Flight, Flights
+from tiered.fetch.heads import Heads
 from tiered.fetch.lanes import FetchJob, Lanes
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
@@ -78,6 +80,7 @@ class Loader:
         self._budget = budget
         self._disk = disk
         self._lanes = Lanes(pool, threads)
+        self._heads = Heads(provider, objects, disk, threads, metrics)
         self._flights = Flights(cache.__contains__)
         self._metrics = metrics
         self._closed = False
@@ -98,13 +101,13 @@ class Loader:
         if flight is None:
             flying = self.find(refs[0])
             return None if flying is None else self._hurry(flying)
-        load = _load(refs[: len(flight.names)], None, 0)
+        load = self._load(refs[: len(flight.names)], None, 0)
         self._budget.request(load.charge, lambda: self._fly(flight, load))
         return flight.future
 
     def ahead(self, refs: Sequence[BlockRef], owner: Backer, stamp: int) -> bool:
         """Load neighbouring blocks for later, as far as nobody does yet. False when there is no memory for it now."""
-        load = _load(refs, owner, stamp)
+        load = self._load(refs, owner, stamp)
         if self._closed or not self._budget.try_ahead(load.charge):
             return False
         flight = self._enter(refs, foreground=False)
@@ -112,11 +115,14 @@ class Loader:
             self._budget.settle(load.charge, ahead=True)
             return True
         if len(flight.names) < len(refs):
-            shorter = _load(refs[: len(flight.names)], owner, stamp)
+            shorter = self._load(refs[: len(flight.names)], owner, stamp)
             self._budget.settle(load.charge - shorter.charge, ahead=True)
             load = shorter
         self._fly(flight, load)
         return True
+
+    def _load(self, refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
+        return _Load(tuple(refs), owner, stamp, charge_bytes(refs) + self._heads.coming_bytes(refs[0]))
 
     def _enter(self, refs: Sequence[BlockRef], *, foreground: bool) -> Flight[Loaded] | None:
         names, wanted = tuple(ref.fetched_as for ref in refs), tuple(ref.key for ref in refs)
@@ -174,9 +180,9 @@ class Loader:
                     stored_length=ref.stored_length,
                     read=not load.for_later,
                 )
-        for block in (
-            found.values()
-        ):  # what else lay in the same row groups: kept where there is room, and gives way first
+        for (
+            block
+        ) in found.values():  # what else lay in the same bands: kept where there is room, and gives way first
             if isinstance(block, LoadedBlock) and block.key not in asked:
                 kept += self._cache.put(block, owner=None, stamp=0, stored_length=0, read=True)
         return kept
@@ -207,20 +213,22 @@ class Loader:
         found: dict[BlockKey, LoadedBlock | TieredError],
         fresh: list[tuple[str, memoryview]],
     ) -> None:
-        """One ranged GET."""
+        """One ranged GET; of a segment with another beside it, for what its bands share, where that is not here."""
         key = self._objects.key_of(refs[0].item)
+        what_for = "ahead" if load.for_later else "demand"
+        head = self._heads.begin(refs[0], what_for)
         begin, end = refs[0].position, refs[-1].end_position
         fetched = self._provider.get(key, begin, end - begin)
         if fetched.refused and load.owner is not None:
             load.owner.pushed_back(load.stamp)
         data = memoryview(fetched.data)
-        self._metrics.fetched_bytes.labels("ahead" if load.for_later else "demand").inc(len(data))
+        self._metrics.fetched_bytes.labels(what_for).inc(len(data))
         for ref in refs:
             if ref.key in found:
                 continue
             stored = data[ref.position - begin : ref.end_position - begin]
             try:
-                self._open(ref, stored, key, found)
+                self._open(ref, stored, key, found, None if head is None else head.result())
             except Corrupt as e:
                 self._metrics.damaged_blocks.inc()
                 found[ref.key] = e
@@ -229,13 +237,18 @@ class Loader:
                     fresh.append((_name_on_disk(ref), stored))
 
     def _open(
-        self, ref: BlockRef, stored: memoryview, key: str, found: dict[BlockKey, LoadedBlock | TieredError]
+        self,
+        ref: BlockRef,
+        stored: memoryview,
+        key: str,
+        found: dict[BlockKey, LoadedBlock | TieredError],
+        head: Buffer | None,
     ) -> None:
-        """A block, or with it all that lie in its row group, from stored bytes."""
+        """A block, or with it all that lie in its band, from stored bytes."""
         if ref.group is None:
             found[ref.key] = opened_block(ref, stored, key=key)
             return
-        opened = opened_group(self._objects.sealed(ref.item), ref, stored)
+        opened = opened_band(self._objects.sealed(ref.item), ref, stored, head)
         found.update({block.key: block for block in opened})
         if ref.key not in found:
             raise Corrupt("fold and directory disagree on a run", key=key, run=ref.run.id, expected=ref.key)
@@ -248,7 +261,7 @@ class Loader:
         if stored is None:
             return False
         try:
-            self._open(ref, memoryview(stored), name, found)
+            self._open(ref, memoryview(stored), name, found, self._heads.get(ref, "demand"))
         except TieredError:
             self._disk.drop(name)
             return False
@@ -343,6 +356,7 @@ class Loader:
         """Everything that waits ends with ``Unavailable``; what is under way comes to its end."""
         self._closed = True
         self._lanes.close()
+        self._heads.close()
         self._budget.close()
 
 
@@ -351,12 +365,8 @@ def _check_alive(alive: bool) -> None:
         raise Unavailable("the fetcher is closed")
 
 
-def _load(refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
-    return _Load(tuple(refs), owner, stamp, charge_bytes(refs))
-
-
 def _name_on_disk(ref: BlockRef) -> str:
-    """A row group is named by its first block."""
+    """A band is named by its first block."""
     return DiskTier.name_of(ref.item.object_id, ref.key.block if ref.group is None else ref.group.first)
 
 

@@ -45,7 +45,7 @@ class Sieve:
 
     def ask(self, ref: BlockRef, *, foreground: bool) -> Mask | Future[Any] | None:
         """Rows of a block that the filter may want. A future: something must come first, ask again then. ``None``: columns tell
-        nothing, there is no memory for them now, or they lie in the same row group as the bodies.
+        nothing, there is no memory for them now, or they come with the bodies, as in a segment.
         """
         if ref.group is not None or not self._names or not (self._at_hand(ref) or self._worth_it(ref)):
             return None

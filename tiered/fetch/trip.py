@@ -13,6 +13,7 @@ from tiered.codec.format.block import BlockTable
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
 from tiered.fetch.answer import Answer
+from tiered.fetch.bands import BandsAhead
 from tiered.fetch.block import LoadedBlock, charge_bytes
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
@@ -39,6 +40,7 @@ class Tools:
     loader: Loader
     cache: BlockCache
     ahead: ReadAhead
+    bands: BandsAhead
     settings: Fetch
     budget_bytes: int
     metrics: Metrics
@@ -137,6 +139,7 @@ class Trip:
                 if not under_way:
                     self._reader.lost(ref.first_offset)
                 self._look_ahead(refs)
+                tools.bands.reached(ref)
                 yield coming
                 found = coming.result().get(ref.key)
                 if isinstance(found, TieredError):
@@ -146,6 +149,7 @@ class Trip:
                     self._found = found
                     break
             self._found = tools.cache.get(ref.key)
+        tools.bands.reached(ref)
         tools.metrics.fetch_blocks.labels(where).inc()
 
     def _neighbours(self, ref: BlockRef, table: BlockTable) -> list[BlockRef]:

@@ -29,7 +29,7 @@ from tiered.http.connection import Door
 from tiered.http.limits import HttpLimits, NobodyCounts
 from tiered.http.refusals import JSON, TEXT, HttpRefusal, text_refusal
 from tiered.http.server import HttpServer, OwnLoop, why_not_bound
-from tiered.metrics import CONTENT_TYPE
+from tiered.metricregistry import CONTENT_TYPE
 from tiered.service import DONE, Next, Service
 from tiered.settings import Web
 

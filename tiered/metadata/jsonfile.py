@@ -16,6 +16,7 @@ import fcntl
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +42,6 @@ class JsonFileStore(MemoryStore):
         self._path = directory / FILE_NAME
         self._stamp = stamp
         self._guard: IO[bytes] | None = None
-        self.cleared: str | None = None
 
     def open(self) -> None:
         """Lock the directory and read the file. ``Unavailable`` if another process has it, ``Corrupt``,
@@ -62,6 +62,14 @@ class JsonFileStore(MemoryStore):
         except BaseException:
             self.close()
             raise
+
+    def make_anew(self) -> None:
+        """Remove what is there, damaged as it may be, and open an empty store."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as e:
+            raise unusable(self._path, e) from e
+        self.open()
 
     def _load(self) -> None:
         try:
@@ -109,6 +117,10 @@ class JsonFileStore(MemoryStore):
         merged.update(pairs)
         self._write(sorted(merged.items()), applied if applied is not None else self._applied)
         super().put_many(pairs, gone, applied=applied)
+
+    def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]]) -> None:
+        """See ``MetadataStore``: the file is written once."""
+        self.put_many(chain.from_iterable(batches))
 
     def clear(self) -> None:
         """Remove everything."""

@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 
+from tiered.metadata.base import StoreSize
 from tiered.metadata.prefix import prefix_end
 
 _CHUNK, _FIRST_CHUNK = 512, 4
@@ -73,6 +74,7 @@ class MemoryStore(MemoryView):
     def __init__(self) -> None:
         super().__init__({}, [], None)
         self._shared = False
+        self.cleared: str | None = None
 
     def put_many(
         self,
@@ -89,6 +91,11 @@ class MemoryStore(MemoryView):
             self._change(pairs, gone)
             if applied is not None:
                 self._applied = applied
+
+    def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]]) -> None:
+        """See ``MetadataStore``."""
+        for batch in batches:
+            self.put_many(batch)
 
     def _own(self) -> None:
         """Leave what a snapshot shares alone: copy before the first write after it."""
@@ -121,3 +128,37 @@ class MemoryStore(MemoryView):
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class MemoryRedoStore(MemoryStore):
+    """A ``RedoStore`` in memory."""
+
+    def put_many(
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes] = (),
+        *,
+        ranges: Iterable[tuple[bytes, bytes]] = (),
+        applied: bytes | None = None,
+    ) -> None:
+        """See ``RedoStore``."""
+        pairs, gone = list(puts), list(deletes)
+        with self._lock:
+            for first, end in ranges:
+                gone += self._order[bisect_left(self._order, first) : bisect_left(self._order, end)]
+        super().put_many(pairs, gone, applied=applied)
+
+    def flush(self) -> None:
+        """There is no disk."""
+
+    def flushed(self) -> bytes | None:
+        """All of it, for as long as the process."""
+        return self.applied()
+
+    def reopen(self) -> None:
+        """Nothing fails."""
+
+    def size(self) -> StoreSize:
+        """See ``RedoStore``."""
+        with self._lock:
+            return StoreSize(len(self._values), sum(len(k) + len(v) for k, v in self._values.items()))

@@ -25,11 +25,18 @@ class Claimant:
     take_over: bool
     stopping: Callable[[], bool]
     events: OpeningEvents
+    lite_queues: bool = False
+    """Whether the epoch archives aliases."""
+    forgets_queues: bool = False
+    """Whether queues may be forgotten in it."""
 
     def claim(self, lineage: int) -> Head:
         """Open the next epoch; its head. ``Refused`` if told to stop while another writer was waited for."""
         host, now_ms = socket.gethostname(), self.log.resending.clock.now_ms()
-        return self.log.claim(Claim(lineage=lineage, host=host), now_ms, before_try=self._before_try)
+        made = Claim(
+            lineage=lineage, host=host, lite_queues=self.lite_queues, forgets_queues=self.forgets_queues
+        )
+        return self.log.claim(made, now_ms, before_try=self._before_try)
 
     def _before_try(self, head: Head | None) -> None:
         """Wait until a foreign writer has been silent for ``takeover_wait``, unless told to take over."""

@@ -116,7 +116,7 @@ class Opening:
     def _compare(self, head: Head | None) -> BrokerComparison:
         outcome = compare_with_archive(
             self._source,
-            self._log.proven(),
+            self._log.frozen(),
             head,
             self._objects,
             accept_new_lineage=self._accept_new_lineage,
@@ -144,7 +144,7 @@ class Opening:
 
     def _rewind(self, lineage: int, outcome: BrokerComparison) -> Opened:
         mark = mark_at(self._source, outcome)
-        rewind = rewind_edit(self._log.proven(), self._objects, lineage, outcome.offset, mark)
+        rewind = rewind_edit(self._log.frozen(), self._objects, lineage, outcome.offset, mark)
         reach(CrashPoint.BEFORE_REWIND)
         # Its release links the files above it again: they hold other bytes now.
         flush = Flush((rewind, mark.progress(lineage)), outcome.offset, self._now())

@@ -202,7 +202,8 @@ class Provider(Protocol):
 
     def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
         """Delete up to ``Capabilities.delete_keys`` keys in one request (more, where that is 1, one after the other); a missing
-        key is success. The keys that are not known to be gone, each with its error; an error of a whole request is raised."""
+        key is success. The keys that are not known to be gone, each with its error; an error of a whole request is raised, or
+        is the very same for all of its keys."""
         ...
 
     def close(self) -> None:

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 
 from tiered.archive.log.marks import Mark, gap_edit, progress_edit
 from tiered.archive.read.objects import ObjectReader
+from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.keys import MARK, lineage_key
 from tiered.archive.state.layout import MARK_STRUCT
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.aliases import LITE_QUEUES
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.errors import Corrupt
 from tiered.model import PhysicalOffset
 from tiered.opening.rewind import rewind_edit
+from tiered.repair.aliases import alias_edits
+from tiered.repair.forgotten import forget_edits
 from tiered.repair.runs import append_edits, objects_edit, runs_of_fold
 from tiered.version import FORMAT_VERSION
 
@@ -40,6 +44,9 @@ def derive(
             return
     if head is None:
         return
+    forgotten = forget_edits(base, later, following)
+    if forgotten:
+        yield forgotten
     marks, cut = _marks(base, later, head.lineage, following)
     if marks and cut:
         offset, crc, crc_from = marks[0]
@@ -53,6 +60,7 @@ def derive(
     physical = [g for g in later.phys_gaps(head.lineage) if g.commit_seq == seq]
     edits = [objects_edit(found)] if found else []
     edits += append_edits(base, runs, gaps)
+    edits += alias_edits(later, seq)
     edits += [gap_edit(head.lineage, g.start, g.end, g.reason) for g in physical]
     last = _last(head)
     kept = [] if cut or marks is None else marks
@@ -113,8 +121,19 @@ def opened_silently(head: Head | None, seq: int, following: Sequence[Commit]) ->
         broker_epoch=None,
         min_reader=FORMAT_VERSION,
         min_writer=FORMAT_VERSION,
-        required_features=Rows([[]]),
+        required_features=Rows([_features(head, following)]),
     )
+
+
+def _features(head: Head | None, following: Sequence[Commit]) -> list[str]:
+    """What an epoch must have required."""
+    kinds = {edit.kind for commit in following for edit in commit.edits}
+    had = () if head is None else head.required_features
+    return [
+        feature
+        for feature, kind in ((LITE_QUEUES, EditKind.QUEUE_ALIAS), (FORGOTTEN_QUEUES, EditKind.FORGET_QUEUES))
+        if kind in kinds or feature in had
+    ]
 
 
 def _last(head: Head) -> tuple[int, int, int]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.log.reader import LogReader, ReadCommit
+from tiered.archive.log.reader import LogReader
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers

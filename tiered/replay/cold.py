@@ -87,5 +87,5 @@ def _batch(debt: Debt, found: GetMessageResult, topic: str, generation: int | No
 
 def _generation(store: MessageStore, queue: GroupQueue) -> int | None:
     """Of a queue as the archive has it; ``None`` if it has none."""
-    found = store.known(MessageQueue(queue.topic, queue.queue_id))
+    found = store.loaded(MessageQueue(queue.topic, queue.queue_id))
     return None if found is None else found.generation

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Encryption, Gc, Retain, Scrub, Seal, Tables
+from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
-from tiered.settings.reading import Fetch, Gateway, Replay
+from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Replay
 from tiered.settings.writing import (
     Archive,
     Dispatch,
@@ -33,6 +33,8 @@ __all__ = [
     "ONE_DAY_MS",
     "STARS",
     "Archive",
+    "Compaction",
+    "ConsumeQueue",
     "Dispatch",
     "Encryption",
     "Fetch",
@@ -68,6 +70,7 @@ class Settings:
     archive: Archive = field(default_factory=Archive)
     store: Store = field(default_factory=Store)
     state: State = field(default_factory=State)
+    consumequeue: ConsumeQueue = field(default_factory=ConsumeQueue)
     web: Web = field(default_factory=Web)
     log: Log = field(default_factory=Log)
     watchdog: Watchdog = field(default_factory=Watchdog)
@@ -77,6 +80,7 @@ class Settings:
     replay: Replay = field(default_factory=Replay)
     seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)
+    compaction: Compaction = field(default_factory=Compaction)
     gc: Gc = field(default_factory=Gc)
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)

@@ -14,8 +14,8 @@ class Seal(SettingsSection):
 
     enabled: bool = option(
         True,
-        "whether days are sealed; needs the extra parquet (pyarrow), without which, or with false, merged objects are the"
-        " archive's last form",
+        "whether days are sealed, which takes about 400 MiB of memory meanwhile; needs the extra parquet (pyarrow), without"
+        " which, or with false, merged objects are the archive's last form",
     )
     min_age_ms: int = ms(
         3_600_000,
@@ -33,7 +33,7 @@ class Seal(SettingsSection):
         ONE_DAY_MS,
     )
     segment_bytes: int = size(
-        512 * MIB,
+        1024 * MIB,
         "stored bytes at which a file ends; larger is fewer files, and takes as much room in state.directory while it is made",
         MIB,
         4 * GIB,
@@ -78,6 +78,11 @@ class Retain(SettingsSection):
         0,
         36_500 * ONE_DAY_MS,
     )
+    forget_queues: bool = option(
+        True,
+        "whether queues of such topics are forgotten once nothing of them was left for gc.grace_ms, where deleted_topic_ms is"
+        " not 0; with false, each queue that ever was keeps a record of some hundred bytes, and older programs can read on",
+    )
     min_age_ms: int = ms(
         ONE_DAY_MS,
         "what the store has held for less than this is never trimmed, whatever a rule says; longer outlives more mistakes",
@@ -92,6 +97,44 @@ class Retain(SettingsSection):
         "share of the archive that one run may trim; a run that would trim more is refused until it is confirmed with a figure",
         low=0,
         high=100,
+        unit="%",
+    )
+
+    @property
+    def forgets_queues(self) -> bool:
+        """Whether queues of deleted topics are forgotten."""
+        return self.forget_queues and self.deleted_topic_ms > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction(SettingsSection):
+    """Compaction by key: for topics that ask for it a projection says which messages are the newest of their keys, so that
+    tiered read --compacted reads only those and what came since. Messages stay as retention says."""
+
+    topics: tuple[str, ...] = option(
+        (),
+        "patterns of topics that ask for it: State, Prices*; each takes some 20 bytes a key in the archive",
+    )
+    topic_attributes: bool = option(
+        True, "whether topics ask for it by cleanup.policy=COMPACTION at the broker (5.x)"
+    )
+    interval_ms: int = ms(
+        600_000,
+        "pause between two looks for queues whose projection is to be made anew; longer leaves readers more to read",
+        1000,
+        30 * ONE_DAY_MS,
+    )
+    min_messages: int = option(
+        10_000,
+        "new messages of a queue below which its projection is not made anew; more leaves readers more to read",
+        low=1,
+        unit="messages",
+    )
+    renew_percent: int = option(
+        25,
+        "new messages, as a share of its keys, below which a projection is not made anew; less writes its keys more often",
+        low=0,
+        high=1000,
         unit="%",
     )
 
@@ -200,7 +243,7 @@ class Scrub(SettingsSection):
     copy_url: str = option(
         "",
         "another copy of this archive, as archive.url names one, from which what is damaged or missing is mended by itself;"
-        " read with the same credentials; empty: nothing is mended by itself",
+        " read with the same credentials; empty: from the broker's commitlog and from objects that are not collected yet alone",
     )
 
 

@@ -82,7 +82,8 @@ class Fetch(SettingsSection):
     fold_directory: str = option(
         "",
         "directory where a long-lived reader (gateway, replay) keeps its copy of the archive's log, so that it starts at once;"
-        " never the daemon's own; empty: a temporary one, made anew at each start; its memory is bounded by state.cache_bytes",
+        " never the daemon's own; empty: a temporary one, made anew once more than a few queues were asked for; its memory is"
+        " bounded by state.cache_bytes",
     )
     storage_level: str = option(
         "NOT_IN_DISK",
@@ -155,6 +156,11 @@ class Gateway(SettingsSection):
         "", "key for the gateway's own questions, where the broker asks for one; empty: unsigned", secret=True
     )
     secret_key: str = option("", "its secret key", secret=True)
+    lite_queues: bool = option(
+        False,
+        "answer pulls of lite queues (%LMQ%…) from the archive, too, where the broker has deleted messages of them; needs"
+        " dispatch.lite_queues",
+    )
     unproven_reads: bool = option(
         False,
         "also answer signed lite pulls and views by id when nothing shows that the broker grants the key this topic",
@@ -199,3 +205,35 @@ class Replay(SettingsSection):
     )
     window_messages: int = option(1000, "messages sent ahead of the group, per group", low=1, high=1_000_000)
     window_bytes: int = size(8 * MIB, "bytes sent ahead of the group, per group", 64 * KIB, GIB)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeQueue(SettingsSection):
+    """The consume-queue index in the state directory: searches by time and offset that ask no store. It may be deleted."""
+
+    enabled: bool = option(
+        False,
+        "whether the daemon keeps it; some 12 bytes of disk and a third of a microsecond of CPU for each message of busy"
+        " queues, five where each flush has a few messages of each queue",
+    )
+    buffer_messages: int = option(
+        250_000,
+        "messages gathered before they are written, some 150 bytes each; more make larger chunks of quiet queues, and as many"
+        " are read again from the broker's log after a crash",
+        low=1_000,
+        high=10_000_000,
+        unit="messages",
+    )
+    cache_bytes: int = size(64 * MIB, "block cache and write buffers of its RocksDB", 1 * MIB, 16 * GIB)
+    flush_ms: int = ms(
+        30_000,
+        "how often it is made durable; what came since is seen by no other process, and read again after a crash",
+        1000,
+        ONE_DAY_MS,
+    )
+    keep_ms: int = ms(
+        7 * ONE_DAY_MS,
+        "how long messages stay in it by their store time; searches for older ones ask the archive; longer takes more disk",
+        60_000,
+        36_500 * ONE_DAY_MS,
+    )

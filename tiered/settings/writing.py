@@ -57,6 +57,12 @@ class Source(SettingsSection):
     restart_check_ms: int = ms(
         1000, "how often lock and abort files are looked at for a broker restart", 50, 60_000
     )
+    groups_ms: int = ms(
+        30_000,
+        "how often the broker's subscription groups and consumer offsets are looked at, for `tiered groups`; 0: not",
+        0,
+        86_400_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,10 @@ class Dispatch(SettingsSection):
         low=40_000,
         high=100_000_000,
         unit="keys",
+    )
+    lite_queues: bool = option(
+        False,
+        "archive which messages are in lite queues (%LMQ%…), too; older programs then refuse the archive, for good",
     )
     max_edit_bytes: int = size(
         1 * MIB,
@@ -292,7 +302,7 @@ class Log(SettingsSection):
 
 @dataclass(frozen=True, slots=True)
 class Maintenance(SettingsSection):
-    """Work in the background on what is archived already. Archiving goes before it, always."""
+    """Work in the background on what is archived already. Archiving goes before it."""
 
     enabled: bool = option(
         True,
@@ -304,11 +314,26 @@ class Maintenance(SettingsSection):
         low=0,
         unit="bytes/s",
     )
+    max_wait_ms: int = ms(
+        60_000,
+        "how long a task that is due waits for a quiet moment of archiving and for other tasks; after that it works beside a"
+        " busy archive, a tenth of the time at most; longer leaves a daemon that catches up undisturbed",
+        1000,
+        ONE_DAY_MS,
+    )
     merge_interval_ms: int = ms(
         600_000,
         "pause between two rounds of merging; longer makes fewer and larger objects, and more runs for readers until then",
         1000,
         ONE_DAY_MS,
+    )
+    merge_waiting_runs: int = option(
+        500_000,
+        "so many fresh runs, as many queues make them, begin a round before its time; fewer keep the state smaller, where each "
+        "takes about 75 bytes, more make larger runs at once",
+        low=16,
+        high=100_000_000,
+        unit="runs",
     )
     merge_bytes: int = size(
         256 * MIB,

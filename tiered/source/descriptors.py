@@ -115,12 +115,14 @@ def read_into(descriptor: int, view: memoryview, position: int, path: str) -> in
     return done
 
 
-def data_from(descriptor: int, position: int) -> int | None:
-    """The next file position, from ``position`` on, where something may be stored; ``None`` if only a hole follows.
+def stored_from(descriptor: int, position: int, length: int) -> tuple[int, int] | None:
+    """The next stretch of file positions, from ``position`` on, where something may be stored; ``None`` if only a hole follows.
 
-    ``position`` itself where the file system does not tell holes.
+    A hole reads as zeros. Where the file system does not tell holes, all up to ``length`` may be stored.
     """
     try:
-        return os.lseek(descriptor, position, os.SEEK_DATA)
+        start = os.lseek(descriptor, position, os.SEEK_DATA)
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
     except OSError as error:
-        return None if error.errno == errno.ENXIO else position
+        return None if error.errno == errno.ENXIO else (position, length)
+    return start, end if end > start else length  # a hole made between the two questions

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import gcd
@@ -75,11 +75,17 @@ def file_at(path: str, base: PhysicalOffset, found: os.stat_result) -> LogFile:
     return LogFile(base, found.st_size, (found.st_dev, found.st_ino), path, found.st_mtime_ns)
 
 
-def scan_directory(directory: str) -> list[LogFile]:
-    """The commitlog files of one directory, unordered. ``NotFound`` if it is gone, ``Unavailable`` on I/O errors."""
+def scan_directory(directory: str) -> tuple[_Stamp, list[LogFile]]:
+    """The commitlog files of one directory, unordered, and its stamp before they were listed. ``NotFound`` if it is gone,
+    ``Unavailable`` on I/O errors.
+
+    All through one descriptor: a directory that is renamed or unmounted meanwhile is seen whole, as it was. By its path the
+    files not looked at yet would be missing, as if the broker had cut its log.
+    """
     files = []
     try:
-        with os.scandir(directory) as entries:
+        with opened_directory(directory) as descriptor, os.scandir(descriptor) as entries:
+            stamp = _stamp_of(os.fstat(descriptor))
             for entry in entries:
                 base = base_of(entry.name)
                 if base is None:
@@ -89,10 +95,20 @@ def scan_directory(directory: str) -> list[LogFile]:
                 except FileNotFoundError:
                     continue  # deleted between listing and stat
                 if stat.S_ISREG(found.st_mode):
-                    files.append(file_at(entry.path, base, found))
+                    files.append(file_at(os.path.join(directory, entry.name), base, found))
     except OSError as error:
         raise directory_error(directory, error) from error
-    return files
+    return stamp, files
+
+
+@contextmanager
+def opened_directory(directory: str) -> Iterator[int]:
+    """A descriptor of a directory, which stays what it is wherever its path leads."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def directory_error(directory: str, error: OSError) -> NotFound | Unavailable:
@@ -104,6 +120,10 @@ def directory_error(directory: str, error: OSError) -> NotFound | Unavailable:
             hint=_AWAY_HINT,
         )
     return Unavailable("the commitlog directory cannot be read", path=directory, found=error.strerror)
+
+
+def _stamp_of(found: os.stat_result) -> _Stamp:
+    return (found.st_dev, found.st_ino), found.st_mtime_ns
 
 
 class FileTable:
@@ -127,6 +147,10 @@ class FileTable:
 
     def __len__(self) -> int:
         return len(self.files)
+
+
+_Scanned = dict[str, tuple[_Stamp, list[LogFile]]]
+"""Of each directory what one scan of it found."""
 
 
 class BrokerFiles:
@@ -177,7 +201,7 @@ class BrokerFiles:
         found: list[LogFile] = []
         for directory in self.directories:
             with suppress(NotFound):
-                found += scan_directory(directory)
+                found += scan_directory(directory)[1]
         whole, growing = self._sort_out(found)
         changed = self.away is None or whole != self.table.files
         self.away, self._missed_at = error, now
@@ -186,32 +210,33 @@ class BrokerFiles:
 
     def _look(self, now: float, *, force: bool) -> bool:
         stamps = tuple(self._stamp(directory) for directory in self.directories)
-        if stamps != self._stamps:
-            self._changed_at = now
-        elif (
-            not force
+        if (
+            stamps == self._stamps
+            and not force
             and not self.growing
             and now - self._changed_at > SETTLE_SECONDS
             and now - self._scanned_at < RESCAN_SECONDS
         ):
             return False
-        by_directory = {directory: scan_directory(directory) for directory in self.directories}
-        self._refuse_lost(by_directory)
-        found = [file for files in by_directory.values() for file in files]
-        whole, growing = self._sort_out(found)
+        scanned = {directory: scan_directory(directory) for directory in self.directories}
+        self._refuse_lost(scanned)
+        stamps = tuple(stamp for stamp, _ in scanned.values())
+        if stamps != self._stamps:
+            self._changed_at = now
+        whole, growing = self._sort_out([file for _, files in scanned.values() for file in files])
         self._stamps, self._scanned_at = stamps, now
         self._seen = {
             directory: _Seen(stamp[0], frozenset(file.base for file in files))
-            for (directory, files), stamp in zip(by_directory.items(), stamps, strict=True)
+            for directory, (stamp, files) in scanned.items()
         }
         if whole == self.table.files and growing == self.growing:
             return False
         self.table, self.growing = FileTable(whole), growing
         return True
 
-    def _refuse_lost(self, by_directory: dict[str, list[LogFile]]) -> None:
+    def _refuse_lost(self, scanned: _Scanned) -> None:
         """``_Lost`` if a directory is empty that should not be: its disk is not mounted."""
-        bases = sorted(file.base for files in by_directory.values() for file in files)
+        bases = sorted(file.base for _, files in scanned.values() for file in files)
         if not bases:
             if len(self.table) or self.away is not None:
                 raise _Lost(
@@ -220,30 +245,29 @@ class BrokerFiles:
                     hint=_AWAY_HINT,
                 )
             return
-        for directory, files in by_directory.items():
+        for directory, (stamp, files) in scanned.items():
             if files:
                 continue
             seen = self._seen.get(directory)
-            if seen is None and len(by_directory) > 1 and self._has_hole(by_directory):
+            if seen is None and len(scanned) > 1 and self._has_hole(scanned):
                 raise _Lost(
                     "a commitlog directory is empty, and files of the log are missing",
                     path=directory,
                     hint="mount the disk that belongs there, or take the directory out of source.commitlog_dirs",
                 )
-            if seen is not None and not seen.went_by_the_broker(self._stamp(directory)[0], bases):
+            if seen is not None and not seen.went_by_the_broker(stamp[0], bases):
                 raise _Lost("a commitlog directory has lost its files", path=directory, hint=_AWAY_HINT)
 
-    def _has_hole(self, by_directory: dict[str, list[LogFile]]) -> bool:
-        whole, _ = self._sort_out([file for files in by_directory.values() for file in files])
+    def _has_hole(self, scanned: _Scanned) -> bool:
+        whole, _ = self._sort_out([file for _, files in scanned.values() for file in files])
         return any(one.end != following.base for one, following in pairwise(whole))
 
     @staticmethod
     def _stamp(directory: str) -> _Stamp:
         try:
-            found = os.stat(directory)
+            return _stamp_of(os.stat(directory))
         except OSError as error:
             raise directory_error(directory, error) from error
-        return (found.st_dev, found.st_ino), found.st_mtime_ns
 
     def _sort_out(self, found: list[LogFile]) -> tuple[tuple[LogFile, ...], tuple[LogFile, ...]]:
         """The log's files, all as long as the longest, and those at its end that are being created.

@@ -17,7 +17,7 @@ from tiered.clock import Clock
 from tiered.errors import Invalid, Refused, Unavailable
 from tiered.model import ByteRange, PhysicalOffset
 from tiered.settings import Hold
-from tiered.source.files import LogFile, base_of, file_at
+from tiered.source.files import LogFile, base_of, file_at, opened_directory
 
 BUDGET_SECONDS = 5.0
 """How often the partition is looked at while no file came or went."""
@@ -185,8 +185,16 @@ def check_places(places: Sequence[HoldPlace], broker_directories: Sequence[str])
 
 def _existing(directory: str) -> list[LogFile]:
     """Links of an earlier run. A name whose inode is not the file's (a copied hold) is believed by its file."""
+    files = []
     try:
-        names = os.listdir(directory)
+        with opened_directory(directory) as opened:
+            for name in os.listdir(opened):
+                base = base_of(name.partition(".")[0])
+                if base is None or not name.partition(".")[2].isdigit():
+                    continue
+                with suppress(FileNotFoundError):
+                    found = os.stat(name, dir_fd=opened)
+                    files.append(file_at(os.path.join(directory, name), base, found))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -196,17 +204,6 @@ def _existing(directory: str) -> list[LogFile]:
             found=error.strerror,
             hint="let the daemon's user read and write it, or set hold.directory",
         ) from error
-    files = []
-    for name in names:
-        base = base_of(name.partition(".")[0])
-        path = os.path.join(directory, name)
-        if base is None or not name.partition(".")[2].isdigit():
-            continue
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            continue
-        files.append(file_at(path, base, found))
     return files
 
 

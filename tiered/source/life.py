@@ -7,19 +7,15 @@ they even follow without a break. They differ in one thing: they were stored bef
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
 
 import numpy as np
 import numpy.typing as npt
 
 from tiered.source.base import BrokerMark
 from tiered.source.files import LogFile
+from tiered.source.locks import held_by_another
 from tiered.source.walk import Chain
-
-_FLOCK = struct.Struct("@hhqqi4x")
-"""``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
 
 
 class BrokerLife:
@@ -77,12 +73,7 @@ class BrokerLife:
             except OSError:
                 return True  # cannot tell: the careful answer
             self._lock_fd = os.fstat(descriptor).st_ino, descriptor
-        try:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            answer = fcntl.fcntl(self._lock_fd[1], fcntl.F_GETLK, asked)
-        except OSError:
-            return True
-        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        return held_by_another(self._lock_fd[1])
 
 
 class LeftoverGuard:

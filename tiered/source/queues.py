@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from tiered.source.topics import TOPICS_FILE
+from tiered.source.topiclists import TOPICS_FILE, place_of
 
 _BATCH_QUEUES = "batchconsumequeue"
 _ENOUGH_BYTES = 64 * 1024
@@ -31,7 +31,9 @@ class QueueNumbering:
         return os.path.isdir(queue) or self._is_of_5()
 
     def _is_of_5(self) -> bool:
-        """Brokers of 5.x write each topic's attributes, also when it has none."""
+        """Brokers of 5.x write each topic's attributes, also when it has none, or keep their topics in RocksDB."""
+        if place_of(self._store_dir) is not None:
+            return True  # no broker before 5.x keeps anything in RocksDB
         path = os.path.join(self._store_dir, TOPICS_FILE)
         try:
             changed = os.stat(path).st_mtime_ns

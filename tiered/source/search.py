@@ -43,18 +43,22 @@ def next_readable(
 
 
 def _candidates(chain: Chain, file: LogFile, position: int) -> Iterator[int]:
-    """Physical offsets from ``position`` on, ascending, four bytes behind which a magic code stands."""
-    while position < file.end:
+    """Physical offsets from ``position`` on, ascending, four bytes behind which a magic code stands.
+
+    Only what is stored is read: a file is allocated long before the broker writes it.
+    """
+    while position + MAGIC_AT < file.end:
         stored = chain.next_stored(file, position + MAGIC_AT)
         if stored is None:
             return
-        position = max(position, stored - MAGIC_AT - 3)
-        data = chain.peek(file, position, _WINDOW_BYTES + MAGIC_AT + 3)
+        position = max(position, stored[0] - MAGIC_AT - 3)
+        behind = min(position + _WINDOW_BYTES, stored[1] - MAGIC_AT)
+        data = chain.peek(file, position, behind - position + MAGIC_AT + 3)
         found = set()
         for magic in _MAGICS:
             at = data.find(magic, MAGIC_AT)
             while at >= 0:
                 found.add(position + at - MAGIC_AT)
                 at = data.find(magic, at + 1)
-        yield from sorted(place for place in found if place < position + _WINDOW_BYTES)
-        position += _WINDOW_BYTES
+        yield from sorted(place for place in found if place < behind)
+        position = behind

@@ -29,7 +29,7 @@ from tiered.codec.record.layout import (
     properties_behind,
     store_time_of,
 )
-from tiered.source.descriptors import Descriptors, data_from, read_into
+from tiered.source.descriptors import Descriptors, read_into, stored_from
 from tiered.source.files import LogFile
 from tiered.source.limit import RecordLimit
 
@@ -140,11 +140,13 @@ class Chain:
             count = read_into(descriptor, memoryview(buffer), position - file.base, file.path)
         return bytes(buffer[:count])
 
-    def next_stored(self, file: LogFile, position: int) -> int | None:
-        """The next place, from ``position`` on, where bytes may be stored; ``None`` if a hole reaches to the file's end."""
+    def next_stored(self, file: LogFile, position: int) -> tuple[int, int] | None:
+        """The next stretch, from ``position`` on, where bytes may be stored; ``None`` if a hole reaches to the file's end."""
         with self._descriptors.borrow(file) as descriptor:
-            found = data_from(descriptor, position - file.base)
-        return None if found is None else file.base + found
+            found = stored_from(descriptor, position - file.base, file.length)
+        if found is None or found[0] >= file.length:
+            return None
+        return file.base + found[0], min(file.base + found[1], file.end)
 
     def head(self, file: LogFile, position: int) -> RecordHead:
         """What lies at ``position``."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from typing import TypeVar
 
+from tiered.archive.log.asof import oldest_whole
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
 from tiered.clock import Clock
@@ -14,7 +17,12 @@ from tiered.fetch.steps import Steps, done, run_later
 from tiered.metrics import Metrics
 from tiered.model import Past
 
+Answer = TypeVar("Answer")
+
 log = logging.getLogger("tiered.store")
+
+LOOKS = 2
+"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended early."""
 
 CHECK_SECONDS = 3600.0
 """A fold brought to the end of the log longer ago than this is compared with the bucket again before it is followed."""
@@ -56,12 +64,37 @@ class Follower:
         fields = {name: value for name, value in gone.fields.items() if name != "hint"}
         if self._as_of == Past():
             return Corrupt("an object of the archive is missing", hint=None, **fields)
-        head = self.view().head
+        view = self.view()
+        seq = -1 if view.head is None else view.head.seq
+        try:
+            hint = f"commit {oldest_whole(view.log, seq)} is the oldest that can be chosen"
+        except TieredError as error:
+            log.warning("the oldest commit that can be read was not found", extra={"error": str(error)})
+            hint = "choose a later commit"
         return NotFound(
             "the archive as it was then cannot be read any more: an object that it named is not there",
-            hint="choose a later commit: what was the head within gc.snapshot_retention_ms can be read",
-            as_of=None if head is None else head.seq, **fields,
+            hint=f"{hint}: what was the head within gc.snapshot_retention_ms can be read",
+            as_of=seq, **fields,
         )  # fmt: skip
+
+    def answered(self, ask: Callable[[], Answer]) -> Answer:
+        """What ``ask`` answers of the newest view. Where an object that this names is gone, after a look at what became of it
+        (DESIGN.md, "Readers of an older view"); ``LOOKS`` times, since a look that was under way may have ended before it was
+        deleted.
+
+        ``Corrupt`` if the newest view still names it, ``Unavailable`` if nobody can say.
+        """
+        for _ in range(LOOKS):
+            try:
+                return ask()
+            except NotFound as gone:
+                if "key" not in gone.fields:
+                    raise
+            self.follow(force=True)
+        try:
+            return ask()
+        except NotFound as error:
+            raise self.lost(error) from error
 
     def open(self) -> View:
         """The first look. ``NotFound`` (naming what is there), ``Refused``, ``Corrupt``, ``Unavailable``."""
@@ -71,6 +104,17 @@ class Follower:
     def view(self) -> View:
         """What is known now, without a look. ``Unavailable`` while the archive has never been opened."""
         return self.reader.opened or self._opened(None)
+
+    def whole(self) -> View:
+        """``ready`` for a question about all queues: a reader that keeps a copy of the fold fills it first."""
+        while self.reader.want_all():
+            self.follow(force=True)
+        return self.ready()
+
+    def grow(self) -> None:
+        """Have the reader's copy filled beside the reads, if so much was asked for; not more often than there are looks."""
+        if self.reader.outgrown:
+            self.follow_async()
 
     def ready(self) -> View:
         """What is known now. While the archive has never been opened: a look, and ``Unavailable`` if it is still away."""

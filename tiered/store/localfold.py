@@ -10,10 +10,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from tiered.archive.state.layout import FOLD_VERSION
+from tiered.archive.state.cached import open_fold
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
-from tiered.metadata.open import open_metadata
 from tiered.settings import Settings
 
 log = logging.getLogger("tiered.store")
@@ -30,6 +29,11 @@ def local_fold(settings: Settings, name: str, stack: ExitStack) -> MetadataStore
     """
     if settings.fetch.fold_directory:
         return _opened(Path(settings.fetch.fold_directory) / name, settings)
+    return temporary_fold(settings, name, stack)
+
+
+def temporary_fold(settings: Settings, name: str, stack: ExitStack) -> MetadataStore:
+    """``local_fold`` in a temporary directory, or in memory where none can be made; the caller closes it."""
     try:
         directory = _temporary(name, stack)
     except OSError as error:
@@ -42,7 +46,7 @@ def local_fold(settings: Settings, name: str, stack: ExitStack) -> MetadataStore
 
 
 def _opened(directory: Path, settings: Settings) -> MetadataStore:
-    return open_metadata("rocksdb", directory, settings.state.cache_bytes, stamp=str(FOLD_VERSION))
+    return open_fold("rocksdb", directory, settings.state.cache_bytes)
 
 
 def _temporary(name: str, stack: ExitStack) -> Path:

@@ -6,16 +6,23 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import groupby
-from typing import TypeVar
 
 from tiered.archive.read.flatfile import FlatMessageFile
-from tiered.archive.read.lookup import KeyLookup, Located, locate_physical, newest_physical, query_key
+from tiered.archive.read.litefile import LiteQueueFile, known_lite, readable_lite
+from tiered.archive.read.lookup import (
+    KeyLookup,
+    Located,
+    locate_physical,
+    newest_in_log,
+    newest_physical,
+    query_key,
+)
 from tiered.archive.read.view import View
+from tiered.archive.state.listing import TopicState, list_topics
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
-from tiered.errors import NotFound, TieredError
+from tiered.errors import TieredError
 from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
@@ -24,6 +31,7 @@ from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import (
     BoundaryType,
+    CompactedPage,
     GetMessageResult,
     MessageQueue,
     Past,
@@ -32,11 +40,12 @@ from tiered.model import (
     QueueOffset,
 )
 from tiered.settings import Settings
+from tiered.store.compacted import CompactedMessages
+from tiered.store.compactedpages import CompactedPages
 from tiered.store.follower import Follower, is_away
 from tiered.store.opening import open_follower
-from tiered.store.puller import LOOKS, Puller
-
-Answer = TypeVar("Answer")
+from tiered.store.puller import Puller
+from tiered.store.timeindex import LocalTimes
 
 FRESH_SECONDS = 6.0
 """What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
@@ -56,7 +65,12 @@ class MessageStore:
         self._follower = follower
         self._topics = TopicPolicy(cluster=source.cluster, broker=source.broker)
         self._clock = clock
+        self._settings = settings
+        self._times: LocalTimes | None = None
         self._expiry = GroupExpiry.of(fetch)
+        self._compacted_pages = CompactedPages(
+            follower, clock, settings.compaction, memory_bytes=fetch.compact_bytes
+        )
 
         def fetcher(view: View) -> Fetcher:
             return Fetcher(
@@ -87,8 +101,9 @@ class MessageStore:
     ) -> MessageStore:
         """Open provider, fold, fetcher and pools; ``stack`` closes them.
 
-        ``name`` is that of a reader process that stays ("gateway"): it has a copy of the fold on disk that follows
-        (``fetch.fold_directory``). Without one, what is asked for is loaded, and of later commits what concerns ``scope``.
+        ``name`` is that of a reader process that stays ("gateway"): what is asked for is loaded, until that are more than a few
+        queues, or all of them; then it has a copy of the fold on disk that follows (``fetch.fold_directory``). Without a name,
+        what is asked for is loaded, and of later commits what concerns ``scope``.
         ``wait_for_archive``: an archive that is away or not there yet is not an error now; every read is then ``Unavailable``
         until a ``follow`` finds it. ``progress`` hears the number of each commit folded. ``as_of``: the archive as it was then.
 
@@ -134,6 +149,19 @@ class MessageStore:
         """``reader`` said good-bye."""
         self._expiry.forget(reader)
 
+    def compacted(
+        self, topic: str, queue_id: int, progress: Callable[[int], None] | None = None
+    ) -> CompactedMessages:
+        """The newest message of each key of a queue. ``progress`` hears how many of its offsets were read."""
+        heard = {} if progress is None else {"progress": progress}
+        memory_bytes = self._settings.fetch.compact_bytes
+        queue = MessageQueue(topic, queue_id)
+        return CompactedMessages(self._follower, queue, memory_bytes=memory_bytes, **heard)
+
+    def compacted_page(self, topic: str, queue_id: int, offset: int | None, count: int) -> CompactedPage:
+        """See ``CompactedPages.page``."""
+        return self._compacted_pages.page(MessageQueue(topic, queue_id), offset, count)
+
     # ---- offsets and times
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
@@ -153,7 +181,7 @@ class MessageStore:
             file = self._file(topic, queue_id)
             return None if file is None else file.time_of(file.min_offset)
 
-        return self._answered(ask)
+        return self._follower.answered(ask)
 
     def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of the message at an offset; ``None`` when no message is there."""
@@ -162,7 +190,7 @@ class MessageStore:
             file = self._file(topic, queue_id)
             return None if file is None else file.time_of(offset)
 
-        return self._answered(ask)
+        return self._follower.answered(ask)
 
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -180,8 +208,8 @@ class MessageStore:
             found = file.offset_by_time(time_ms, boundary)
             return found, found == file.max_offset
 
-        found, at_end = self._answered(ask)
-        return self._answered(ask)[0] if at_end and self.follow() else found
+        found, at_end = self._follower.answered(ask)
+        return self._follower.answered(ask)[0] if at_end and self.follow() else found
 
     # ---- look-ups
 
@@ -199,53 +227,69 @@ class MessageStore:
         self._follower.ready()
         # Newer messages may have the key, too.
         self._follower.follow_if_older(FRESH_SECONDS, here=True).result()
-        found = self._answered(ask)
+        found = self._follower.answered(ask)
         if found or lookup.is_empty or not self.follow():
             return found
-        return self._answered(ask)
+        return self._follower.answered(ask)
 
     def view_message(self, physical_offset: int) -> memoryview | None:
         """The record that begins at a physical offset, in the newest lineage that has one; ``None`` if none begins there."""
         found = self.locate(physical_offset)
         return None if found is None else memoryview(found.record)
 
-    def locate(self, physical_offset: int, *, store_host: str | None = None) -> Located | None:
-        """``view_message`` with where it lies; ``store_host`` (ip:port, of a message id) must then be the record's own."""
+    def locate(
+        self, physical_offset: int, *, store_host: str | None = None, topic: str | None = None
+    ) -> Located | None:
+        """``view_message`` with where it lies; ``store_host`` (ip:port, of a message id) must then be the record's own.
+        ``topic``: only its runs are looked at, and no others are loaded."""
 
         def ask() -> Located | None:
-            view = self._follower.ready()
+            view = self._follower.whole() if topic is None else self._follower.ready()
             newest = 0 if view.head is None else view.head.highest_lineage
             for lineage in range(newest, 0, -1):
-                found = locate_physical(view.state, view.objects, PhysicalOffset(physical_offset), lineage)
+                found = locate_physical(
+                    view.state, view.objects, PhysicalOffset(physical_offset), lineage, topic
+                )
                 if found is not None and store_host in (None, found.message.store_host):
                     return found
             return None
 
         if physical_offset < 0:
             return None
-        found = self._answered(ask)
-        return found if found is not None or not self.follow() else self._answered(ask)
+        found = self._follower.answered(ask)
+        return found if found is not None or not self.follow() else self._follower.answered(ask)
 
     def newest(self) -> Located | None:
         """The record that the broker stored last among those archived in the lineage in force; ``None`` without one."""
 
         def ask() -> Located | None:
-            view = self._follower.ready()
+            found = newest_in_log(self._follower.ready())
+            if found is not None:
+                return found
+            view = self._follower.whole()
             return None if view.head is None else newest_physical(view.state, view.objects, view.head.lineage)
 
-        return self._answered(ask)
+        return self._follower.answered(ask)
 
     # ---- what there is
 
     def topics(self, *, system: bool = False) -> Iterator[str]:
         """Names of archived topics, in order; RocketMQ's own only with ``system``."""
-        for topic, _ in groupby(self._follower.ready().state.queues(), key=lambda q: q.queue.topic):
-            if system or not self._topics.is_system(topic):
-                yield topic
+        return (topic.topic for topic in self.list_topics(system=system))
 
-    def queues(self, topic: str | None = None) -> Iterator[QueueState]:
-        """Archived queues of a topic, or of all, in order; also those without a message now (``generation`` ``None``)."""
-        return self._follower.ready().state.queues(topic)
+    def list_topics(
+        self, *, prefix: str = "", after: str | None = None, system: bool = False
+    ) -> Iterator[TopicState]:
+        """Archived topics whose names begin with ``prefix``, those above ``after``, in the order of their bytes; RocketMQ's own
+        only with ``system``."""
+        found = list_topics(self._follower.whole().state.view, prefix=prefix, after=after)
+        return (topic for topic in found if system or not self._topics.is_system(topic.topic))
+
+    def queues(self, topic: str | None = None, *, after: MessageQueue | None = None) -> Iterator[QueueState]:
+        """Archived queues of a topic, or of all, in order, those above ``after``; also those without a message now
+        (``generation`` ``None``)."""
+        view = self._follower.whole() if topic is None else self._follower.ready()
+        return view.state.queues(topic, after)
 
     @property
     def view(self) -> View:
@@ -256,9 +300,13 @@ class MessageStore:
     def known(self, queue: MessageQueue) -> QueueState | None:
         """A queue as ``view`` has it; ``None`` for one without a current generation, and for names that no queue can have.
 
-        Never waits and makes no request: ``Unavailable`` while the archive has not been opened.
+        Never waits and makes no request: ``Unavailable`` while the archive has not been opened, or the queue not loaded.
         """
-        return self.view.known(queue)
+        return self.view.at_hand.known(queue)
+
+    def loaded(self, queue: MessageQueue) -> QueueState | None:
+        """``known`` for a caller that may wait: what is not loaded yet is."""
+        return self._follower.ready().known(queue)
 
     def progress(self) -> Progress | None:
         """How far the lineage in force is archived, as ``view`` has it; ``None`` before its first progress. As ``known``."""
@@ -269,7 +317,7 @@ class MessageStore:
 
         ``None``: nothing is known of the queue, or the message is not of the lineage in force.
         """
-        return self.view.physical_floor(queue, offset)
+        return self.view.at_hand.physical_floor(queue, offset)
 
     def follow(self) -> bool:
         """Look for new commits; whether there were any. At most every ``fetch.follow_ms``: in between the last look counts.
@@ -289,34 +337,30 @@ class MessageStore:
 
     # ---- inside
 
-    def _answered(self, ask: Callable[[], Answer]) -> Answer:
-        """What ``ask`` answers. Where an object that its view names is gone, after a look at what became of it (DESIGN.md,
-        "Readers of an older view"); twice, since a look that was under way may have ended before it was deleted.
-
-        ``Corrupt`` if the newest view still names it, ``Unavailable`` if nobody can say.
-        """
-        for _ in range(LOOKS):
-            try:
-                return ask()
-            except NotFound as gone:
-                if "key" not in gone.fields:
-                    raise
-            self._follower.follow(force=True)
-        try:
-            return ask()
-        except NotFound as error:
-            raise self._follower.lost(error) from error
-
     def _queue(self, topic: str, queue_id: int) -> QueueState | None:
-        """A queue's state; one that is not known is looked for in new commits."""
+        """A queue's state, or a lite queue's; one that is not known is looked for in new commits."""
         queue = MessageQueue(topic, queue_id)
-        found = self._follower.ready().known(queue)
+        found = _known(self._follower.ready(), queue)
         if found is None and self.follow():
-            found = self._follower.ready().known(queue)
+            found = _known(self._follower.ready(), queue)
         return found
 
-    def _file(self, topic: str, queue_id: int) -> FlatMessageFile | None:
+    def _file(self, topic: str, queue_id: int) -> FlatMessageFile | LiteQueueFile | None:
         if self._queue(topic, queue_id) is None:
             return None
         view = self._follower.ready()
-        return FlatMessageFile(view.state, view.objects, MessageQueue(topic, queue_id))
+        lite = known_lite(view.state, MessageQueue(topic, queue_id))
+        if lite is not None:
+            return LiteQueueFile(view.state, lite)
+        return FlatMessageFile(view.state, view.objects, MessageQueue(topic, queue_id), self._local_times())
+
+    def _local_times(self) -> LocalTimes | None:
+        """The index of a daemon on this host, if its settings say that it keeps one; the archive's id is known by now."""
+        if self._times is None and self._settings.consumequeue.enabled and self._settings.state_directory:
+            archive_id = self._follower.ready().identity.archive_id
+            self._times = LocalTimes(self._settings, archive_id, self._clock)
+        return self._times
+
+
+def _known(view: View, queue: MessageQueue) -> QueueState | None:
+    return readable_lite(view.state, queue) or view.known(queue)

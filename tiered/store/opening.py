@@ -48,17 +48,19 @@ def open_follower(
     opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
     stack.callback(opened.close)
     provider = CommitCache(encrypted(opened, settings.encryption), keys, settings.fetch.commit_cache_bytes)
-    fold = PartialStore(scope) if name is None else local_fold(settings, name, stack)
-    stack.callback(fold.close)
+    copy = None if name is None else local_fold(settings, name, stack)
+    if copy is not None:
+        stack.callback(copy.close)
     looking = ThreadPoolExecutor(1, "follow")
     stack.callback(looking.shutdown, wait=True, cancel_futures=True)
     reader = ArchiveReader(
         provider,
         keys,
-        fold,
+        PartialStore(scope if copy is None else Scope({})),
         table_cache_bytes=settings.fetch.table_cache_bytes,
         whole_bytes=WHOLE_BYTES,
         progress=progress,
+        copy=copy,
     )
     return Follower(
         reader,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from functools import partial
 
 from tiered.archive.read.view import View
 from tiered.errors import NotFound, Unavailable
@@ -14,11 +15,9 @@ from tiered.fetch.pull import Pull
 from tiered.fetch.steps import Steps, done, run_here, run_later
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
-from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
-from tiered.store.follower import Follower
-
-LOOKS = 2
-"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended early."""
+from tiered.store.answer import ELSEWHERE, decide, finish
+from tiered.store.follower import LOOKS, Follower
+from tiered.store.lite import LitePlace, decide_lite, read_lite
 
 
 class Puller:
@@ -63,11 +62,15 @@ class Puller:
             opened.result()
         while True:
             view = self._follower.ready()
-            found = decide(view.state, pull)
-            if isinstance(found, ReadPlace):
-                fetching = self._fetch(view, found, pull, here)
-                yield fetching
+            found = decide_lite(view.state, pull) or decide(view.state, pull)
+            self._follower.grow()
+            if not isinstance(found, GetMessageResult):
+                fetch = partial(self._fetch, view, here)
                 try:
+                    if isinstance(found, LitePlace):
+                        return (yield from read_lite(found, pull, fetch))
+                    fetching = fetch(pull, found.generation)
+                    yield fetching
                     return finish(found, fetching.result())
                 except NotFound as error:
                     if tries == LOOKS:
@@ -80,10 +83,10 @@ class Puller:
             yield look
             look.result()
 
-    def _fetch(self, view: View, place: ReadPlace, pull: Pull, here: bool) -> Future[FetchedRecords]:
+    def _fetch(self, view: View, here: bool, pull: Pull, generation: int) -> Future[FetchedRecords]:
         engine = self._engine_of(view)
         read = done(engine.read) if here else engine.read_async
-        return read(view.state, pull, place.generation)
+        return read(view.state, pull, generation)
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 CATALOG_NAME = "tiered"
 """What pyiceberg knows a catalog by that is no name of its own configuration: PYICEBERG_CATALOG__TIERED__…"""
-TIMEOUT_SECONDS = 60.0
-"""Time without a byte from a REST catalog."""
+TIMEOUT_SECONDS = 25.0
+"""Time without a byte from a REST catalog, or for a request to Glue with all its tries: a round that meets one that is away
+ends soon afterwards. Property ``tiered.timeout-seconds`` of a catalog changes it."""
 
 
 def no_pyiceberg() -> str | None:
@@ -55,7 +56,28 @@ def _opened(tables: KeptTables, properties: Mapping[str, str], state_directory: 
         from tiered.table.rest import BoundedRestCatalog
 
         return BoundedRestCatalog(name, **whole)
+    if whole.get("type") == "glue":
+        from tiered.table.glue import bounded
+
+        given |= bounded(whole, seconds_of(whole))
     return load_catalog(name, **given)
+
+
+def seconds_of(properties: Mapping[str, Any]) -> float:
+    """How long a request to a catalog of these properties may take."""
+    return float(properties.get("tiered.timeout-seconds", TIMEOUT_SECONDS))
+
+
+def is_unreachable(error: TieredError) -> bool:
+    """Whether this is of a catalog that did not answer at all: whatever else is asked of it would wait as long."""
+    if error.__cause__ is None:  # it may be that there is no pyiceberg, and nothing that it needs
+        return False
+    from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.exceptions import HTTPClientError
+    from requests.exceptions import ConnectionError as Unconnected
+    from requests.exceptions import Timeout
+
+    return isinstance(error.__cause__, Unconnected | Timeout | NoConnection | HTTPClientError)
 
 
 def _embedded(state_directory: str) -> dict[str, str]:

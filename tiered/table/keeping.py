@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.listing import list_topics
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import TieredError
 from tiered.settings import Settings
-from tiered.table.catalog import catalog_errors, open_catalog
+from tiered.table.catalog import catalog_errors, is_unreachable, open_catalog
 from tiered.table.names import table_name
 from tiered.table.orders import KeptTables, tables_in_force
 from tiered.table.place import file_access, files_location
+from tiered.table.progress import TablesProgress
 from tiered.table.shown import ShownFile, shown_files
 
 if TYPE_CHECKING:
@@ -28,14 +30,18 @@ if TYPE_CHECKING:
     from tiered.table.iceberg import IcebergTable, Reflected, TableState
 
 Files = dict[str, ShownFile]
+NOT_ASKED = "its catalog is away, and was not asked again in this round"
 
 
 @dataclass(frozen=True, slots=True)
 class TableRound:
-    """What each table is after a round, or would be; and what could not be done, while the rest was."""
+    """What each table is after a round, or would be; and what could not be done, while the rest was. ``failed``: tables that
+    are not what they should be. ``away``: their catalog did not answer, and was not asked about the rest."""
 
     states: tuple[TableState, ...]
     troubles: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    away: bool = False
 
 
 class TableKeeper:
@@ -64,22 +70,31 @@ class TableKeeper:
     def _round(self, state: ArchiveState, act: Callable[[IcebergTable, Reflected], TableState]) -> TableRound:
         states: list[TableState] = []
         troubles: list[str] = []
+        failed: list[str] = []
+        away = False
         for table, wanted in self._tables(state):
+            if away:
+                troubles.append(f"{table.name}: {NOT_ASKED}")
+                failed.append(table.name)
+                continue
             try:
                 with catalog_errors(self._kept.catalog):
                     found = act(table, wanted)
             except TieredError as error:
                 troubles.append(f"{table.name}: {error}")
+                failed.append(table.name)
+                away = is_unreachable(error)
                 continue
             states.append(found)
             if found.commit is not None and found.commit > wanted.commit:
                 seen = f"{found.name} reflects commit {found.commit}, and this process knows {wanted.commit}"
                 troubles.append(f"{seen}: it is left alone")
             if found.absent:
+                failed.append(found.name)
                 troubles.append(
                     f"{found.name}: {found.absent} sealed files are not there; tiered verify names them"
                 )
-        return TableRound(tuple(states), tuple(troubles))
+        return TableRound(tuple(states), tuple(troubles), tuple(failed), away)
 
     def _tables(self, state: ArchiveState) -> Iterator[tuple[IcebergTable, Reflected]]:
         """Each table with what it is to show: those of topics that have sealed files, and those that have none any more."""
@@ -111,10 +126,11 @@ class TableKeeper:
         names = {table_name(topic): topic for topic in shown}
         with catalog_errors(self._kept.catalog):
             emptied = _names(catalog, self._kept.namespace) - names.keys()
-        topics = {queue.queue.topic for queue in state.queues()} if emptied else set()
-        names |= {
-            table_name(topic): topic for topic in topics if self.shows(topic) and table_name(topic) in emptied
-        }
+        topics = (found.topic for found in list_topics(state.view)) if emptied else ()
+        for topic in filter(self.shows, topics):
+            name = table_name(topic)
+            if not emptied.isdisjoint((name, name.lower())):  # Glue and Hive keep names in lower case
+                names[name] = topic
         for name, topic in sorted(names.items()):
             yield name, topic, shown.get(topic, {})
 
@@ -147,6 +163,7 @@ class Tabling:
         self._clock = clock
         self._settings = settings
         self._next = clock.monotonic()
+        self.progress = TablesProgress(clock)
 
     def due(self, now: float) -> bool:
         """An interval after the last round ended."""
@@ -154,7 +171,7 @@ class Tabling:
 
     def plan(self) -> Outlook:
         """See ``Task``. A catalog that is away does not keep other tasks from their plans."""
-        rounds, troubles = self._rounds(lambda keeper: keeper.look(self._log.frozen()))
+        rounds, troubles, _ = self._rounds(lambda keeper: keeper.look(self._log.frozen()))
         states = [state for each in rounds for state in each.states]
         troubles += [trouble for each in rounds for trouble in each.troubles]
         waiting = [state for state in states if state.lag_commits]
@@ -168,26 +185,45 @@ class Tabling:
 
     def run_once(self, turn: Turn) -> Done:
         """A round."""
-        rounds, troubles = self._rounds(
+        rounds, troubles, away = self._rounds(
             lambda keeper: keeper.bring(self._log.frozen(), self._clock.now_ms(), lambda: turn.spend(0))
         )
         troubles += [trouble for each in rounds for trouble in each.troubles]
         self._next = self._clock.monotonic() + self._settings.tables.interval_ms / 1000
         states = [state for each in rounds for state in each.states]
+        failed = [*away, *(name for each in rounds for name in each.failed)]
+        head = self._log.proven().head()
+        self.progress.count(
+            -1 if head is None else head.seq, (s for s in states if s.name not in failed), failed
+        )
         done = {name: n for name, n in figures(states).items() if name.startswith(("added", "removed")) and n}
         return Done(False, done, "; ".join(troubles) or None)
 
-    def _rounds(self, act: Callable[[TableKeeper], TableRound]) -> tuple[list[TableRound], list[str]]:
+    def _rounds(
+        self, act: Callable[[TableKeeper], TableRound]
+    ) -> tuple[list[TableRound], list[str], list[str]]:
+        """Rounds, troubles, and namespaces whose catalog did not answer."""
         reader = self._log.reader
-        rounds, troubles = [], []
+        rounds, troubles, away = [], [], []
+        silent = list[tuple[str, Mapping[str, str]]]()
         for stored in tables_in_force(reader.provider, reader.keys, reader.identity.archive_id):
+            kept, where = stored.tables, (stored.tables.catalog, stored.tables.properties)
+            if where in silent:
+                troubles.append(f"{kept.name}: {NOT_ASKED}")
+                away.append(kept.namespace)
+                continue
             try:
-                rounds.append(
-                    act(TableKeeper(self._settings, reader.keys, reader.identity.archive_id, stored.tables))
-                )
+                found = act(TableKeeper(self._settings, reader.keys, reader.identity.archive_id, kept))
             except TieredError as error:
-                troubles.append(f"{stored.tables.name}: {error}")
-        return rounds, troubles
+                troubles.append(f"{kept.name}: {error}")
+                away.append(kept.namespace)
+                unreachable = is_unreachable(error)
+            else:
+                rounds.append(found)
+                unreachable = found.away
+            if unreachable:
+                silent.append(where)
+        return rounds, troubles, away
 
 
 def figures(states: Sequence[TableState]) -> Figures:

@@ -8,7 +8,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-from tiered.table.catalog import TIMEOUT_SECONDS
+from tiered.table.catalog import seconds_of
 
 
 class _Bounded(HTTPAdapter):
@@ -29,7 +29,7 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        bounded = _Bounded(float(self.properties.get("tiered.timeout-seconds", TIMEOUT_SECONDS)))
+        bounded = _Bounded(seconds_of(self.properties))
         for scheme in ("http://", "https://"):
             if type(session.get_adapter(scheme)) is HTTPAdapter:  # not one that signs
                 session.mount(scheme, bounded)

@@ -16,15 +16,26 @@ from tiered.text.output import Advance, Column, as_column, paragraph, remedy, wr
 
 
 class Machine:
-    """Speaks JSON: an array for a table, an object for a record, one text object per line."""
+    """Speaks JSON: an array for a table, or with ``lines`` its objects alone; an object for a record, one text object per
+    line."""
+
+    def __init__(self, *, lines: bool = False) -> None:
+        self._lines = lines
 
     def table(
         self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, title: str | None = None
     ) -> None:
-        """An array of objects, one a line, written as rows come."""
+        """An array of objects, one a line, or without brackets and commas; written as rows come."""
         names = [as_column(c).name for c in columns]
         stream = (_dump(dict(zip(names, row, strict=True))) for row in rows)
         first = next(stream, None)
+        if self._lines:
+            if first is not None:
+                _write(first + "\n")
+                sys.stdout.flush()  # who reads it may begin
+            for text in stream:
+                _write(text + "\n")
+            return
         if first is None:
             _write("[]\n")
             return

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tiered.text.output import Output
 
 
-def speaker(*, json_output: bool) -> Output:
-    """The speaker a verb uses: ``--json`` or people."""
-    if json_output:
+def speaker(*, json_output: bool, json_lines: bool = False) -> Output:
+    """The speaker a verb uses: ``--json``, ``--json-lines`` or people."""
+    if json_output or json_lines:
         from tiered.text.machine import Machine
 
-        return Machine()
+        return Machine(lines=json_lines)
     from tiered.text.people import People
 
     return People()

@@ -15,6 +15,10 @@ from tiered.codec.types import Ints
 TASKS_PER_THREAD = 2
 """Pieces a flush's blocks are compressed in, per thread: enough that a thread that started late does not hold up the flush."""
 
+QUICK_BYTES = 512
+"""Blocks below this are compressed quickly: with very many queues nearly each is one message, merging puts it among others
+soon, and zstd's tables of such a block cost more than all else that archiving does for it."""
+
 Result = TypeVar("Result")
 
 
@@ -75,6 +79,8 @@ class Compression:
         cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1])
         bounds = sorted({0, *cuts.tolist(), len(edges) - 1})
         return [
-            self._pool.submit(compress_pieces, raw, edges[a : b + 1], level=self._level)
+            self._pool.submit(
+                compress_pieces, raw, edges[a : b + 1], level=self._level, quick_below=QUICK_BYTES
+            )
             for a, b in pairwise(bounds)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from tiered.model import PhysicalOffset
 from tiered.settings import Settings
 from tiered.source.base import BrokerMark, Chunk, HeldFiles, Life, ReadStatus, Tail
 from tiered.write.buffer import UploadBuffer
+from tiered.write.draft import Draft
 from tiered.write.events import Events
 from tiered.write.preparer import Changed, Preparer
 
@@ -45,6 +47,10 @@ class DispatchPace:
             flush_seconds=dispatch.group_commit_interval_ms / 1000,
             beat_seconds=archive.takeover_wait_ms / 3000 if archive.standby_beat else None,
         )
+
+
+def unheard(draft: Draft) -> None:
+    """Nobody asks about drafts."""
 
 
 class HeldTail(Tail, HeldFiles, Life, Protocol):
@@ -78,8 +84,10 @@ class Dispatcher:
         *,
         mark: Mark,
         broker_mark: BrokerMark,
+        drafted: Callable[[Draft], None] = unheard,
     ) -> None:
-        """``mark``: where to begin. ``broker_mark``: of the broker that was compared."""
+        """``mark``: where to begin. ``broker_mark``: of the broker that was compared. ``drafted`` hears of each draft that was
+        submitted."""
         self._source = source
         self._preparer = preparer
         self._line = line
@@ -87,6 +95,7 @@ class Dispatcher:
         self._pace = pace
         self._comparison = comparison
         self._events = events
+        self._drafted = drafted
         self._last_submit = clock.monotonic()
         self.buffer = UploadBuffer(
             max_bytes=pace.flush_bytes, max_count=pace.flush_count, max_age_seconds=pace.flush_seconds
@@ -166,6 +175,7 @@ class Dispatcher:
             for draft in self._preparer.prepare(extent, self._mark, self._same_broker):
                 self._await_room()
                 self._submit(draft, draft.mark)
+                self._drafted(draft)
                 done = draft.next_offset
         except (NotFound, Unavailable) as e:
             self.position = done  # nothing is lost: what was not planned is read again

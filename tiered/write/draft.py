@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tiered.archive.log.flush import Flush, Priority
 from tiered.archive.log.marks import Mark
-from tiered.archive.log.writer import Place
+from tiered.archive.log.planned import Place
 from tiered.archive.state.view import ArchiveState
 from tiered.model import PhysicalOffset
+from tiered.write.aliases import lite_ends
 from tiered.write.buffer import Extent
 from tiered.write.compression import Compressing
 from tiered.write.gathered import GatheredFlush
@@ -57,7 +58,9 @@ class Draft:
             return Flush((progress,), self.next_offset, self.extent.first_seen, raw_bytes=self.raw_bytes)
         records = self.records.result()
         made, stored = records.gathered, records.blocks.result()
-        planned = plan(made, stored, queue_ends(fold, made.routed, self.lineage), self.lineage, place)
+        lite = None if made.aliases is None else lite_ends(fold, made.aliases, self.lineage)
+        ends = queue_ends(fold, made.routed, self.lineage)
+        planned = plan(made, stored, ends, self.lineage, place, lite)
         return Flush(
             (*planned.edits, progress),
             self.next_offset,

@@ -11,12 +11,14 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.format.object import ROW_DTYPE
+from tiered.codec.format.messagerows import message_rows
 from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.lite import NO_PLACES, LitePlaces
 from tiered.codec.record.properties import PropertyColumns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Ints
 from tiered.settings import Dispatch
+from tiered.write.aliases import GatheredAliases, gather_aliases
 from tiered.write.cutter import Cut, cut_rows
 from tiered.write.inlining import tables_fit
 from tiered.write.router import CountsInner, Routed, RowOffsets, cut_segments, row_offsets, unknown_ends
@@ -43,6 +45,7 @@ class GatheredFlush:
     inline: bool
     key_position: npt.NDArray[np.int32]
     key_hash: npt.NDArray[np.uint64]
+    aliases: GatheredAliases | None = None
 
     @property
     def raw_bytes(self) -> int:
@@ -57,10 +60,12 @@ def gather_flush(
     settings: Dispatch,
     counts_inner: CountsInner,
     memory: memoryview = _NO_MEMORY,
+    places: LitePlaces = NO_PLACES,
 ) -> GatheredFlush:
     """Everything about a flush that does not depend on the fold. ``routed`` must hold at least one row.
 
-    Its records are gathered at the start of ``memory``, over whatever was there, if they fit.
+    Its records are gathered at the start of ``memory``, over whatever was there, if they fit. ``places``: those of its records
+    in lite queues.
     """
     sizes = messages.headers["size"][routed.order].astype(np.int64)
     total = int(sizes.sum())
@@ -75,10 +80,13 @@ def gather_flush(
             sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes
         )
     gathered, memory = _gather(messages, routed.order, pieces.byte_start, memory)
-    key_position, key_hash = _keys(properties, routed, len(messages.headers))
+    position_of = np.full(len(messages.headers), -1, dtype=np.int32)
+    position_of[routed.order] = np.arange(len(routed.order), dtype=np.int32)
+    key_position, key_hash = _keys(properties, position_of)
     return GatheredFlush(
-        routed, offsets, pieces, _rows(messages, properties, routed, offsets), properties.tags,
+        routed, offsets, pieces, message_rows(messages, properties, routed.order, offsets.owned), properties.tags,
         memory, gathered, pieces.byte_start[pieces.block_start], inline, key_position, key_hash,
+        gather_aliases(places, position_of),
     )  # fmt: skip
 
 
@@ -105,28 +113,10 @@ def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> boo
     )
 
 
-def _rows(
-    messages: MessageBatch, properties: PropertyColumns, routed: Routed, offsets: RowOffsets
-) -> npt.NDArray[np.void]:
-    order = routed.order
-    headers = messages.headers[order]
-    rows = np.zeros(len(order), dtype=ROW_DTYPE)
-    for name in (
-        "size", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "body_crc", "body_length",
-    ):  # fmt: skip
-        rows[name] = headers[name]
-    rows["tags_code"] = properties.tags_code[order]
-    rows["tag"] = properties.tag[order]
-    rows["queue_offsets"] = offsets.owned
-    return rows
-
-
 def _keys(
-    properties: PropertyColumns, routed: Routed, count: int
+    properties: PropertyColumns, position_of: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
     """Sorted position and hash of every key, ascending by position; keys of excluded rows left out."""
-    position_of = np.full(count, -1, dtype=np.int32)
-    position_of[routed.order] = np.arange(len(routed.order), dtype=np.int32)
     position, hashes = position_of[properties.key_row], properties.key_hash
     kept = position >= 0
     if not kept.all():

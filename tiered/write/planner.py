@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tiered.archive.keys import Area, ObjectKey, build
 from tiered.archive.log.flush import DataObject, DispatchOffsets, FlushStatistics
-from tiered.archive.log.writer import Place
+from tiered.archive.log.planned import Place
 from tiered.codec.format.block import StoredBlocks
 from tiered.codec.format.edits import EditBatch, EditKind
 from tiered.codec.format.object import (
@@ -27,6 +27,7 @@ from tiered.codec.format.object import (
     encode_object,
 )
 from tiered.codec.types import Ints
+from tiered.write.aliases import alias_edit
 from tiered.write.cutter import Cut, flat_offsets, offsets_covered
 from tiered.write.gathered import GatheredFlush
 from tiered.write.router import QueueEnds, Routed, RowOffsets, Segments, cut_segments, renumbered
@@ -54,8 +55,16 @@ class _Tables:
     stored: StoredBlocks
 
 
-def plan(made: GatheredFlush, stored: StoredBlocks, ends: QueueEnds, lineage: int, place: Place) -> FlushPlan:
-    """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues."""
+def plan(
+    made: GatheredFlush,
+    stored: StoredBlocks,
+    ends: QueueEnds,
+    lineage: int,
+    place: Place,
+    lite: QueueEnds | None = None,
+) -> FlushPlan:
+    """Plan one flush at its place in the log. ``stored``: its compressed blocks; ``ends``: the fold's view of its queues,
+    ``lite``: of its lite queues, if it has any."""
     routed, pieces = made.routed, made.cut
     offsets = renumbered(made.offsets, routed, ends)
     segments = cut_segments(routed, offsets, ends)
@@ -69,16 +78,19 @@ def plan(made: GatheredFlush, stored: StoredBlocks, ends: QueueEnds, lineage: in
         objects.append(DataObject(path, object_id, _object(flush, number, place.archive_id, object_id)))
     last = routed.group_start[1:] - 1
     taken = offsets.queue_offset[last] + offsets.owned[last]
-    edits = (_object_edit(objects), *_run_edits(flush, lineage))
+    edits = [_object_edit(objects), *_run_edits(flush, lineage)]
+    if made.aliases is not None and lite is not None:
+        edits.append(alias_edit(made.aliases, lite, made.rows, routed, offsets, segments))
     return FlushPlan(
         objects=tuple(objects),
-        edits=edits,
+        edits=tuple(edits),
         dispatch_offsets=DispatchOffsets(routed.topics, routed.queue_ids, taken),
         archived=FlushStatistics(
             record_bytes=made.raw_bytes,
             store_times=made.rows["store_timestamp"].astype(np.int64),
             gaps=int((segments.gap_start != segments.first_offset).sum()),
             generations=int(segments.is_new.sum()),
+            aliases=0 if made.aliases is None or lite is None else len(made.aliases.offset),
         ),
     )
 

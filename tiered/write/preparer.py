@@ -15,7 +15,8 @@ from tiered.codec.checksum import crc32c
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
-from tiered.codec.record.properties import property_columns
+from tiered.codec.record.lite import NO_PLACES, lite_places
+from tiered.codec.record.properties import PropertyEntries, property_columns
 from tiered.codec.record.ragged import copy_ranges
 from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
@@ -31,6 +32,11 @@ from tiered.write.router import Routed, route
 
 COPIES = 3
 """Private copies in turn: one is read and checked while the records of the one before are sorted by queue in the pool."""
+
+EDIT_BYTES = 32
+
+
+_SPACE, _COMMA = 0x20, 0x2C
 
 
 class Changed(Exception):
@@ -131,7 +137,9 @@ class Preparer:
         """The part, or its halves and theirs, until each is one commit's size."""
         routed = route(part.batch, self._excluded)
         too_many = len(routed.order) > 0 and (
-            len(routed.topics) > self._max_queues() or self._too_many_keys(part)
+            _edit_bytes(routed) > self._settings.max_edit_bytes
+            or self._too_many(part, _SPACE, self._settings.max_flush_keys)
+            or (self._settings.lite_queues and self._too_many(part, _COMMA, 2 * self._max_aliases()))
         )
         if too_many and len(part.extent.starts) > 1:
             for half in _halves(part):
@@ -148,27 +156,32 @@ class Preparer:
 
     def _gather(self, records: MessageBatch, routed: Routed) -> DraftRecords:
         """What a flush is before the fold is asked, and the start of its compression."""
-        columns, memory = property_columns(records), self._spare.take()
-        made = gather_flush(records, columns, routed, self._settings, self._source.counts_inner, memory)
+        entries, memory = PropertyEntries.parse(records), self._spare.take()
+        columns = property_columns(records, entries)
+        places = lite_places(records, entries) if self._settings.lite_queues else NO_PLACES
+        made = gather_flush(
+            records, columns, routed, self._settings, self._source.counts_inner, memory, places
+        )
         tasks = self._compression.begin(made.gathered, made.edges)
         return DraftRecords(made, Compressing(tasks, made.memory, self._spare))
 
-    def _max_queues(self) -> int:
-        """Queues whose edits stay within ``max_edit_bytes``: a run takes at most about 100 bytes compressed."""
-        return max(1, self._settings.max_edit_bytes // 100)
+    def _max_aliases(self) -> int:
+        """Places in lite queues whose edits stay within ``max_edit_bytes``: one takes at most about 16 bytes compressed."""
+        return max(1, self._settings.max_edit_bytes // 16)
 
-    def _too_many_keys(self, part: _Part) -> bool:
-        """Whether the messages' keys, one more than the spaces between them, are above the bound. Told without parsing: by the
-        room for keys, by all spaces of the extent, by those in the properties alone, as soon as one of them is small enough."""
-        most, headers = self._settings.max_flush_keys, part.batch.headers
+    def _too_many(self, part: _Part, divider: int, most: int) -> bool:
+        """Whether the entries of lists in the messages' properties, two a message more than their dividers, are above the
+        bound: keys, divided by spaces, and places in lite queues, by commas in two lists. Told without parsing: by the room
+        for entries, by all dividers of the extent, by those in the properties alone, as soon as one is small enough."""
+        headers = part.batch.headers
         rows, room = len(headers), int(headers["properties_length"].sum(dtype=np.int64))
-        if room // 2 <= most or 2 * rows + _spaces(part.copy) <= most:
+        if room // 2 <= most or 2 * rows + _count(part.copy, divider) <= most:
             return False
         starts, lengths = headers["properties_position"], headers["properties_length"].astype(np.int64)
         ends = np.cumsum(lengths)
         areas = bytearray(room)
         copy_ranges(part.batch.buffer, starts, lengths, areas, ends - lengths)
-        return 2 * rows + _spaces(memoryview(areas)) > most
+        return 2 * rows + _count(memoryview(areas), divider) > most
 
     def _mark_after(self, mark: Mark, extent: Extent, copy: Buffer) -> Mark:
         """The mark at the end of this extent, or at the file's end with the blank record's header in it."""
@@ -184,10 +197,16 @@ class Preparer:
         return Mark(extent.next_offset, crc, mark.crc_from)
 
 
-def _spaces(data: memoryview) -> int:
-    """Spaces in a buffer."""
+def _edit_bytes(routed: Routed) -> int:
+    """What the edits of these queues take at most, about, compressed: 24 to 28 bytes each where every column is random, 4 in
+    real logs, and the names of their topics."""
+    return EDIT_BYTES * len(routed.topics) + sum(map(len, set(routed.topics)))
+
+
+def _count(data: memoryview, byte: int) -> int:
+    """How often a byte occurs in a buffer."""
     parts = (data[first : first + MIB] for first in range(0, len(data), MIB))
-    return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) == 0x20)) for part in parts)
+    return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) == byte)) for part in parts)
 
 
 def _halves(part: _Part) -> tuple[_Part, _Part]:

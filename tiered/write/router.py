@@ -92,7 +92,8 @@ class QueueEnds:
     """What the fold knows of each queue of a flush, in ``Routed`` order.
 
     ``present``: the queue has a current generation in this lineage. ``generation``/``max_offset``/``flat_end`` are of that
-    generation; ``highest_generation`` is the highest number ever used (0 for a queue never seen).
+    generation; ``highest_generation`` is the highest number ever used, for a queue that is not
+    known that of all forgotten ones (DESIGN.md, "Queues that are gone").
     """
 
     present: npt.NDArray[np.bool_]
@@ -111,13 +112,22 @@ def unknown_ends(queues: int) -> QueueEnds:
 def queue_ends(state: ArchiveState, routed: Routed, lineage: int) -> QueueEnds:
     """What the planned fold knows of the queues of a flush."""
     table, present = state.queue_table(routed.topics, routed.queue_ids)
+    head = None if present.all() else state.head()
+    return ends_of(table, present, lineage, 0 if head is None else head.forgotten.generation)
+
+
+def ends_of(
+    table: npt.NDArray[np.void], present: npt.NDArray[np.bool_], lineage: int, forgotten: int = 0
+) -> QueueEnds:
+    """The same from the queues' records; ``present``: which are known; ``forgotten``: the highest generation that any queue had
+    that is not."""
     same = present & (table["lineage"] == lineage) & (table["generation"] > 0)
     return QueueEnds(
         present=same,
         generation=table["generation"].astype(np.int64),
         max_offset=table["max_offset"].astype(np.int64),
         flat_end=table["flat_end"].astype(np.int64),
-        highest_generation=np.where(present, table["highest_generation"], 0).astype(np.int64),
+        highest_generation=np.where(present, table["highest_generation"], forgotten).astype(np.int64),
     )
 
 

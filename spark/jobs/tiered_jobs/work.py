@@ -20,6 +20,7 @@ from tiered.text.output import Output
 from tiered.text.speaker import speaker
 from tiered.text.values import number, one_of, whole
 from tiered_spark.datasource import register
+from tiered_spark.loss import gap_messages
 from tiered_spark.options import exactly, parse_options, perhaps
 from tiered_spark.snapshot import Snapshot, open_snapshots
 from tiered_spark.tables import METADATA
@@ -146,6 +147,12 @@ class Work:
     def snapshots(self) -> list[Snapshot]:
         """The archives that the flags name, as they are now; without a session."""
         return open_snapshots(parse_options(self.options()))
+
+    def gap_messages(self, more: Mapping[str, object], snapshots: Iterable[Snapshot] | None = None) -> int:
+        """Messages of what the flags name that were lost before they could be archived: no answer has them. Without a session.
+        ``more`` as of ``options``; ``snapshots``: where they are open."""
+        options = parse_options(self.options(**more))
+        return gap_messages(options, open_snapshots(options) if snapshots is None else snapshots)
 
     def plan(self) -> list[dict[str, Any]]:
         """The rows of ``table=plan``, without a session: what a scan would read."""

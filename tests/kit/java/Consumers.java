@@ -229,6 +229,11 @@ final class Consumers {
         try (Taken taken = new Taken()) {
             consumer.start();
             Collection<MessageQueue> queues = chosen(patiently(() -> consumer.fetchSubscribeMessageQueues(Client.need("topic"))));
+            if (!Client.text("lite_queue", "").isEmpty()) {   // no route names it; the client must have heard of the broker by then
+                MessageQueue heard = queues.iterator().next();
+                patiently(() -> consumer.minOffset(heard));
+                queues = Arrays.asList(new MessageQueue(Client.need("lite_queue"), heard.getBrokerName(), 0));
+            }
             for (MessageQueue queue : queues) {
                 if (start.equals("begin")) {
                     next.put(queue, patiently(() -> consumer.minOffset(queue)));
@@ -387,7 +392,10 @@ final class Consumers {
             }
         }
 
-        /** Enough messages, none for {@code idle=} seconds, or told to stop. Time does not count while paused. */
+        /**
+         * Enough messages and no more for {@code linger=} seconds, none for {@code idle=} seconds, or told to stop. Time does not
+         * count while paused.
+         */
         synchronized boolean over() {
             if (word().equals("stop")) {
                 return true;
@@ -397,7 +405,8 @@ final class Consumers {
                 return false;
             }
             int patience = Math.max(Client.number("idle", 5), count > 0 ? 0 : Client.number("first_seconds", 60));
-            return count >= want || System.nanoTime() - last > patience * 1_000_000_000L;
+            patience = count >= want ? Client.number("linger", 0) : patience;
+            return System.nanoTime() - last > patience * 1_000_000_000L;
         }
 
         boolean paused() {

@@ -24,9 +24,9 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
- * The unmodified gRPC client: {@code java Grpc simple|push endpoint= topic= group= out= [n=] [idle=8] [sub=*]}.
+ * The unmodified gRPC client: {@code java Grpc simple|push endpoint= topic= group= out= [n=] [linger=0] [idle=8] [sub=*]}.
  *
- * <p>Ends after n messages or idle seconds without one. One JSON line per delivery goes to {@code out}: seq, attempt, keys, tags, body.
+ * <p>Ends linger seconds after n messages, or idle seconds after the last one. One JSON line per delivery goes to {@code out}: seq, attempt, keys, tags, body.
  */
 public final class Grpc {
     private static final Map<String, String> OPTIONS = new HashMap<>();
@@ -42,8 +42,9 @@ public final class Grpc {
     }
 
     private static boolean goOn() {
-        long idle = Long.parseLong(text("idle", "8")) * 1_000_000_000L;
-        return TAKEN.get() < Long.parseLong(text("n", "1000000000")) && System.nanoTime() - LAST.get() < idle;
+        boolean all = TAKEN.get() >= Long.parseLong(text("n", "1000000000"));
+        long patience = Long.parseLong(all ? text("linger", "0") : text("idle", "8"));
+        return System.nanoTime() - LAST.get() < patience * 1_000_000_000L;
     }
 
     public static void main(String[] arguments) {

@@ -2,7 +2,8 @@
 
 Owns: the walk over the bucket in the order of its keys (``walk``, ``loose``), what is known of it between two walks (``notes``,
 kept in the state directory), the task of these (``scrub``), one walk for a verb (``look``), what others leave alone because it
-is damaged (``quarantine``), and the task that mends from a copy (``mend``).
+is damaged (``quarantine``), and the task that mends (``mend``): from a copy, from the broker's log (``commitlog``), from what
+objects were made of (``rebuild``).
 Does not own: what is wrong with an object's bytes (``read/content``), when a turn comes (``daemon``), damaged commits
 (``repair``).
 

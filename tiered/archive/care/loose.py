@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 
 from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
 from tiered.archive.checkpoint.store import read_manifest
+from tiered.archive.encryption.datakeys import read_wrapped_key
 from tiered.archive.keys import Area, CheckpointKey, HoldKey, IdentityKey, ObjectKey, RepairKey, TableKey
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.projection import read_projection
 from tiered.archive.read.strays import read_stray
 from tiered.archive.rewrite.holds import HOLD
+from tiered.archive.rewrite.proposal import read_proposal
 from tiered.archive.standing import TABLE, check_order
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
@@ -48,6 +51,13 @@ class LooseChecks:
         match made:
             case ObjectKey(Area.SHARD):
                 self._shard(path, stored, fold)
+            case ObjectKey(Area.PROJECTION):
+                self._projection(path, stored)
+            case ObjectKey(Area.PROPOSAL):
+                self._spend(stored.length)
+                read_proposal(self._reader.provider, stored.key)
+            case ObjectKey(Area.DATAKEY):
+                self._data_key(path, stored)
             case ObjectKey():
                 self._stray(stored)
             case HoldKey(order_id) | TableKey(order_id):
@@ -109,6 +119,21 @@ class LooseChecks:
         for looked in self._contents.steps(item):
             if looked.damage is not None:
                 raise looked.damage
+
+    def _projection(self, path: str, stored: Stored) -> None:
+        self._spend(stored.length)
+        found = read_projection(self._reader.provider, stored.key, path)
+        if found.head.archive_id != self._reader.identity.archive_id:
+            raise Corrupt("a projection of another archive", key=stored.key)
+        for _ in found.entries():
+            pass
+
+    def _data_key(self, path: str, stored: Stored) -> None:
+        """A wrapped data key, by its own checksum: what is in it only the wrapping key could tell."""
+        self._spend(stored.length)
+        found = read_wrapped_key(self._reader.provider, path, stored.key)
+        if found.archive_id != self._reader.identity.archive_id:
+            raise Corrupt("a data key of another archive", key=stored.key, found=found.archive_id.hex())
 
     def _identity(self, stored: Stored) -> None:
         found = read_identity(self._reader.provider, self._keys)

@@ -1,8 +1,9 @@
-"""Mending what the scrub found, from another copy of the archive: by the law of create-only stores, nothing is written over.
+"""Mending what the scrub found, from another copy of the archive, from the broker's commitlog, or from what an object was made
+of: by the law of create-only stores, nothing is written over.
 
-What is missing is put again under its own key, the very bytes. What is damaged stays as it is: the rows of its runs are
-read out of the copy, with every check that a reader makes, and written as a new object, which one ``ReplaceRuns`` puts in
-their place. Nothing refers to the damaged object then, and collection takes it like any other.
+What is missing and in the copy is put again under its own key, the very bytes. What is damaged stays as it is: the rows of
+its runs are read elsewhere, with every check that a reader makes, and written as a new object, which one ``ReplaceRuns``
+puts in their place. Nothing refers to the damaged object then, and collection takes it like any other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.notes import Notebook
+from tiered.archive.care.rebuild import rebuilt
 from tiered.archive.care.walk import is_needed
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
@@ -21,12 +24,14 @@ from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.find import find_identity
 from tiered.archive.read.runs import is_segment
 from tiered.archive.rewrite.merge import MergeOptions, replaced
-from tiered.archive.rewrite.plan import job_of
-from tiered.archive.rewrite.sources import Sources, UnevenCut
+from tiered.archive.rewrite.plan import Job, job_of
+from tiered.archive.rewrite.sources import Gathered, Sources, UnevenCut
 from tiered.archive.rewrite.writing import rewrite
 from tiered.archive.state.values import ObjectState
+from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
+from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
@@ -49,7 +54,8 @@ class Remedy:
 
 
 class Mend:
-    """The task. A turn mends one key, or a part of a large object. ``copy`` opens the copy, when something is to be mended."""
+    """The task. A turn mends one key, or a part of a large object. ``copy`` opens the copy, when something is to be mended
+    (``None``: there is none); ``local``: the log of the broker beside this process, if there is one."""
 
     name = "mend"
 
@@ -60,8 +66,10 @@ class Mend:
         options: MergeOptions,
         own_keys: OwnKeys,
         notebook: Notebook,
-        copy: Callable[[], Provider],
+        copy: Callable[[], Provider] | None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        *,
+        local: LocalRecords | None = None,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -69,6 +77,7 @@ class Mend:
         self._own_keys = own_keys
         self._book = notebook
         self._open = copy
+        self._local = local
         self._copy: Provider | None = None
         self._random_bytes = random_bytes
         self._tried: set[str] = set()
@@ -80,7 +89,8 @@ class Mend:
 
     def plan(self) -> Outlook:
         """See ``Task``. It asks the store what is missing."""
-        remedies = [self._remedy(path) for path in self._book.notes.findings]
+        fold = self._log.frozen()
+        remedies = [self._remedy(path, fold) for path in self._book.notes.findings]
         count = sum(remedy.how is not None for remedy in remedies)
         rows = tuple({"key": r.path, "how": r.how or "left", "why": r.why} for r in remedies)
         said = (
@@ -88,7 +98,9 @@ class Mend:
             if remedies
             else "nothing is damaged"
         )
-        return Outlook(count, said, {"mendable_keys": count, "damaged_keys": len(remedies)}, rows)
+        left = len(remedies) - count
+        trouble = f"{left} of {len(remedies)} damaged or missing keys cannot be mended" if left else None
+        return Outlook(count, said, {"mendable_keys": count, "damaged_keys": len(remedies)}, rows, trouble)
 
     def run_once(self, turn: Turn) -> Done:
         """Mend the first that was not tried in this round."""
@@ -99,13 +111,13 @@ class Mend:
             self._tried.clear()
             self._next = self._clock.monotonic() + MEND_AGAIN_SECONDS
             return Done(more=False)
-        remedy = self._remedy(path)
+        remedy = self._remedy(path, self._log.frozen())
         try:
             figures, done = self._mend(remedy, turn)
         except UnevenCut:
             figures, done, remedy = {}, True, Remedy(path, None, "retention cut into an inner batch of it")
         except (Corrupt, NotFound) as error:
-            figures, done, remedy = {}, True, Remedy(path, None, f"the copy does not have it whole: {error}")
+            figures, done, remedy = {}, True, Remedy(path, None, f"it is nowhere else, whole: {error}")
         if remedy.how is None:
             self._tried.add(path)
             key = self._log.reader.keys.key(path)
@@ -115,13 +127,13 @@ class Mend:
             self._book.keep()
         return Done(True, figures)
 
-    def _remedy(self, path: str) -> Remedy:
+    def _remedy(self, path: str, fold: ArchiveState) -> Remedy:
         """What is to be done about a listed key, by what the store and the fold say of it now."""
-        made, reader, fold = parse(path), self._log.reader, self._log.proven()
+        made, reader = parse(path), self._log.reader
         missing = not self._is_there(path)
         if isinstance(made, CommitKey):
             if missing:
-                return Remedy(path, PUT_AGAIN, "it is missing")
+                return self._again(path)
             item = next((o for o in fold.objects_of(made.seq) if not o.path and is_needed(o)), None)
             if item is None or not _reads(reader, made.seq):
                 return Remedy(
@@ -132,17 +144,19 @@ class Mend:
             item = fold.object_at(path)
             if item is None or not is_needed(item):
                 return Remedy(path, None, "no run lies in it")
-            if missing and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
+            if missing and self._open and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
                 return Remedy(path, PUT_AGAIN, "it is missing", item)
-            if is_segment(item):
-                why = "a sealed file is not written anew: delete this key, and it is put again from the copy"
-                return Remedy(path, None, why, item)
             return Remedy(path, WRITTEN_ANEW, "it is missing" if missing else "it is damaged", item)
         if missing:
-            return Remedy(path, PUT_AGAIN, "it is missing")
+            return self._again(path)
         return Remedy(
             path, None, "it lies there, and nothing is written over: restore it from the bucket's versions"
         )
+
+    def _again(self, path: str) -> Remedy:
+        if self._open is None:
+            return Remedy(path, None, "it is missing, and only a copy of the archive has it (scrub.copy_url)")
+        return Remedy(path, PUT_AGAIN, "it is missing")
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -170,22 +184,24 @@ class Mend:
         made = parse(remedy.path)
         if isinstance(made, CommitKey):
             self._check_commit(data, key, made.seq)
+        reach(ScrubPoint.BEFORE_PUT_AGAIN)
         put_own(reader.provider, key, [data])
+        reach(ScrubPoint.AFTER_PUT_AGAIN)
         return {"put_keys": 1, "put_bytes": len(data)}
 
     def _write_anew(self, item: ObjectState, turn: Turn) -> tuple[Figures, bool]:
-        """Runs of a damaged object, read out of the copy, as an object of level 1."""
-        reader, bounds = self._log.reader, self._options.bounds
-        job = job_of(self._log.proven(), item, bounds.job_bytes)
-        if job is None:  # trimmed, or replaced meanwhile
+        """Runs of a damaged object, read elsewhere, as an object of level 1; days of a sealed file are sealed again later."""
+        made = self._gathered(item, turn)
+        if made is None:  # trimmed, or replaced meanwhile
             return {}, True
-        sources = Sources(self._whole_copy(), reader.keys, reader.identity.archive_id, turn.spend)
-        rewritten = rewrite(job, sources.gather(job), self._options.layout, lambda: turn.spend(0))
+        job, gathered = made
+        rewritten = rewrite(job, gathered, self._options.layout, lambda: turn.spend(0))
         written_bytes = replaced(
             self._log, self._own_keys, job, rewritten, turn, self._clock.monotonic(), self._random_bytes(16)
         )
         if written_bytes is None:
             return {"dropped_jobs": 1}, False
+        reach(ScrubPoint.AFTER_WRITTEN_ANEW)
         after = self._log.proven().object(item.ref)
         figures = {
             "mended_runs": len(job.runs),
@@ -193,6 +209,29 @@ class Mend:
             "written_bytes": written_bytes,
         }
         return figures, after is None or not is_needed(after)
+
+    def _gathered(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
+        """Runs of a damaged object and everything about them; ``None`` if none lie in it. ``Corrupt`` or ``NotFound`` where
+        they are nowhere else."""
+        reader, state, bounds = self._log.reader, self._log.frozen(), self._options.bounds
+        failed: Corrupt | NotFound | None = None
+        if self._open is not None and not is_segment(item):
+            job = job_of(state, item, bounds.job_bytes)
+            if job is None:
+                return None
+            sources = Sources(self._whole_copy(), reader.keys, reader.identity.archive_id, turn.spend)
+            try:
+                return job, sources.gather(job)
+            except (Corrupt, NotFound) as error:
+                failed = error
+        copy = self._whole_copy if self._open is not None and is_segment(item) else None
+        found = rebuilt(reader, state, item, bounds.job_bytes, turn.spend, self._local, copy)
+        if found is not None:
+            return found.job, found.gathered
+        if job_of(state, item, 1) is None:
+            return None
+        key = reader.keys.key(item.path) if item.path else reader.keys.commit(item.ref.commit_seq)
+        raise failed or NotFound("no copy, no local log and no object has its records", key=key)
 
     def _compare(self, copy: Provider, item: ObjectState, turn: Turn) -> None:
         """``Corrupt`` or ``NotFound`` unless the copy holds this object, whole."""
@@ -219,6 +258,7 @@ class Mend:
     def _whole_copy(self) -> Provider:
         """The copy, opened once and found to be of this archive."""
         if self._copy is None:
+            assert self._open is not None  # or nobody would ask
             reader, opened = self._log.reader, self._open()
             found = find_identity(opened, reader.keys).archive_id
             if found != reader.identity.archive_id:

@@ -6,7 +6,6 @@ archive is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tiered import durable
-from tiered.codec.checksum import crc32c
+from tiered.codec.summedline import decode_line, encode_line
+from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import of_local_disk
 from tiered.text.human import duration
 
@@ -142,6 +142,7 @@ class Notebook:
         """Write them down. ``Unavailable`` if the disk is full, ``Invalid`` if it may not be written."""
         if self._path is None:
             return
+        reach(ScrubPoint.BEFORE_NOTES)
         try:
             durable.replace(self._path, _encode(self.notes))
         except OSError as error:
@@ -149,6 +150,7 @@ class Notebook:
             raise of_local_disk(
                 "cannot write what the scrub found", error, hint=hint, path=str(self._path)
             ) from error
+        reach(ScrubPoint.AFTER_NOTES)
 
 
 def read_notes(directory: Path | None, archive_id: bytes | None = None) -> Notes | None:
@@ -167,15 +169,11 @@ def _encode(notes: Notes) -> bytes:
         "reading": asdict(notes.reading), "more": notes.more,
         "findings": [asdict(found) for found in notes.findings.values()],
     }  # fmt: skip
-    data = json.dumps(fields, sort_keys=True).encode() + b"\n"
-    return data + f"{crc32c(data):08x}\n".encode()
+    return encode_line(fields)
 
 
 def _decode(data: bytes, archive_id: bytes | None) -> Notes | None:
-    end = data.rindex(b"\n", 0, len(data) - 1) + 1
-    if data[end:] != f"{crc32c(data[:end]):08x}\n".encode():
-        return None
-    fields = json.loads(data[:end])
+    fields = decode_line(data)
     kept_id = bytes.fromhex(fields["archive_id"])
     if fields["format"] != _FORMAT or archive_id not in (None, kept_id):
         return None

@@ -15,6 +15,7 @@ from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
+from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import Corrupt, NotFound
 from tiered.provider.base import Stored
 from tiered.settings.keeping import Scrub
@@ -210,6 +211,7 @@ class Scrubber:
         )
         if seen.damage is not None:
             self._book.notes = self.notes.damaged(finding(seen.path, seen.damage, self._clock.now_ms()))
+            reach(ScrubPoint.AFTER_DAMAGE)
             return 1
         if seen.read or seen.note == "unneeded":
             self._book.notes = self.notes.sound(seen.path)

@@ -18,8 +18,9 @@ from tiered.archive.keys import Area, CommitKey, IdentityKey, ObjectKey, build, 
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.held import Range, all_of
 from tiered.archive.read.runs import is_segment
-from tiered.archive.state.values import ObjectState
+from tiered.archive.state.values import Head, ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit, decode_commit_footer
@@ -65,7 +66,6 @@ class Walk:
         self._reader = reader
         self._keys = reader.keys
         self._state = state
-        self._spend = spend
         self._wanted = wanted
         self._contents = ContentCheck(
             reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend, ahead=ahead
@@ -76,17 +76,25 @@ class Walk:
 
     def steps(self, after: str) -> Iterator[Seen]:
         """Look at everything behind the path ``after``; "" for all."""
+        try:
+            yield from self._pages(after)
+        finally:
+            self._contents.end()
+
+    def _pages(self, after: str) -> Iterator[Seen]:
         while True:
             fold = self._state()
+            head = fold.head()  # what is added while the page is listed and looked at need not be on it
             start = self._keys.key(after) if after else None
             page = list(self._reader.provider.list(self._keys.root, start_after=start, limit=PAGE_KEYS))
             end = str(self._keys.path(page[-1].key)) if len(page) == PAGE_KEYS else None
-            yield from self._page(page, self._expected(fold, after, end))
+            yield from self._page(page, self._expected(fold, head, after, end))
             if end is None:
                 return
             after = end
 
     def _page(self, page: list[Stored], expected: Iterator[str]) -> Iterator[Seen]:
+        self._contents.expect(chain.from_iterable(map(self._first_range, page)))
         want = next(expected, None)
         for stored in page:
             path = str(self._keys.path(stored.key))
@@ -100,9 +108,8 @@ class Walk:
             yield self._missing(want)
             want = next(expected, None)
 
-    def _expected(self, fold: ArchiveState, after: str, end: str | None) -> Iterator[str]:
-        """Paths behind ``after`` up to ``end`` that must be there, ascending."""
-        head = fold.head()
+    def _expected(self, fold: ArchiveState, head: Head | None, after: str, end: str | None) -> Iterator[str]:
+        """Paths behind ``after`` up to ``end`` that commits up to ``head`` say must be there, ascending."""
         if head is None:
             return iter(())
         every = range(head.seq + 1)
@@ -112,8 +119,8 @@ class Walk:
             (build(IdentityKey()),),
             map(_commit_path, fold.inline_needed(low, min(high, head.floor))),
             map(_commit_path, every[max(low, head.floor) : high]),
-            fold.needed_paths(f"{Area.DATA.value}/", after),
-            fold.needed_paths(f"{Area.SEGMENT.value}/", after),
+            fold.needed_paths(f"{Area.DATA.value}/", after, head.seq),
+            fold.needed_paths(f"{Area.SEGMENT.value}/", after, head.seq),
             self._loose.shard_paths(fold, end),
         )
         return (path for path in paths if after < path and (end is None or path <= end))
@@ -178,10 +185,27 @@ class Walk:
         if not self._wanted(path, stored, item.ref.commit_seq):
             yield Seen(path, length=stored.length)
             return
-        if is_segment(item) and not self._reads_segments:
+        if not self._is_readable(item):
             yield Seen(path, length=stored.length, note="skipped")
             return
         yield from self._contents_of(item, path, stored)
+
+    def _is_readable(self, item: ObjectState) -> bool:
+        return self._reads_segments or not is_segment(item)
+
+    def _first_range(self, stored: Stored) -> Iterator[Range]:
+        """What will be asked for first of a path that was listed, if it will be read for the fold's sake."""
+        path = str(self._keys.path(stored.key))
+        match parse(path):
+            case CommitKey(seq):
+                if self._wanted(path, stored, seq):
+                    yield all_of(stored.key, stored.length)
+            case ObjectKey(Area.DATA | Area.SEGMENT):
+                item = self._state().object_at(path)
+                if item is None or not is_needed(item) or stored.length != item.length:
+                    return
+                if self._wanted(path, stored, item.ref.commit_seq) and self._is_readable(item):
+                    yield self._contents.first_range(item)
 
     def _contents_of(self, item: ObjectState, path: str, stored: Stored) -> Iterator[Seen]:
         first: Corrupt | NotFound | None = None
@@ -227,8 +251,7 @@ class Walk:
 
     def _commit_bytes(self, stored: Stored, seq: int) -> bool:
         """Compare everything but the inline data; whether that is what the footer says. ``Corrupt``."""
-        self._spend(stored.length)
-        data, key = memoryview(self._reader.provider.get(stored.key).data), stored.key
+        data, key = self._contents.read(all_of(stored.key, stored.length)), stored.key
         footer = decode_commit_footer(data, key=key)
         if len(data) != footer.length:
             raise Corrupt(
@@ -255,7 +278,8 @@ class Walk:
         """What no run lies in: identity, checkpoints, shards, holds, repairs, and what no commit names."""
         if not self._loose.knows(made):
             return Seen(path, length=stored.length, note="foreign" if made is None else "skipped")
-        note = "unknown" if isinstance(made, ObjectKey) and made.area is not Area.SHARD else None
+        named = (Area.SHARD, Area.PROJECTION, Area.DATAKEY)
+        note = "unknown" if isinstance(made, ObjectKey) and made.area not in named else None
         if not self._wanted(path, stored, None):
             return Seen(path, length=stored.length, note=note)
         try:

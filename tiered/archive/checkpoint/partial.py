@@ -7,10 +7,11 @@ meets a damaged shard, has it made anew at the same commit, with more queues or 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tiered.archive.checkpoint.shardview import DamagedShard, ShardCache, ShardView
-from tiered.archive.checkpoint.store import check_head, check_order, checkpoint_keys, read_manifest
+from tiered.archive.checkpoint.shardview import DamagedShard, ShardCache, ShardView, not_loaded
+from tiered.archive.checkpoint.store import check_head, check_order, checkpoint_keys
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state.keys import HEAD
 from tiered.archive.state.layers import Pair, laid_over, looked_up
@@ -19,10 +20,14 @@ from tiered.archive.state.values import Head, unpack_head
 from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataView
 from tiered.metadata.memory import MemoryView
+from tiered.metadata.prefix import prefix_end
 from tiered.provider.base import Provider
 
 SHARD_CACHE_BYTES = 48 * 1024 * 1024
 """Shards that are kept, decompressed."""
+
+FEW_COMMITS = 4
+"""Behind a checkpoint: to fold so many over all of it in memory costs less than to put all of it on a disk."""
 
 MOST_CHANGES = 100_000
 """Keys that commits since the checkpoint may have changed before a newer checkpoint is looked for."""
@@ -39,6 +44,23 @@ class _Layers:
         self.applied = applied
         self._order: list[bytes] | None = None
 
+    @property
+    def begun(self) -> int:
+        """The commit of ``base``; -1: it holds nothing."""
+        if isinstance(self.base, ShardView):
+            return self.base.manifest.seq
+        position = self.base.applied()
+        return -1 if position is None else int.from_bytes(position[:8], "big")
+
+    def laid(self, prefix: bytes) -> list[Pair]:
+        """Pairs that later commits put."""
+        if self._order is None:
+            self._order = sorted(self.values)
+        end = prefix_end(prefix)
+        low, high = bisect_left(self._order, prefix), None if end is None else bisect_left(self._order, end)
+        found = ((key, self.values[key]) for key in self._order[low:high])
+        return [(key, value) for key, value in found if value is not None]
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return looked_up([self.values], self.base, keys)
 
@@ -46,6 +68,13 @@ class _Layers:
         if self._order is None:
             self._order = sorted(self.values)
         return laid_over([self.values], self._order, self.base, prefix, start, reverse)
+
+    def at_hand(self) -> _Layers:
+        """The same, without requests."""
+        base = self.base.at_hand() if isinstance(self.base, ShardView) else self.base
+        made = _Layers(base, self.values, self.applied)
+        made._order = self._order
+        return made
 
 
 def _nothing() -> MetadataView:
@@ -96,6 +125,18 @@ class PartialView:
     def applied(self) -> bytes | None:
         return self._layers.applied
 
+    def put_since(self, prefix: bytes, seq: int) -> list[Pair] | None:
+        """Pairs below ``prefix``, ascending: all that commits behind number ``seq`` put and that are there, and some that
+        commits before it put. ``None``: the checkpoint is younger, and only ``iterate`` finds them. No request."""
+        self._cover(prefix)
+        layers = self._layers
+        return layers.laid(prefix) if layers.begun <= seq else None
+
+    def at_hand(self) -> MetadataView:
+        """What is loaded of it now. Never waits and makes no request: for all else it is ``Unavailable``."""
+        scope = self._scope  # first: see ``_become``
+        return _AtHand(self._layers.at_hand(), scope)
+
     def _cover(self, prefix: bytes) -> None:
         if self._scope.covers(prefix):
             return
@@ -115,6 +156,30 @@ class PartialView:
         self._scope = made._scope
 
 
+class _AtHand:
+    """A ``MetadataView`` of what is loaded of a partial one."""
+
+    def __init__(self, layers: _Layers, scope: Scope) -> None:
+        self._layers = layers
+        self._scope = scope
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        for key in keys:
+            self._check(key)
+        return self._layers.get_many(keys)
+
+    def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
+        self._check(prefix)
+        return self._layers.iterate(prefix, start, reverse)
+
+    def applied(self) -> bytes | None:
+        return self._layers.applied
+
+    def _check(self, prefix: bytes) -> None:
+        if not self._scope.covers(prefix):
+            raise not_loaded()
+
+
 class PartialStore:
     """A ``MetadataStore`` over a checkpoint, in memory; written by one thread, which folds what is in ``scope``.
 
@@ -126,6 +191,7 @@ class PartialStore:
         self.scope = scope
         self.damaged: frozenset[str] = frozenset()
         """Checkpoints (manifests' keys) that count as absent."""
+        self.cleared: str | None = None
         self.remake: Callable[[PartialStore, bytes], None] | None = None
         self._cache_bytes = cache_bytes
         self._cache: ShardCache | None = None
@@ -158,6 +224,11 @@ class PartialStore:
         values: Values = {**old.values, **dict.fromkeys(deletes), **dict(puts)}
         self._layers = _Layers(old.base, values, old.applied if applied is None else applied)
 
+    def load(self, batches: Iterable[Sequence[Pair]]) -> None:
+        """See ``MetadataStore``."""
+        for batch in batches:
+            self.put_many(batch)
+
     def snapshot(self) -> PartialView:
         return PartialView(self._layers, self.scope, self._anew)
 
@@ -176,6 +247,29 @@ class PartialStore:
         """Nothing to release."""
 
     # ---- checkpoints
+
+    @property
+    def scattered(self) -> bool:
+        """Whether folding everything here would read the checkpoint's shards again and again: each commit behind it touches
+        queues of all of them, and not all can be kept."""
+        base, applied = self._layers.base, self._layers.applied
+        if not isinstance(base, ShardView) or applied is None:
+            return False
+        behind = int.from_bytes(applied[:8], "big") - base.manifest.seq
+        return behind > FEW_COMMITS and sum(s.raw_bytes for s in base.manifest.shards) > self._cache_bytes
+
+    @property
+    def checkpoint_pairs(self) -> int | None:
+        """How many the checkpoint has that this is laid over, 0 without one; ``None`` before anything was folded."""
+        base = self._layers.base
+        if self._layers.applied is None:
+            return None
+        return sum(s.pairs for s in base.manifest.shards) if isinstance(base, ShardView) else 0
+
+    @property
+    def wanted(self) -> Scope:
+        """What views were asked for so far."""
+        return self._wanted
 
     @property
     def outgrown(self) -> bool:
@@ -202,7 +296,7 @@ class PartialStore:
             if key in self.damaged:
                 continue
             try:
-                return self._begin(ShardView(self._cache, read_manifest(provider, key)))
+                return self._begin(ShardView(self._cache, self._cache.manifest(key)))
             except Corrupt:
                 self.refuse(key)
         return None

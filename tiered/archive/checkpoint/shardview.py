@@ -10,8 +10,8 @@ from cachetools import LRUCache
 
 from tiered.archive.ahead import read_each
 from tiered.archive.checkpoint.format import Manifest, Pair, ShardPairs
-from tiered.archive.checkpoint.store import SHARDS_AHEAD, read_shard
-from tiered.errors import Corrupt
+from tiered.archive.checkpoint.store import SHARDS_AHEAD, read_manifest, read_shard
+from tiered.errors import Corrupt, Unavailable
 from tiered.metadata.prefix import prefix_end
 from tiered.provider.base import Provider
 
@@ -27,6 +27,11 @@ class DamagedShard(Corrupt):
         self.checkpoint = checkpoint
 
 
+def not_loaded() -> Unavailable:
+    """What a view says that makes no requests, of pairs that nobody has asked for yet."""
+    return Unavailable("this part of the archive's log is not loaded yet")
+
+
 class ShardCache:
     """Shards of one archive, whichever checkpoints name them; the longest unused go beyond ``cache_bytes``. Thread-safe."""
 
@@ -34,12 +39,25 @@ class ShardCache:
         self._provider = provider
         self._kept: LRUCache[str, ShardPairs] = LRUCache(cache_bytes, getsizeof=lambda pairs: pairs.nbytes)
         self._lock = threading.Lock()
+        self._manifest: Manifest | None = None  # the one read last: views of one commit begin at the same
+
+    def manifest(self, key: str) -> Manifest:
+        """The manifest under a key. ``Corrupt`` if it is absent or damaged."""
+        found = self._manifest
+        if found is None or found.key != key:
+            found = self._manifest = read_manifest(self._provider, key)
+        return found
+
+    def at_hand(self, manifest: Manifest, number: int) -> ShardPairs | None:
+        """A shard by its place in a manifest, if it is kept."""
+        with self._lock:
+            found: ShardPairs | None = self._kept.get(manifest.shards[number].path)
+        return found
 
     def get(self, manifest: Manifest, number: int) -> ShardPairs:
         """A shard by its place in a manifest. ``DamagedShard``."""
         shard = manifest.shards[number]
-        with self._lock:
-            found = self._kept.get(shard.path)
+        found = self.at_hand(manifest, number)
         if found is not None:
             return found
         try:
@@ -53,11 +71,15 @@ class ShardCache:
 
 
 class ShardView:
-    """What a checkpoint saved, as a ``MetadataView``. Never changes; any number of threads may read it."""
+    """What a checkpoint saved, as a ``MetadataView``. Never changes; any number of threads may read it.
 
-    def __init__(self, cache: ShardCache, manifest: Manifest) -> None:
+    ``requests``: without them a shard that is not kept makes a question ``Unavailable``.
+    """
+
+    def __init__(self, cache: ShardCache, manifest: Manifest, *, requests: bool = True) -> None:
         self.manifest = manifest
         self._cache = cache
+        self._requests = requests
         self._first = [s.first_key for s in manifest.shards]
         self._last = [s.last_key for s in manifest.shards]
 
@@ -69,7 +91,7 @@ class ShardView:
             if number < len(self._last) and self._first[number] <= key:
                 asked.setdefault(number, []).append(place)
         for number, places in asked.items():
-            pairs = self._cache.get(self.manifest, number)
+            pairs = self._shard(number)
             get = pairs.get if len(places) < MANY else dict(pairs.pairs()).get
             for place in places:
                 found[place] = get(keys[place])
@@ -100,9 +122,22 @@ class ShardView:
         """Nothing of its own: who lays commits over it knows."""
         return None
 
+    def at_hand(self) -> ShardView:
+        """The same without requests."""
+        return ShardView(self._cache, self.manifest, requests=False)
+
+    def _shard(self, number: int) -> ShardPairs:
+        if self._requests:
+            return self._cache.get(self.manifest, number)
+        found = self._cache.at_hand(self.manifest, number)
+        if found is None:
+            raise not_loaded()
+        return found
+
     def _shards(self, numbers: list[int]) -> Iterator[ShardPairs]:
-        yield from (self._cache.get(self.manifest, number) for number in numbers[:1])
-        yield from read_each(lambda number: self._cache.get(self.manifest, number), numbers[1:], SHARDS_AHEAD)
+        ahead = SHARDS_AHEAD if self._requests else 1
+        yield from map(self._shard, numbers[:1])
+        yield from read_each(self._shard, numbers[1:], ahead)
 
 
 def _steps(pairs: ShardPairs, begin: int, end: int, reverse: bool) -> Iterator[Pair]:

@@ -46,7 +46,7 @@ PAGE_KEYS = 1000
 
 __all__ = [
     "Manifest", "Shard", "checkpoint_keys", "checkpoint_number", "load_checkpoint", "load_newest", "load_oldest",
-    "newest_checkpoint",
+    "newest_checkpoint", "newest_number",
     "read_checkpoint", "read_manifest", "write_checkpoint",
 ]  # fmt: skip
 
@@ -64,10 +64,14 @@ def write_checkpoint(
     previous: Manifest | None,
     new_shard_key: Callable[[], str],
     *,
+    pairs: Iterable[Pair] | None = None,
     shard_bytes: int = SHARD_BYTES,
     before_manifest: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Save the fold that ``view`` (a snapshot) holds and return its manifest.
+
+    ``pairs``: all of them (``fold_pairs``) from somebody who looks at them on their way; what that raises leaves shards
+    behind that no manifest names.
 
     ``new_shard_key`` makes the provider's key of a fresh shard. Shards that ``previous`` has already are
     named again and not written. ``before_manifest`` is called when all shards are up. A checkpoint of the
@@ -78,7 +82,7 @@ def write_checkpoint(
         raise Corrupt("an empty fold cannot be saved", expected="a head", found="none")
     known = {} if previous is None else {s.digest: s for s in previous.shards}
     shards: list[Shard] = []
-    for piece in cut(fold_pairs(view), shard_bytes):
+    for piece in cut(fold_pairs(view) if pairs is None else pairs, shard_bytes):
         body = encode_body(piece)
         kept = known.get(digest(body))
         if kept is not None and kept.raw_bytes == len(body):
@@ -196,25 +200,28 @@ def load_checkpoint(provider: Provider, manifest: Manifest, store: MetadataStore
 
     The head goes in last, with ``applied``: a load cut short is never taken for a fold.
     """
-    batch: list[Pair] = []
-    head_pair: Pair | None = None
+    heads: list[Pair] = []
     try:
-        for pairs in read_checkpoint(provider, manifest):
-            for pair in pairs:
-                if pair[0] == HEAD:
-                    head_pair = pair
-                else:
-                    batch.append(pair)
-            if len(batch) >= _LOAD_PAIRS:
-                store.put_many(batch)
-                batch = []
+        store.load(_batches(read_checkpoint(provider, manifest), heads))
     except Corrupt:
         store.clear()
         raise
-    assert head_pair is not None  # read_checkpoint checked it
-    head = unpack_head(head_pair[1])
-    store.put_many([*batch, head_pair], applied=head.position())
+    head = unpack_head(heads[0][1])  # read_checkpoint checked that there is one
+    store.put_many(heads, applied=head.position())
     return head
+
+
+def _batches(shards: Iterable[list[Pair]], heads: list[Pair]) -> Iterator[list[Pair]]:
+    """All pairs but the head, which goes into ``heads``."""
+    batch: list[Pair] = []
+    for pairs in shards:
+        found = [pair for pair in pairs if pair[0] == HEAD]
+        heads += found
+        batch += [pair for pair in pairs if pair[0] != HEAD] if found else pairs
+        if len(batch) >= _LOAD_PAIRS:
+            yield batch
+            batch = []
+    yield batch
 
 
 def load_newest(
@@ -320,6 +327,12 @@ def _before_last_page(provider: Provider, keys: ArchiveKeys, page: list[str], en
 def _named(listed: Iterable[Stored]) -> list[str]:
     """Those keys that a checkpoint can have; what else lies there is nobody's."""
     return [s.key for s in listed if s.key[-20:].isdecimal() and s.key[-21] == "/"]
+
+
+def newest_number(provider: Provider, keys: ArchiveKeys) -> int:
+    """The commit that the newest checkpoint names, usable or not; −1 without one."""
+    newest = next(checkpoint_keys(provider, keys), None)
+    return -1 if newest is None else checkpoint_number(newest)
 
 
 def checkpoint_number(key: str) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.archive.encryption.wrapping import WrappingKey
 from tiered.archive.keys import DATAKEY_PREFIX, Area, ObjectKey, build, parse
-from tiered.codec.checksum import crc32c
 from tiered.codec.format.encryption import KEY_BYTES, KEY_ID_BYTES, DataKey
+from tiered.codec.summedline import decode_line, encode_line
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
@@ -36,26 +35,16 @@ class WrappedKey:
 
     def encode(self) -> bytes:
         """The object's bytes: a line of JSON, and its checksum."""
-        fields = {
-            "format": FORMAT_VERSION,
-            "archive_id": self.archive_id.hex(),
-            "epoch": self.epoch,
-            "key_id": self.key_id.hex(),
-            "wrapping_key": self.wrapping_key,
-            "wrapped": base64.b64encode(self.wrapped).decode(),
-        }
-        line = json.dumps(fields, sort_keys=True).encode() + b"\n"
-        return line + f"{crc32c(line):08x}\n".encode()
+        return encode_line({
+            "format": FORMAT_VERSION, "archive_id": self.archive_id.hex(), "epoch": self.epoch, "key_id": self.key_id.hex(),
+            "wrapping_key": self.wrapping_key, "wrapped": base64.b64encode(self.wrapped).decode(),
+        })  # fmt: skip
 
 
 def decode_wrapped_key(data: bytes, path: str, key: str) -> WrappedKey:
     """``Corrupt`` if it is not a data key or lies under another's key; ``Refused`` if a newer program made it."""
-    line, _, rest = data.partition(b"\n")
-    checksum = crc32c(line + b"\n")
-    if rest != f"{checksum:08x}\n".encode():
-        raise Corrupt("a data key of the archive does not match its checksum", key=key)
     try:
-        fields = json.loads(line)
+        fields = decode_line(data)
         if int(fields["format"]) > FORMAT_VERSION:
             raise Refused(
                 "a data key of the archive was written by a newer program",
@@ -79,6 +68,11 @@ def decode_wrapped_key(data: bytes, path: str, key: str) -> WrappedKey:
             "a data key of the archive is stored under another's key", key=key, found=repr(data[:80])
         )
     return found
+
+
+def read_wrapped_key(provider: Provider, path: str, key: str) -> WrappedKey:
+    """A data key as it is stored under ``key``. See ``decode_wrapped_key``; ``NotFound``."""
+    return decode_wrapped_key(bytes(provider.get(key, 0, _MAX_BYTES).data), path, key)
 
 
 def wrap_key(data_key: DataKey, wrapping: WrappingKey, object_id: bytes) -> WrappedKey:
@@ -284,9 +278,9 @@ class DataKeys:
         if found is None:
             key = self._root + path
             try:
-                data = bytes(self._provider.get(key, 0, _MAX_BYTES).data)
+                found = read_wrapped_key(self._provider, path, key)
             except NotFound:
                 place = parse(path)
                 raise self.missing(place.epoch if isinstance(place, ObjectKey) else 0) from None
-            self._read_paths[path] = found = decode_wrapped_key(data, path, key)
+            self._read_paths[path] = found
         return found

@@ -254,8 +254,9 @@ class Encrypting(Wrapped):
 
     def _seen(self, place: _Place, data: Buffer) -> EncryptedFooter | None:
         footer = encrypted_footer(data, footer_bytes=place.footer_bytes, key=place.key)
-        with self._lock:
-            self._footers[place.key] = footer
+        if footer is not None or _is_plain_commit(place, data):  # a damaged one may be mended
+            with self._lock:
+                self._footers[place.key] = footer
         return footer
 
     def _sole_cipher(self, place: _Place) -> ObjectCipher | None:
@@ -270,6 +271,16 @@ class Encrypting(Wrapped):
             return None
         data_key = self.data_keys(place.root).of_footer(footer.epoch, footer.key_id)
         return ObjectCipher(data_key, place.path, footer.salt)
+
+
+def _is_plain_commit(place: _Place, data: Buffer) -> bool:
+    if place.footer_bytes != COMMIT_FOOTER_BYTES:
+        return False
+    try:
+        decode_commit_footer(data, key=place.key)
+    except (Corrupt, Refused):
+        return False
+    return True
 
 
 def encrypted(provider: Provider, settings: Encryption) -> Provider:

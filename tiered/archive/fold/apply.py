@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from tiered.archive.fold import logedits
+from tiered.archive.fold.agealiases import replace_aliases
+from tiered.archive.fold.aliases import queue_aliases
 from tiered.archive.fold.context import Fold
 from tiered.archive.fold.cut import rewind, trim_queues
+from tiered.archive.fold.forget import forget_queues
 from tiered.archive.fold.replace import replace_runs
 from tiered.archive.fold.runs import append_runs, check_created, gaps, losses, new_generations
 from tiered.archive.state.keys import HEAD
@@ -37,6 +40,9 @@ _HANDLERS: Mapping[EditKind, Any] = {
     EditKind.REWIND: rewind,
     EditKind.TRIM_QUEUE: trim_queues,
     EditKind.REPLACE_RUNS: replace_runs,
+    EditKind.QUEUE_ALIAS: queue_aliases,
+    EditKind.REPLACE_ALIASES: replace_aliases,
+    EditKind.FORGET_QUEUES: forget_queues,
 }
 
 

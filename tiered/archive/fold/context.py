@@ -20,22 +20,22 @@ from tiered.archive.state.keys import (
     generation_prefix,
     object_key,
     offset_key,
+    packed,
     prefixed,
     queue_of,
 )
-from tiered.archive.state.layers import Changes, FoldDraft
+from tiered.archive.state.layers import Changes, FoldDraft, QueueBatch
 from tiered.archive.state.layout import (
     QueueRecord,
     RunRecord,
     pack_queue,
     pack_run,
-    packed_table,
     unpack_queue,
     unpack_run,
 )
 from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import Head, ObjectState, pack_object, unpack_object
-from tiered.codec.format.edits import Commit, EditBatch
+from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue, ObjectRef, Progress
@@ -50,6 +50,11 @@ _LIMITS = {
     "rows": COUNT_LIMIT, "queue_offsets": COUNT_LIMIT, "first_row": COUNT_LIMIT, "first_block": COUNT_LIMIT,
     "block_count": COUNT_LIMIT, "mark_crc": COUNT_LIMIT, "level": 2, "bytes": 2**48,
 }  # fmt: skip
+_QUEUES_BY_BATCHES = frozenset((
+    EditKind.ADD_OBJECT, EditKind.APPEND_RUN, EditKind.GAP, EditKind.NEW_GENERATION, EditKind.PROGRESS, EditKind.PHYS_GAP,
+    EditKind.QUEUE_ALIAS,
+))  # fmt: skip
+"""Edits of a flush: those that change records of queues do so by ``put_queues``."""
 _SIGNED = frozenset(("min_store_time", "max_store_time", "store_time_ms"))
 
 
@@ -72,6 +77,7 @@ class Fold:
     appended_to: int = 0
     created: dict[bytes, int] = field(default_factory=dict)
     references: dict[ObjectRef, int] = field(default_factory=dict)
+    queues: list[QueueBatch] = field(default_factory=list)
     scope: Scope = EVERYTHING
 
     # ---- violations
@@ -140,10 +146,17 @@ class Fold:
         rows = self.scope.rows(batch)
         return (batch, np.arange(len(batch))) if rows is None else (batch.take(rows), rows)
 
-    def queue_table(self, queues: Sequence[bytes]) -> tuple[npt.NDArray[np.void], Bools]:
-        """Records of distinct queue keys, zeros where a queue is unknown; and which are known."""
-        values = self.draft.get_many(prefixed(QUEUE, queues))
-        return packed_table(values)
+    def queue_table(
+        self, queues: Sequence[bytes], topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.void], Bools]:
+        """Records of distinct queues (their keys, and what these are made of), zeros where a queue is unknown; and which are
+        known."""
+        return self.draft.queue_table(prefixed(QUEUE, queues), topics, queue_ids)
+
+    def put_queues(self, queues: Sequence[bytes], batch: QueueBatch) -> None:
+        """Put records of distinct queues back, with their keys."""
+        self.draft.put_all(prefixed(QUEUE, queues), packed(batch.records))
+        self.queues.append(batch)
 
     def load_queue(self, queue: bytes) -> QueueRecord | None:
         """A queue's record."""
@@ -240,7 +253,8 @@ class Fold:
 
     def changes(self) -> Changes:
         """All of it."""
-        return Changes(self.draft.values, self.head)
+        whole = all(batch.kind in _QUEUES_BY_BATCHES for batch in self.commit.edits)
+        return Changes(self.draft.values, self.head, tuple(self.queues) if whole else None)
 
     # ---- columns inside OBJ values, which the codec does not look into
 

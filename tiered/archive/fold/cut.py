@@ -9,6 +9,7 @@ from itertools import islice, product
 
 import numpy as np
 
+from tiered.archive.fold.aliases import cut_aliases
 from tiered.archive.fold.context import Fold
 from tiered.archive.fold.logedits import check_lineage
 from tiered.archive.fold.marks import add_mark, cut_marks
@@ -79,6 +80,7 @@ def _rewind(fold: Fold, row: dict[str, object]) -> None:
     for queue in touched:
         _choose_current(fold, queue)
     _check_complete(fold, lineage, position)
+    cut_aliases(fold, lineage, position)
     _cut_phys_gaps(fold, lineage, position)
     cut_marks(fold, lineage, position)
     mark = Progress(lineage, position, int(str(row["mark_crc"])), int(str(row["crc_from"])))

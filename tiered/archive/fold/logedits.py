@@ -17,6 +17,7 @@ from tiered.archive.keys import (
     ObjectKey,
     parse,
 )
+from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.keys import (
     FLOOR,
     OBJECT_PATH,
@@ -28,7 +29,8 @@ from tiered.archive.state.keys import (
     object_key,
 )
 from tiered.archive.state.layout import pack_value, unpack_value
-from tiered.archive.state.values import Head, ObjectState, pack_object
+from tiered.archive.state.values import Forgotten, Head, ObjectState, pack_object
+from tiered.codec.format.aliases import LITE_QUEUES
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.codec.format.sections import NAME_A_KEY
 from tiered.errors import Corrupt, Refused
@@ -38,8 +40,11 @@ from tiered.version import FORMAT_VERSION
 ENCRYPTION = "encryption"
 """Required of writers: what they put is encrypted, the ``OpenEpoch`` itself aside."""
 
-SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION})
+SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION, LITE_QUEUES, FORGOTTEN_QUEUES})
 """Features that an ``OpenEpoch`` may require of this program."""
+
+LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES)
+"""Once an epoch required one of these, all later ones do: of what is in the state."""
 
 KEPT_FLOORS = 4096
 """Floor moves remembered. Forgetting an old one only makes a commit removable later, never earlier."""
@@ -72,6 +77,10 @@ def open_epoch(head: Head | None, commit: Commit, batch: EditBatch) -> Head:
     known = broker_epoch is None or (type(broker_epoch) is int and abs(broker_epoch) <= OFFSET_LIMIT)
     check(known, "a broker epoch is a number or none", "a number", repr(broker_epoch)[:40])
     refuse_newer(commit.seq, row["min_reader"], features)
+    for feature in LASTING_FEATURES:
+        had = head is not None and feature in head.required_features
+        rule = "what holds something that needs a feature is never opened without it"
+        check(not had or feature in features, rule, feature, ", ".join(features) or "none")
     return Head(
         archive_id=commit.archive_id,
         seq=commit.seq,
@@ -91,6 +100,7 @@ def open_epoch(head: Head | None, commit: Commit, batch: EditBatch) -> Head:
         epoch_seq=commit.seq,
         epoch_store_time_ms=row["store_time_ms"],
         progress={} if head is None else head.progress,
+        forgotten=Forgotten() if head is None else head.forgotten,
     )
 
 

@@ -29,7 +29,8 @@ from tiered.archive.state.keys import (
     queue_keys,
     queue_of,
 )
-from tiered.archive.state.layout import NO_TIME_HIGH, NO_TIME_LOW, OPEN, RUN_RECORD_DTYPE
+from tiered.archive.state.layers import QueueBatch
+from tiered.archive.state.layout import NO_TIME_HIGH, NO_TIME_LOW, OPEN, RUN_RECORD_DTYPE, packed_table
 from tiered.archive.state.values import LOST
 from tiered.codec.format.edits import EditBatch
 from tiered.codec.types import Bools, Ints
@@ -43,20 +44,26 @@ _LINEAGE = "rows go to a generation of the epoch's lineage"
 class _ByQueue:
     """Rows of a batch ordered by queue.
 
-    ``keys``: queue key of each row, in row order; ``queues``: the distinct ones. ``order``: row numbers by
-    queue, stable; ``group``: queue number of each ordered row; ``first``: whether it is its queue's first;
-    ``heads``/``tails``: ordered positions of each queue's first and last row. ``record``: the queues'
-    records, writable.
+    ``keys``: queue key of each row, in row order; ``queues``: the distinct ones, with ``topics`` and ``queue_ids``.
+    ``order``: row numbers by queue, stable; ``group``: queue number of each ordered row; ``first``: whether it is its queue's
+    first; ``heads``/``tails``: ordered positions of each queue's first and last row. ``record``: the queues' records,
+    writable.
     """
 
     keys: list[bytes]
     queues: list[bytes]
+    topics: Sequence[str]
+    queue_ids: Ints
     order: Ints
     group: Ints
     first: Bools
     heads: Ints
     tails: Ints
     record: npt.NDArray[np.void]
+
+    def put(self, fold: Fold, record: npt.NDArray[np.void]) -> None:
+        """What the queues' records are now."""
+        fold.put_queues(self.queues, QueueBatch(self.topics, self.queue_ids, record))
 
     def after(self, ends: Ints, record: npt.NDArray[np.void], name: str) -> Ints:
         """Where each ordered row must start: the end of the row before it, for a queue's first row the
@@ -68,7 +75,8 @@ class _ByQueue:
 
 
 def _by_queue(fold: Fold, batch: EditBatch) -> _ByQueue:
-    keys = queue_keys(batch.columns["topic"], batch.ints("queue_id"))
+    topics, ids = batch.columns["topic"], batch.ints("queue_id")
+    keys = queue_keys(topics, ids)
     number = {k: i for i, k in enumerate(dict.fromkeys(keys))}
     queues = list(number)
     count = len(keys)
@@ -77,16 +85,18 @@ def _by_queue(fold: Fold, batch: EditBatch) -> _ByQueue:
         first = np.ones(count, dtype=np.bool_)
         heads = tails = order
     else:
-        ids = np.fromiter(map(number.__getitem__, keys), np.int64, count)
-        order = np.argsort(ids, kind="stable")
-        group = ids[order]
+        numbers = np.fromiter(map(number.__getitem__, keys), np.int64, count)
+        order = np.argsort(numbers, kind="stable")
+        group = numbers[order]
         first = np.ones(count, dtype=np.bool_)
         first[1:] = group[1:] != group[:-1]
         heads = np.flatnonzero(first)
         tails = np.append(heads[1:], count) - 1
-    record, known = fold.queue_table(queues)
+        topics, ids = [topics[row] for row in order[heads].tolist()], ids[order[heads]]
+    record, known = fold.queue_table(queues, topics, ids)
     record["generation"][~known] = 0
-    return _ByQueue(keys, queues, order, group, first, heads, tails, record)
+    record["highest_generation"][~known] = fold.head.forgotten.generation
+    return _ByQueue(keys, queues, topics, ids, order, group, first, heads, tails, record)
 
 
 def _check_current(fold: Fold, batch: EditBatch, by: _ByQueue) -> None:
@@ -149,7 +159,7 @@ def _append(fold: Fold, batch: EditBatch, numbers: Ints) -> None:
     high = np.maximum.reduceat(batch.ints("max_store_time")[by.order], by.heads)
     record["min_store_time"] = np.minimum(record["min_store_time"], low)
     record["max_store_time"] = np.maximum(record["max_store_time"], high)
-    fold.draft.put_all(prefixed(QUEUE, by.queues), packed(record))
+    by.put(fold, record)
     _store_runs(fold, batch, by.keys, numbers)
 
 
@@ -243,7 +253,7 @@ def _leave_out(
     rule = "a gap starts at its queue's maximum"
     fold.check_rows(batch, start == expected, rule, expected, start, by.order)
     by.record["max_offset"] = end[by.tails]
-    fold.draft.put_all(prefixed(QUEUE, by.queues), packed(by.record))
+    by.put(fold, by.record)
     seq = U8.pack(fold.commit.seq)
     reasons = {r: seq + r.encode() for r in dict.fromkeys(why)}
     ends = packed(batch.ints("end").astype(">u8"))
@@ -283,7 +293,7 @@ def new_generations(fold: Fold, batch: EditBatch) -> None:
     fresh["first_offset"] = fresh["min_offset"] = fresh["max_offset"] = first
     fresh["birth_physical"] = fresh["last_physical_end"] = physical
     fresh["min_store_time"], fresh["max_store_time"] = NO_TIME_LOW, NO_TIME_HIGH
-    fold.draft.put_all(prefixed(QUEUE, by.queues), packed(fresh))
+    by.put(fold, fresh)
     fold.created.update(zip(by.queues, stated.tolist(), strict=True))
 
 
@@ -308,7 +318,7 @@ def check_created(fold: Fold) -> None:
     if not fold.created:
         return
     queues = list(fold.created)
-    record, _ = fold.queue_table(queues)
+    record, _ = packed_table(fold.draft.get_many(prefixed(QUEUE, queues)))
     stated = np.fromiter(fold.created.values(), np.int64, len(queues))
     bad = np.flatnonzero((record["generation"] == stated) & (record["flat_end"] == 0))
     if len(bad):

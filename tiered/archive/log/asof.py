@@ -7,9 +7,11 @@ from collections.abc import Callable
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.scope import Scope
-from tiered.archive.state.values import Head
+from tiered.archive.state.values import Head, ObjectState
+from tiered.archive.state.view import ArchiveState
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
+from tiered.metadata.memory import MemoryStore
 from tiered.text.human import second
 
 
@@ -46,6 +48,58 @@ def commit_at(reader: LogReader, head: Head, time_ms: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+def oldest_whole(reader: LogReader, seq: int) -> int:
+    """The oldest commit behind ``seq`` as of which everything that runs lie in is still there; at least the log's head is.
+
+    Objects are given up in the order in which they were, so that what is there as of a commit is there as of all later ones:
+    found by halving, a fold in memory each time, and a request for each key that is named for deletion.
+    """
+    newest = MemoryStore()
+    head = reader.fold(newest)
+    if head is None:
+        return seq
+    left = _Left(reader, ArchiveState(newest), head)
+    low, high = max(seq + 1, head.floor), head.seq
+    while low < high:
+        middle = (low + high) // 2
+        then = MemoryStore()
+        reader.fold_until(then, middle)
+        if left.has_all(ArchiveState(then)):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+class _Left:
+    """What the bucket still has of what older folds name. Each key is asked for once."""
+
+    def __init__(self, reader: LogReader, newest: ArchiveState, head: Head) -> None:
+        self._reader, self._newest, self._head = reader, newest, head
+        self._asked: dict[str, bool] = {}
+
+    def has_all(self, then: ArchiveState) -> bool:
+        return all(self._has(item) for item in then.objects() if item.references)
+
+    def _has(self, item: ObjectState) -> bool:
+        if not item.path:
+            sure = item.ref.commit_seq >= self._head.floor
+            return sure or self._is_there(self._reader.keys.commit(item.ref.commit_seq))
+        now = self._newest.object_at(item.path)
+        if now is None:
+            return False
+        return now.retired_by is None or self._is_there(self._reader.keys.key(item.path))
+
+    def _is_there(self, key: str) -> bool:
+        if key not in self._asked:
+            try:
+                self._reader.provider.head(key)
+                self._asked[key] = True
+            except NotFound:
+                self._asked[key] = False
+        return self._asked[key]
 
 
 def _check_floor(reader: LogReader, seq: int, folded: MetadataView | None) -> None:

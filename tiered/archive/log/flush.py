@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.resending import ResendEvents
-from tiered.archive.log.writer import Place, PlannedCommit
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditBatch
 from tiered.codec.format.object import EncodedObject
@@ -55,6 +55,7 @@ class FlushStatistics:
     store_times: Ints
     gaps: int
     generations: int
+    aliases: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keys import ArchiveKeys, ProbeKey, parse
 from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, Refused
@@ -111,14 +112,33 @@ def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     return identity
 
 
+def kept_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity | None:
+    """The archive's identity; ``None`` where nothing of an archive is there.
+
+    ``Corrupt`` where it is missing and other objects of the archive are there: with another id nobody could read these.
+    """
+    with suppress(NotFound):
+        return read_identity(provider, keys)
+    if not _has_begun(provider, keys):
+        return None
+    try:
+        return read_identity(provider, keys)  # it comes before all others, so by now it must be there
+    except NotFound:
+        raise Corrupt(
+            "the archive has objects and no identity: archive.json is lost", key=keys.identity
+        ) from None
+
+
 def ensure_identity(
     provider: Provider, keys: ArchiveKeys, now_ms: int, random_bytes: Callable[[int], bytes]
 ) -> ArchiveIdentity:
-    """Read the identity, or create it; the first to create it wins, and a lost answer is resolved by reading it back."""
-    try:
-        return read_identity(provider, keys)
-    except NotFound:
-        pass
+    """Read the identity, or create it; the first to create it wins, and a lost answer is resolved by reading it back.
+
+    ``Corrupt`` as of ``kept_identity``.
+    """
+    found = kept_identity(provider, keys)
+    if found is not None:
+        return found
     reach(CrashPoint.BEFORE_IDENTITY)
     create_root(provider)
     made = ArchiveIdentity(random_bytes(16), keys.cluster, keys.broker, now_ms)
@@ -128,3 +148,13 @@ def ensure_identity(
         return read_identity(provider, keys)
     reach(CrashPoint.AFTER_IDENTITY)
     return made
+
+
+def _has_begun(provider: Provider, keys: ArchiveKeys) -> bool:
+    """Whether objects of an archive are there, besides those of a probe, which may be made before its identity is."""
+    for stored in provider.list(keys.root):
+        path = keys.path(stored.key)
+        found = None if path is None else parse(path)
+        if found is not None and not isinstance(found, ProbeKey):
+            return True
+    return False

@@ -12,8 +12,9 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from tiered.archive.log.flush import DataObject, Flush, LineEvents, Proven, Unsettled
-from tiered.archive.log.writer import CommitLog, PlannedCommit
+from tiered.archive.log.flush import DataObject, Flush, LineEvents, Priority, Proven, Unsettled
+from tiered.archive.log.planned import PlannedCommit
+from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.view import dispatch_pairs
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Invalid, TieredError, Unavailable
@@ -23,11 +24,18 @@ from tiered.provider.resolve import put_own
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What has no place yet. ``done`` is told what became of it. ``offered``: it may fail without ending the line."""
+    """What has no place yet. ``done`` is told what became of it. ``offered``: it may fail without ending the line.
+    ``overdue``: nothing that comes later goes before it."""
 
     flush: Unsettled
     done: Future[Proven | None]
     offered: bool
+    overdue: bool = False
+
+    @property
+    def priority(self) -> Priority:
+        """Before whom it gets its place."""
+        return Priority.ARCHIVE if self.overdue else self.flush.priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +123,22 @@ class CommitLine:
             self._waiting.append(_Waiting(flush, Future(), offered=False))
         self._pool.submit(self._settle_next)
 
-    def offer(self, flush: Unsettled, timeout_seconds: float) -> Future[Proven | None] | None:
+    def offer(
+        self, flush: Unsettled, timeout_seconds: float, *, overdue: bool = False
+    ) -> Future[Proven | None] | None:
         """Put in line what is not urgent: only once nothing waits for its place and one more may still follow it.
+
+        ``overdue``: it has waited for that for too long, and takes a place of its own, one more than the line's depth.
 
         ``None`` if there was no such moment within ``timeout_seconds``. The future tells the proof, ``None`` where the flush
         settled to nothing, or why it could not be planned; that error is its own, and the line goes on.
         """
-        entry = _Waiting(flush, Future(), offered=True)
+        entry = _Waiting(flush, Future(), offered=True, overdue=overdue)
+        takes = self._has_place if overdue else self._quiet
         with self._changed:
-            self._changed.wait_for(lambda: self._failed is not None or self._quiet(), timeout_seconds)
+            self._changed.wait_for(lambda: self._failed is not None or takes(), timeout_seconds)
             self._raise_failure()
-            if not self._quiet():
+            if not takes():
                 return None
             self._waiting.append(entry)
         self._pool.submit(self._settle_next)
@@ -177,7 +190,7 @@ class CommitLine:
             with self._changed:
                 if self._failed is not None:
                     return
-                entry = min(self._waiting, key=lambda waiting: waiting.flush.priority)
+                entry = min(self._waiting, key=lambda waiting: waiting.priority)
             settled, refused = None, None
             try:
                 settled = self.log.resending.until_done(partial(self._settle, entry))
@@ -199,10 +212,11 @@ class CommitLine:
     def _settle(self, waiting: _Waiting) -> _Settled | None:
         """Fix the flush at the next place of the log, and start its uploads. ``None``: there is nothing to commit any more."""
         with self.log.next_place() as place:
-            flush = waiting.flush.settle(place, self.log.planned())
+            fold = self.log.planning()
+            flush = waiting.flush.settle(place, fold)
             if flush is None:
                 return None
-            commit = self.log.plan(place, flush.edits, flush.inline)
+            commit = self.log.plan(place, flush.edits, flush.inline, fold)
         reach(CrashPoint.AFTER_PLAN)
         uploads = [self._pool.submit(self._upload, o, n) for n, o in enumerate(flush.uploads) if not o.there]
         return _Settled(flush, commit, tuple(uploads), waiting.done, waiting.offered)
@@ -212,7 +226,7 @@ class CommitLine:
         flush = settled.flush
         if flush.dispatch_offsets is not None:
             queues = flush.dispatch_offsets
-            pairs = list(dispatch_pairs(queues.topics, queues.queue_ids, queues.ends))
+            pairs = dispatch_pairs(queues.topics, queues.queue_ids, queues.ends)
             self.log.keep(partial(self.log.store.put_many, pairs))
         for upload in settled.uploads:
             upload.result()
@@ -241,6 +255,10 @@ class CommitLine:
     def _quiet(self) -> bool:
         """Whether something that is not urgent may take a place: it must not keep the next flush from being submitted."""
         return not self._alone and not self._waiting and self._count() < max(1, self._depth - 1)
+
+    def _has_place(self) -> bool:
+        """Whether something that is overdue may take a place, which is one more than there are for the rest."""
+        return not self._alone and self._count() <= self._depth
 
     def _wait_below(self, count: int, timeout_seconds: float | None) -> bool:
         with self._changed:

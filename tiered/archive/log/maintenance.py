@@ -22,24 +22,27 @@ Figures = Mapping[str, int | str | None]
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What a task would do now. ``jobs``: turns it would take, 0: nothing is to be done; ``said``: one line for people;
-    ``rows``: what it would do one by one, for a dry run."""
+    ``rows``: what it would do one by one, for a dry run; ``trouble``: what cannot be found out or done."""
 
     jobs: int
     said: str
     figures: Figures = field(default_factory=dict)
     rows: tuple[Figures, ...] = ()
+    trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """What one turn did. ``more``: there is more to do at once. Integer ``figures`` of several turns are added up.
 
-    ``trouble``: what could not be done, and why, while the rest went on.
+    ``trouble``: what could not be done, and why, while the rest went on. ``left``: what waits now, in place of what was said
+    before; a name once said is said again, with 0 where nothing waits.
     """
 
     more: bool
     figures: Figures = field(default_factory=dict)
     trouble: str | None = None
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 class Stopped(Exception):

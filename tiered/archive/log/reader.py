@@ -6,6 +6,7 @@ that shows none above; a commit that does not fit is first answered by starting 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +14,18 @@ from functools import partial
 from tiered.archive.ahead import read_numbers
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.shardview import DamagedShard
-from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_newest, load_oldest
+from tiered.archive.checkpoint.store import load_newest, load_oldest, newest_number
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.again import KeptCommits, ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.log.standin import stand_in
 from tiered.archive.state.layers import Changes, Overlay, store_changes
+from tiered.archive.state.recentqueues import Planning, RecentQueues
 from tiered.archive.state.scope import EVERYTHING
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
-from tiered.codec.format.edits import Commit
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.provider.base import Provider
@@ -31,16 +33,16 @@ from tiered.provider.resolve import guard
 
 TAIL_BYTES = 256 * 1024
 """First request for a commit: footer and edits of all but the largest commits, without their inline data."""
-
 MERGE_COMMITS = 64
 """Commits folded before one batch goes into the metadata store."""
 MERGE_KEYS = 16_384
 """And at most about so many keys, which every further commit looks through once more for each commit that waits."""
-
 LOOK_AGAIN_MS = 3_600_000
 """How long after it last saw all checkpoints a reader believes a commit: at most half of any ``gc.commit_retention_ms``."""
 
 _NEVER_MS = -(2**62)
+
+log = logging.getLogger("tiered.archive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,6 @@ class _Reached:
     newer: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadCommit:
-    """A commit and when the store says it was written and answered. ``edit_bytes``: its edits, decompressed."""
-
-    commit: Commit
-    date_ms: int
-    last_modified_ms: int | None
-    inline_length: int
-    edit_bytes: int
-
-
 class LogReader:
     """A plain reader of one archive's log. Any number of them may run. From here on the provider answers for this archive
     alone: where its identity cannot be seen nothing counts as absent.
@@ -83,6 +74,7 @@ class LogReader:
         self.identity = identity
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
         self._seen: _Seen | None = None
+        self._kept = KeptCommits()
         guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
 
     def read(self, seq: int) -> ReadCommit | None:
@@ -123,11 +115,18 @@ class LogReader:
                     "a commit is shorter than its footer says", key=key, expected=needed, found=total
                 )
         # Without the inline data: its damage is the damage of one object, which its readers meet, and not of the whole log.
-        commit = decode_commit(memoryview(data)[len(data) - needed :], key=key)
+        edits = memoryview(data)[len(data) - needed :]
+        commit = decode_commit(edits, key=key)
         if commit.seq != seq or commit.archive_id != self.identity.archive_id:
             raise Corrupt("a commit is stored under another's key", key=key, expected=seq, found=commit.seq)
         times = (tail.date_ms, tail.last_modified_ms)
-        return ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
+        found = ReadCommit(commit, *times, commit.inline_length, footer.edits_raw_length)
+        self._kept.keep(seq, found, edits)
+        return found
+
+    def _read_again(self, seq: int) -> ReadCommit | None:
+        """``read`` of a commit that may have been read before, without a request then."""
+        return self._kept.find(seq, self.keys.commit(seq)) or self.read(seq)
 
     def checkpoint_above(self, seq: int) -> bool:
         """Whether any checkpoint, usable or not, is named above ``seq``."""
@@ -173,6 +172,7 @@ class LogReader:
                 if again:
                     raise
                 again = True
+                self._kept.clear()
             store.clear()
             self.begin_newest(store)
 
@@ -295,6 +295,10 @@ class LogReader:
                     expected=head.commit_id.hex(),
                     found="no such commit",
                 )
+        if head is not None:
+            store.cleared = f"it was of another history: archive {head.archive_id.hex()}, commit {head.seq}"
+            log.warning("the cached fold is made again from the bucket", extra={"reason": store.cleared})
+        self._kept.clear()
         store.clear()
         self.begin_newest(store)
 
@@ -343,10 +347,6 @@ class LogReader:
                 store.clear()
                 self.begin_newest(store)
 
-    def _newest_number(self) -> int:
-        newest = next(checkpoint_keys(self.provider, self.keys), None)
-        return -1 if newest is None else checkpoint_number(newest)
-
     def _saw(self, store: MetadataView, date_ms: int) -> None:
         self._seen = _Seen(store.applied(), date_ms)
 
@@ -365,15 +365,19 @@ class LogReader:
         seen = self._seen
         since_ms = seen.date_ms if seen is not None and seen.position == store.applied() else _NEVER_MS
         pending: list[Changes] = []
+        recent = RecentQueues()
         date_ms: int | None = None
-        for found in read_numbers(self.read, seq + 1, until, lambda commit: commit.edit_bytes):
+        self._kept.keeping |= isinstance(store, PartialStore)
+        read = self.read if until is None else self._read_again
+        for found in read_numbers(read, seq + 1, until, lambda commit: commit.edit_bytes):
             if until is None and not 0 <= found.date_ms - since_ms <= LOOK_AGAIN_MS:
-                newest = self._newest_number()
+                newest = newest_number(self.provider, self.keys)
                 if newest > seq and newest != begun_from:
                     store_changes(store, pending)
                     return _Reached(seq, date_ms, newest)
                 since_ms = found.date_ms  # no commit above this was ever removed
-            pending.append(apply(Overlay(store, pending), found.commit, scope))
+            pending.append(apply(Planning(Overlay(store, pending), recent), found.commit, scope))
+            recent.planned(pending[-1])
             date_ms = found.date_ms
             seq += 1
             if progress is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tiered.errors import Corrupt
 
 if TYPE_CHECKING:
-    from tiered.archive.log.reader import LogReader, ReadCommit
+    from tiered.archive.log.again import ReadCommit
+    from tiered.archive.log.reader import LogReader
 
 
 def stand_in(reader: LogReader, seq: int) -> ReadCommit | None:

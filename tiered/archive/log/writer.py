@@ -16,13 +16,18 @@ from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import ENCRYPTION, refuse_older_writer, refuse_plain_writer
+from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.counting import CountedSuccess
-from tiered.archive.log.reader import LogReader, ReadCommit
+from tiered.archive.log.planned import Place, PlannedCommit
+from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending, Result
+from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes, Overlay, store_changes
+from tiered.archive.state.recentqueues import RECENT_QUEUES, Planning, RecentQueues
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.commit import decode_commit_footer, encode_commit
+from tiered.codec.format.aliases import LITE_QUEUES
+from tiered.codec.format.commit import encode_commit
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
 from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
@@ -35,36 +40,6 @@ from tiered.version import MIN_READER, MIN_WRITER
 
 ZERO_ID = bytes(16)
 _NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place a commit will take, drawn before its content is known (inline data carries the commit id)."""
-
-    archive_id: bytes
-    seq: int
-    epoch: int
-    commit_id: bytes
-    previous_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCommit:
-    """A commit whose bytes and whose effect on the fold are fixed."""
-
-    commit: Commit
-    parts: tuple[Buffer, ...]
-    changes: Changes
-
-    @property
-    def length(self) -> int:
-        """Bytes of the object."""
-        return sum(len(p) for p in self.parts)
-
-    @property
-    def edit_bytes(self) -> int:
-        """Its edits, decompressed."""
-        return decode_commit_footer(self.parts[-1], key="").edits_raw_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +59,10 @@ class Claim:
     source_kind: str = "commitlog"
     role: str = "master"
     broker_epoch: int | None = None
+    lite_queues: bool = False
+    """Whether it archives aliases; once an epoch did, all later ones say so."""
+    forgets_queues: bool = False
+    """Whether queues may be forgotten; once in an epoch, in all later ones."""
 
 
 class CommitLog:
@@ -97,7 +76,9 @@ class CommitLog:
         *,
         writer_id: bytes,
         random_bytes: Callable[[int], bytes],
+        recent_queues: int = RECENT_QUEUES,
     ) -> None:
+        """``recent_queues``: see ``RecentQueues``."""
         self.reader = reader
         self.store = store
         self.resending = resending
@@ -107,6 +88,7 @@ class CommitLog:
         self._place: Place | None = None
         self._lock = threading.Lock()
         self._pending: list[Changes] = []
+        self._recent = RecentQueues(recent_queues)
         self._tip: Head | None = None
         self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
@@ -125,9 +107,19 @@ class CommitLog:
         return ArchiveState(self.store.snapshot())
 
     def planned(self) -> ArchiveState:
-        """The fold as it will be when everything planned is proven: what the next plan builds on."""
+        """The fold as it will be when everything planned is proven, for the moment."""
+        return ArchiveState(self._overlay())
+
+    def planning(self) -> ArchiveState:
+        """``planned`` for the next plan, which asks for the records of many queues twice, and most were in the last ones.
+        Only for the one who has ``next_place``, and while it is held."""
+        if self._place is None:
+            raise RuntimeError("a commit is planned while its place is held")
+        return ArchiveState(Planning(self._overlay(), self._recent))
+
+    def _overlay(self) -> Overlay:
         with self._lock:
-            return ArchiveState(Overlay(self.store, list(self._pending)))
+            return Overlay(self.store, list(self._pending))
 
     @property
     def tip(self) -> Head | None:
@@ -142,6 +134,7 @@ class CommitLog:
         head = self.reader.fold(self.store, progress)
         if head is not None:  # a head whose writer died between link and fsync must not be built upon
             make_durable(self.reader.provider, self.reader.keys.commit(head.seq))
+        self._recent.clear()
         with self._lock:
             self._pending = []
             self._tip = head
@@ -204,7 +197,10 @@ class CommitLog:
         self.resending.until_done(lambda: encryptor.open_epoch(root, head.archive_id, head.epoch))
 
     def _open_epoch(self, place: Place, claim: Claim, store_time_ms: int) -> EditBatch:
-        encryptor = self.reader.provider.capabilities.encryptor
+        features = [] if self.reader.provider.capabilities.encryptor is None else [ENCRYPTION]
+        for feature, wanted in ((LITE_QUEUES, claim.lite_queues), (FORGOTTEN_QUEUES, claim.forgets_queues)):
+            if wanted or (self.tip is not None and feature in self.tip.required_features):
+                features.append(feature)
         return batch(
             EditKind.OPEN_EPOCH,
             epoch=place.epoch,
@@ -217,7 +213,7 @@ class CommitLog:
             broker_epoch=claim.broker_epoch,
             min_reader=MIN_READER,
             min_writer=MIN_WRITER,
-            required_features=Rows([[] if encryptor is None else [ENCRYPTION]]),
+            required_features=Rows([features]),
         )
 
     # ---- planning and putting
@@ -243,10 +239,17 @@ class CommitLog:
             previous_id=tip.commit_id if tip is not None else ZERO_ID,
         )
 
-    def plan(self, place: Place, edits: Sequence[EditBatch], inline: Sequence[Buffer] = ()) -> PlannedCommit:
+    def plan(
+        self,
+        place: Place,
+        edits: Sequence[EditBatch],
+        inline: Sequence[Buffer] = (),
+        fold: ArchiveState | None = None,
+    ) -> PlannedCommit:
         """Fix the bytes of the commit at ``place``, once in the block of ``next_place``, and its changes.
 
-        A commit that breaks a rule is refused here (``Corrupt``), unwritten.
+        ``fold``: ``planning``, asked in the same block, if it was. A commit that breaks a rule is refused here (``Corrupt``),
+        unwritten.
         """
         if place is not self._place:
             raise RuntimeError("a commit is planned once, while its place is held")
@@ -261,8 +264,9 @@ class CommitLog:
             inline_length=sum(len(p) for p in inline),
         )
         self._check_whole()
-        changes = apply(self.planned().view, commit)
+        changes = apply((fold or self.planning()).view, commit)
         parts = tuple(encode_commit(commit, inline))
+        self._recent.planned(changes)
         with self._lock:
             self._pending.append(changes)
             self._tip = changes.head

@@ -16,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.flatfile import RunReader, Stretch
+from tiered.archive.read.projection import Projection
 from tiered.archive.read.view import View
 from tiered.archive.state.values import RunState
+from tiered.codec.format.projection import KEY_ENTRY
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.properties import whole_keys
 from tiered.codec.types import Ints
-from tiered.errors import TieredError, of_local_disk
+from tiered.errors import Corrupt, NotFound, TieredError, of_local_disk
 from tiered.model import MessageQueue
-
-KEY_ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("message", "<i8")])
-"""A key's hash (128 bits of XXH3) and a message that carries it: twice its queue offset, and one more if it has a body."""
 
 _MOST_PARTS = 4096
 _PREFIX = "tiered-compact-"
@@ -39,7 +38,8 @@ class CompactedQueue:
     message without a key is not kept either. Of one thread.
 
     ``memory_bytes`` bounds what keys take in memory; ``directory`` is where more of them lie (``None``: where the system keeps
-    temporary files). ``offsets`` is asked first of all: it reads every record once.
+    temporary files). ``offsets`` is asked first of all: it reads every record once, with a ``projection`` that holds at the
+    view's commit only those behind it.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class CompactedQueue:
         queue: MessageQueue,
         *,
         memory_bytes: int,
+        projection: Projection | None = None,
         directory: str | None = None,
         progress: Callable[[int], None] = lambda offsets: None,
     ) -> None:
@@ -56,10 +57,12 @@ class CompactedQueue:
         generation = None if known is None else known.generation
         self._runs = [] if generation is None else list(view.state.runs(queue, generation))
         self._memory_bytes = memory_bytes
+        self._projection = projection
         self._directory = directory
         self._progress = progress
         self.without_key = 0
-        """Messages that have no key: a compaction topic of RocketMQ takes none."""
+        """Messages that have no key, of those in the view and those that the projection was made of: a compaction topic of
+        RocketMQ takes none."""
 
     def offsets(self) -> Iterator[Ints]:
         """Queue offsets of what is kept, ascending, some at a time. ``Corrupt`` where a record cannot be read: nothing is
@@ -72,9 +75,13 @@ class CompactedQueue:
             entries = KeyEntries(
                 stack, self._memory_bytes, sum(run.rows for run in self._runs), self._directory
             )
+            known = self._from_projection(entries, first)
             for run in self._runs:
-                for stretch in self._reader.stretches(run, run.start, run.end):
-                    entries.add(self._entries(run, stretch))
+                low = max(run.start, known)
+                for stretch in self._reader.stretches(run, low, run.end) if low < run.end else ():
+                    found = key_entries(stretch, run.start)
+                    self.without_key += len(stretch) - len(found)
+                    entries.add(found)
                     self._progress(stretch.next_offset - first)
             for part in entries.parts():
                 at = newest_messages(part) - first
@@ -95,17 +102,19 @@ class CompactedQueue:
     def _within(self, first: int, last: int) -> Iterator[RunState]:
         return (run for run in self._runs if run.start <= last and run.end > first)
 
-    def _entries(self, run: RunState, stretch: Stretch) -> npt.NDArray[np.void]:
-        frames = Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END)
-        batch = decode_headers(stretch.data, frames)
-        rows, digests = whole_keys(batch)
-        self.without_key += len(stretch) - len(rows)
-        found = np.empty(len(rows), KEY_ENTRY)
-        halves = np.frombuffer(digests, "<u8").reshape(-1, 2)
-        found["high"], found["low"] = halves[:, 1], halves[:, 0]
-        offsets = np.maximum(stretch.queue_offsets, run.start)  # a trim may begin inside an inner batch
-        found["message"] = offsets[rows] * 2 + (batch.headers["body_length"][rows] > 0)
-        return found
+    def _from_projection(self, entries: KeyEntries, first: int) -> int:
+        """Take in what the projection says; the queue offset from which records are to be read. Entries of one that turns out
+        to be damaged are true all the same, and every record is read."""
+        if self._projection is None:
+            return first
+        straddling = straddling_offset(self._reader, self._runs[0])
+        try:
+            for some in self._projection.entries():
+                entries.add(entries_left(some, first, straddling))
+        except (Corrupt, NotFound):
+            return first
+        self.without_key += self._projection.head.without_key
+        return max(first, self._projection.head.end)
 
     def _bits(self, stack: ExitStack, offsets: int) -> npt.NDArray[np.uint8]:
         """A bit for each offset: in memory, or in a local file where they are more than half of the bound."""
@@ -119,6 +128,35 @@ class CompactedQueue:
         except OSError as error:
             raise _unwritable(error) from error
         return np.memmap(file, np.uint8, "r+", shape=(length,))
+
+
+def key_entries(stretch: Stretch, start: int) -> npt.NDArray[np.void]:
+    """An entry for each record of a stretch that has a key. ``start``: where its run does; a trim may begin inside an inner
+    batch, which then counts from there."""
+    frames = Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END)
+    batch = decode_headers(stretch.data, frames)
+    rows, digests = whole_keys(batch)
+    found = np.empty(len(rows), KEY_ENTRY)
+    halves = np.frombuffer(digests, "<u8").reshape(-1, 2)
+    found["high"], found["low"] = halves[:, 1], halves[:, 0]
+    offsets = np.maximum(stretch.queue_offsets, start)
+    found["message"] = offsets[rows] * 2 + (batch.headers["body_length"][rows] > 0)
+    return found
+
+
+def straddling_offset(reader: RunReader, run: RunState) -> int:
+    """Where the first record of a queue's first run begins: before the run's own start, if a trim ended inside it."""
+    if run.dense or run.start == run.first_queue_offset:
+        return run.start
+    return int(next(reader.stretches(run, run.start, run.start + 1)).queue_offsets[0])
+
+
+def entries_left(entries: npt.NDArray[np.void], first: int, straddling: int) -> npt.NDArray[np.void]:
+    """Those of messages that reach above ``first``, where the queue begins; see ``straddling_offset``."""
+    left = entries[entries["message"] >> 1 >= straddling]
+    offsets = np.maximum(left["message"] >> 1, first)
+    left["message"] = offsets * 2 + (left["message"] & 1)
+    return left
 
 
 class KeyEntries:
@@ -185,10 +223,16 @@ def newest_entries(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return ordered[last]
 
 
+def newest_with_body(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """Of each key the entry of its newest message, unless that has no body."""
+    newest = newest_entries(entries)
+    kept: npt.NDArray[np.void] = newest[(newest["message"] & 1) == 1]
+    return kept
+
+
 def newest_messages(entries: npt.NDArray[np.void]) -> Ints:
     """Queue offsets of the newest messages that have a body."""
-    messages = newest_entries(entries)["message"]
-    found: Ints = messages[(messages & 1) == 1] >> 1
+    found: Ints = newest_with_body(entries)["message"] >> 1
     return found
 
 

@@ -6,72 +6,51 @@ somebody who has little time or few bytes a second can stop between two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.ahead import read_each
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.held import Held
-from tiered.archive.read.objects import BlockSlice, ObjectReader
-from tiered.archive.read.runs import COALESCE_BYTES, coalesced, is_segment, row_offsets
+from tiered.archive.read.agreement import queue_of
+from tiered.archive.read.blockwindow import BlockWindow, ContentStep, Heard
+from tiered.archive.read.coming import Coming
+from tiered.archive.read.held import Range
+from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.runs import COALESCE_BYTES, coalesced, is_segment
 from tiered.archive.state.values import ObjectState, RunState
-from tiered.codec.format.block import BlockTable, opened
+from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.object import FOOTER_BYTES
-from tiered.codec.format.sections import SectionKind, check_length_and_crc
-from tiered.codec.record.columns import verify_headers
-from tiered.codec.record.frame import Frames, Stop, edges_of, scan
-from tiered.codec.record.properties import property_columns
-from tiered.codec.types import Buffer, Ints
+from tiered.codec.format.sections import SectionKind
+from tiered.codec.types import Ints
 from tiered.errors import Corrupt, NotFound, damage_hint
-from tiered.model import OFF_QUEUE_TOPIC, MessageQueue
 from tiered.provider.base import Provider
 
 if TYPE_CHECKING:
-    from tiered.codec.segment.reader import Segment
+    from tiered.archive.read.segments import SealedTables
 
-COMPARED = {
-    "size": "size",
-    "physical_offset": "physical_offset",
-    "store_timestamp": "store_timestamp",
-    "born_timestamp": "born_timestamp",
-    "sys_flag": "sys_flag",
-    "body_crc": "body_crc",
-    "body_length": "body_length",
-}
-"""Columns of an object and the record headers they must equal."""
-
-NAMES = (*COMPARED, "tags_code", "queue_offsets")
-"""Columns that records are compared with."""
-
-WINDOW_BYTES = COALESCE_BYTES
-"""Of one request. An object up to this length is read at once, and of a larger one all tables are held together."""
+WINDOW_BYTES = COALESCE_BYTES * 3 // 2
+"""An object up to this length is read in one request, as those of most flushes are with their tables; of a larger one, the
+tables are, up to this."""
 
 _DESCRIBING = (SectionKind.DIRECTORY, SectionKind.COLUMNS, SectionKind.COLUMN_INDEX)
 """Sections without which records cannot be compared with anything."""
 
-Columns = dict[str, npt.NDArray[np.generic]]
 
-
-@dataclass(frozen=True, slots=True)
-class ContentStep:
-    """What one step looked at. ``bytes``: stored, as they were read. ``damage``: what was wrong, with key and position."""
-
-    bytes: int = 0
-    blocks: int = 0
-    messages: int = 0
-    record_bytes: int = 0
-    damage: Corrupt | NotFound | None = None
+_Part = ContentStep | Callable[[], Iterable[ContentStep]]
+"""A step, or what finds some and asks the store for nothing: another thread may do it."""
 
 
 class ContentCheck:
     """Checks objects one after the other. ``spend`` hears of bytes before they are asked for; ``records``: compare records with
-    their columns, their queue and their own sums, too; ``ahead``: requests for blocks under way at once.
+    their columns, their queue and their own sums, too, and let ``heard`` have them; ``ahead``: requests under way at once, of
+    an object and, where it is known, of those behind it.
 
     Memory: the tables of one object, and ``ahead`` times ``WINDOW_BYTES``; with ``records`` some of these opened.
     """
@@ -85,27 +64,85 @@ class ContentCheck:
         records: bool,
         spend: Callable[[int], None] = lambda byte_count: None,
         ahead: int = 1,
+        heard: Heard | None = None,
     ) -> None:
-        self._held = Held(provider, spend)
+        self._held = Coming(provider, spend, ahead)
         self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=COALESCE_BYTES)
         self._records = records
-        self._ahead = ahead
+        self._heard = heard if records else None
+
+    def first_range(self, item: ObjectState) -> Range:
+        """What is asked for first of an object: all of it, or its tables, or what tells of these."""
+        key, tables = self._objects.key_of(item), min(position for position, _, _ in item.sections.values())
+        if item.length <= WINDOW_BYTES:
+            return key, 0, item.length
+        if is_segment(item):
+            return key, tables, tables + item.sections[SectionKind.SEGMENT_FOOTER][1]
+        return (
+            key,
+            tables if item.length - tables <= WINDOW_BYTES else item.length - FOOTER_BYTES,
+            item.length,
+        )
+
+    def expect(self, ranges: Iterator[Range]) -> None:
+        """What is to be looked at next, in this order, by what is asked for first of each; or whole, by ``read``."""
+        self._held.expect(ranges)
+
+    def read(self, wanted: Range) -> memoryview:
+        """The bytes of something small that is no object."""
+        self._held.begin(wanted)
+        self._held.expect_parts(())
+        return self._held.read(*wanted)
+
+    def end(self) -> None:
+        """Let go of what was expected."""
+        self._held.end()
 
     def steps(self, item: ObjectState, runs: Sequence[RunState] = ()) -> Iterator[ContentStep]:
         """Look at all of an object, damage after damage. ``runs``: those of the fold that lie in it, compared with its own."""
         key = self._objects.key_of(item)
         try:
-            yield from (self._segment if is_segment(item) else self._steps)(item, key, runs)
-        except NotFound:
-            gone = NotFound("an object of the archive is not there", hint=damage_hint({"key": key}), key=key)
-            yield ContentStep(damage=gone)
-        except Corrupt as error:
-            yield ContentStep(damage=error)
+            for part in self._parts(item, runs):
+                yield from _steps_of(part, key)
         finally:
             self._held.forget(key)
 
-    def _steps(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[ContentStep]:
-        yield ContentStep(bytes=self._hold_tables(item, key))
+    def each(
+        self, objects: Iterable[tuple[ObjectState, Sequence[RunState]]], threads: int
+    ) -> Iterator[tuple[ObjectState, Iterable[ContentStep] | None]]:
+        """``steps`` of several objects, and ``None`` behind those of each, in order; ``threads`` parts of them are looked at
+        at once, beside the thread that asks the store. So many more windows are in memory."""
+        waiting: deque[tuple[ObjectState, Future[Iterable[ContentStep]] | None]] = deque()
+
+        def first() -> tuple[ObjectState, Iterable[ContentStep] | None]:
+            item, future = waiting.popleft()
+            if future is None:
+                self._held.forget(self._objects.key_of(item))
+            return item, None if future is None else future.result()
+
+        with ThreadPoolExecutor(threads, "check") as pool:
+            for item, runs in objects:
+                key = self._objects.key_of(item)
+                for part in self._parts(item, runs):
+                    waiting.append((item, pool.submit(_steps_of, part, key)))
+                    if len(waiting) > threads:
+                        yield first()
+                waiting.append((item, None))
+            while waiting:
+                yield first()
+
+    def _parts(self, item: ObjectState, runs: Sequence[RunState]) -> Iterator[_Part]:
+        key, opening = self._objects.key_of(item), self.first_range(item)
+        self._held.begin(opening)
+        try:
+            yield from (self._segment if is_segment(item) else self._object)(item, key, opening, runs)
+        except (NotFound, Corrupt) as error:
+            yield _damaged(error, key)
+
+    def _object(
+        self, item: ObjectState, key: str, opening: Range, runs: Sequence[RunState]
+    ) -> Iterator[_Part]:
+        yield ContentStep(bytes=self._hold_tables(item, opening))
         self._objects.check_footer(item)
         bad = set()
         for number, damage in self._objects.damaged_sections(item):
@@ -118,159 +155,152 @@ class ContentCheck:
         if self._records and not bad.intersection(_DESCRIBING):
             directory = self._objects.directory(item)
             if SectionKind.KEYS not in bad:
-                self._objects.check_keys(item)
+                yield partial(self._keys, item)
             yield from (ContentStep(damage=e) for e in _misplaced(directory, runs, key))
-        yield from self._blocks(item, key, table, directory)
+        yield from self._blocks(item, key, table, directory, runs)
 
-    def _segment(self, item: ObjectState, key: str, runs: Sequence[RunState]) -> Iterator[ContentStep]:
-        """A Parquet segment: its row groups are checked as a whole, its records by the sums of their runs."""
+    def _keys(self, item: ObjectState) -> tuple[ContentStep, ...]:
+        self._objects.check_keys(item)
+        return ()
+
+    def _segment(
+        self, item: ObjectState, key: str, opening: Range, runs: Sequence[RunState]
+    ) -> Iterator[_Part]:
+        """A Parquet segment: every page of it is checked, its records by the sums of their runs."""
         at_once = item.length <= WINDOW_BYTES
         if at_once:
-            yield ContentStep(bytes=len(self._held.fetch(key, 0, item.length)))
+            self._held.expect_parts(())
+        held = len(self._held.fetch(*opening))
+        if at_once:
+            yield ContentStep(bytes=held)
         tables = self._objects.sealed(item)
-        segment, groups = tables.segment, tables.segment.directory.groups
+        directory = tables.segment.directory
         try:
             self._objects.segments().check(tables)
         except Corrupt as error:
             yield ContentStep(damage=error)
         if not at_once:
-            yield ContentStep(bytes=item.length - int(groups["stored_length"].sum()))
+            yield ContentStep(bytes=item.length - int(directory.groups["stored_length"].sum()))
         yield from (ContentStep(damage=e) for e in _misplaced(tables.directory, runs, key))
-        windows = coalesced(groups, 0, len(groups))
-        blocks = np.bincount(tables.group_of, minlength=len(groups))
-        for (first, end), data in self._windows(key, groups, windows):
-            begin = int(groups["position"][first])
-            for number in range(first, end):
-                row, place = groups[number], segment.range_of(number)
-                try:
-                    self._look_at_group(segment, number, data[place.start - begin : place.end - begin])
-                except Corrupt as error:
-                    yield ContentStep(damage=error)
-                record_bytes = int(row["bytes"]) if self._records else 0
-                stored = 0 if at_once else place.length
-                yield ContentStep(stored, int(blocks[number]), int(row["rows"]), record_bytes)
+        pieces = directory.pieces()
+        blocks = np.bincount(tables.band_of, minlength=len(directory.bands))
+        head = None
+        for (first, end), data in self._windows(key, pieces, coalesced(pieces, 0, len(pieces))):
+            begin = int(pieces["position"][first])
+            for stretch in _stretches(pieces[first:end]):
+                stored = data[int(stretch["position"][0]) - begin :]
+                if stretch["band"][0] < 0:
+                    head = bytes(stored[: int(stretch["stored_length"][0])])
+                looked_at = partial(self._looked_at, tables, stretch, stored, head, runs)
+                yield partial(self._stretch, tables, stretch, looked_at, blocks, at_once=at_once)
 
-    def _look_at_group(self, segment: Segment, number: int, stored: memoryview) -> None:
-        if self._records:
-            segment.records(number, stored)
-        else:
-            segment.check_group(number, stored)
+    def _stretch(
+        self,
+        tables: SealedTables,
+        stretch: npt.NDArray[Any],
+        looked_at: Callable[[], Iterator[Corrupt | None]],
+        blocks: Ints,
+        *,
+        at_once: bool,
+    ) -> Iterator[ContentStep]:
+        bands = tables.segment.directory.bands
+        for piece, wrong in zip(stretch, looked_at(), strict=True):
+            if wrong is not None:
+                yield ContentStep(damage=wrong)
+            row, count = bands[piece["band"]], int(blocks[piece["band"]])
+            found = (count, int(row["rows"]), int(row["bytes"]) if self._records else 0)
+            length = 0 if at_once else int(piece["stored_length"])
+            yield ContentStep(length, *(found if piece["band"] >= 0 else ()))
 
-    def _hold_tables(self, item: ObjectState, key: str) -> int:
+    def _looked_at(
+        self,
+        tables: SealedTables,
+        pieces: npt.NDArray[Any],
+        stored: memoryview,
+        head: bytes | None,
+        runs: Sequence[RunState],
+    ) -> Iterator[Corrupt | None]:
+        """What is wrong with each of neighbouring bands of a row group, or with its head alone. ``stored`` begins with them."""
+        segment, first = tables.segment, int(pieces["band"][0])
+        if first >= 0 and self._records:
+            for found in tables.each_band((first, first + len(pieces)), stored, head):
+                if self._heard is not None and not isinstance(found, Corrupt):
+                    self._heard(runs, found.buffer[int(found.edges[0]) : int(found.edges[-1])])
+                yield found if isinstance(found, Corrupt) else None
+            return
+        at = 0
+        for length, band in pieces[["stored_length", "band"]].tolist():
+            mine, at = stored[at : at + length], at + length
+            try:
+                if band < 0:
+                    segment.check_head(int(pieces["row_group"][0]), mine)
+                else:
+                    segment.check_band(band, mine)
+            except Corrupt as error:
+                yield error
+            else:
+                yield None
+
+    def _hold_tables(self, item: ObjectState, opening: Range) -> int:
         """Have everything in memory but the blocks of a large object; how many bytes that were."""
-        first = min(position for position, _, _ in item.sections.values())
         if item.length <= WINDOW_BYTES:
-            return len(self._held.fetch(key, 0, item.length))
-        if item.length - first <= WINDOW_BYTES:
-            return len(self._held.fetch(key, first, item.length))
-        self._held.fetch(key, item.length - FOOTER_BYTES, item.length)
+            self._held.expect_parts(())
+        self._held.fetch(*opening)
         for position, length, _ in item.sections.values():
-            self._held.fetch(key, position, position + length)
-        return item.length - first
+            self._held.fetch(opening[0], position, position + length)
+        return item.length - min(opening[1], *(position for position, _, _ in item.sections.values()))
 
     def _blocks(
-        self, item: ObjectState, key: str, table: BlockTable, directory: Directory | None
-    ) -> Iterator[ContentStep]:
+        self,
+        item: ObjectState,
+        key: str,
+        table: BlockTable,
+        directory: Directory | None,
+        runs: Sequence[RunState],
+    ) -> Iterator[_Part]:
         rows = np.append(0, np.cumsum(table["rows"], dtype=np.int64))
+        heard = None if self._heard is None else partial(self._heard, runs)
         for (first, end), data in self._windows(key, table, coalesced(table, 0, len(table))):
-            opened_blocks, damaged = _opened(data, table[first:end], key, records=directory is not None)
-            yield from (ContentStep(damage=e) for e in damaged)
-            record_bytes = sum(len(raw) for raw in opened_blocks.values())
-            if directory is not None:
-                window = _Window(first, end, table, rows, directory, key)
-                yield from (
-                    ContentStep(damage=e) for e in window.differences(self._objects, item, opened_blocks)
-                )
-            yield ContentStep(
-                0 if item.length <= WINDOW_BYTES else len(data),
-                end - first, int(rows[end] - rows[first]), record_bytes,
-            )  # fmt: skip
+            window = BlockWindow(first, end, table, rows, directory, key)
+            read_bytes = 0 if item.length <= WINDOW_BYTES else len(data)
+            yield partial(window.steps, self._objects, item, data, read_bytes, heard)
 
     def _windows(
         self, key: str, table: npt.NDArray[Any], windows: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[tuple[int, int], memoryview]]:
         """Each window and its bytes, which lie between its first and its last row of the table."""
-
-        def read(window: tuple[int, int]) -> memoryview:
-            first, last = table[window[0]], table[window[1] - 1]
-            end = int(last["position"]) + int(last["stored_length"])
-            return self._held.read(key, int(first["position"]), end)
-
-        found = map(read, windows) if self._ahead < 2 else read_each(read, windows, self._ahead)
-        return zip(windows, found, strict=True)
-
-
-def _opened(
-    data: memoryview, table: BlockTable, key: str, *, records: bool
-) -> tuple[dict[int, Buffer], list[Corrupt]]:
-    """Blocks of a window by their number in it, decompressed if ``records``; and those that fail their checksum."""
-    begin, sound, damaged = int(table["position"][0]), dict[int, Buffer](), []
-    names = ("position", "stored_length", "raw_length", "codec", "crc32c")
-    for number, row in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
-        position, length, raw_length, codec, crc = row
-        stored = data[position - begin : position - begin + length]
-        try:
-            if records:
-                sound[number] = opened(
-                    stored, codec=codec, raw_length=raw_length, crc32c=crc, key=key, position=position
-                )
-            else:
-                check_length_and_crc(
-                    stored, length=length, crc=crc, what="a block", key=key, position=position
-                )
-        except Corrupt as error:
-            damaged.append(error)
-    return sound, damaged
+        ranges: list[Range] = []
+        for begin, end in windows:
+            last = table[end - 1]
+            stop = int(last["position"]) + int(last["stored_length"])
+            ranges.append((key, int(table["position"][begin]), stop))
+        self._held.expect_parts(ranges)
+        return zip(windows, starmap(self._held.read, ranges), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Blocks [first, end) of an object. ``rows``: the row at which each block begins, and their end."""
-
-    first: int
-    end: int
-    table: BlockTable
-    rows: Ints
-    directory: Directory
-    key: str
-
-    def differences(
-        self, objects: ObjectReader, item: ObjectState, blocks: dict[int, Buffer]
-    ) -> Iterator[Corrupt]:
-        """What the blocks' records and the columns do not agree on."""
-        low = int(self.rows[self.first])
-        try:
-            columns = objects.columns(item, NAMES, low, int(self.rows[self.end]) - low)
-        except Corrupt as error:
-            yield error
-            return
-        run = self.table["run"][self.first : self.end]
-        edges = [0, *(np.flatnonzero(np.diff(run)) + 1).tolist(), len(run)]
-        for begin, end in pairwise(edges):
-            numbers = [number for number in range(begin, end) if number in blocks]
-            if len(numbers) < end - begin or self._wrong(columns, low, blocks, begin, end) is not None:
-                found = (self._wrong(columns, low, blocks, number, number + 1) for number in numbers)
-                yield from (error for error in found if error is not None)
-
-    def _wrong(
-        self, columns: Columns, low: int, blocks: dict[int, Buffer], begin: int, end: int
-    ) -> Corrupt | None:
-        """What is wrong with blocks [begin, end) of the window, which are of one run."""
-        at = self.first + begin
-        first_row, stop = int(self.rows[at]), int(self.rows[self.first + end])
-        data = blocks[begin] if end == begin + 1 else b"".join(blocks[n] for n in range(begin, end))
-        piece = BlockSlice(int(self.table["first_queue_offset"][at]), stop - first_row, first_row, data)
-        part = {name: values[first_row - low : stop - low] for name, values in columns.items()}
-        try:
-            check_block(piece, part, _queue(self.directory, int(self.table["run"][at])), self.key)
-        except Corrupt as error:
-            return error
-        return None
+def _steps_of(part: _Part, key: str) -> Iterable[ContentStep]:
+    """A part, done."""
+    if isinstance(part, ContentStep):
+        return (part,)
+    found: list[ContentStep] = []
+    try:
+        found.extend(part())
+    except (NotFound, Corrupt) as error:
+        found.append(_damaged(error, key))
+    return found
 
 
-def _queue(directory: Directory, run: int) -> MessageQueue:
-    row = directory.runs[run]
-    return MessageQueue(directory.topics[int(row["topic"])], int(row["queue_id"]))
+def _damaged(error: NotFound | Corrupt, key: str) -> ContentStep:
+    if isinstance(error, NotFound):
+        error = NotFound("an object of the archive is not there", hint=damage_hint({"key": key}), key=key)
+    return ContentStep(damage=error)
+
+
+def _stretches(pieces: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Pieces of row groups, divided into neighbouring bands of one row group each, and heads."""
+    head = pieces["band"] < 0
+    edges = np.flatnonzero((np.diff(pieces["row_group"]) != 0) | head[1:] | head[:-1]) + 1
+    return np.split(pieces, edges)
 
 
 def _misplaced(directory: Directory, runs: Sequence[RunState], key: str) -> Iterator[Corrupt]:
@@ -281,7 +311,7 @@ def _misplaced(directory: Directory, runs: Sequence[RunState], key: str) -> Iter
         if number < len(directory.runs):
             row = directory.runs[number]
             found = (
-                _queue(directory, number), int(row["generation"]), int(row["first_queue_offset"]), int(row["rows"]),
+                queue_of(directory, number), int(row["generation"]), int(row["first_queue_offset"]), int(row["rows"]),
                 int(row["first_row"]), int(row["first_block"]), int(row["block_count"]),
             )  # fmt: skip
         expected = (
@@ -291,29 +321,3 @@ def _misplaced(directory: Directory, runs: Sequence[RunState], key: str) -> Iter
             yield Corrupt(
                 "fold and directory disagree on a run", key=key, run=run.id, expected=expected, found=found
             )
-
-
-def check_block(piece: BlockSlice, columns: Columns, queue: MessageQueue, key: str) -> None:
-    """The records of a block, or of neighbouring ones of a queue, are whole and are what the columns say. ``Corrupt``
-    otherwise."""
-    edges = edges_of(piece.data, piece.rows)
-    if edges is None:  # not one record behind the other: a walk says where that ends
-        frames = scan(piece.data, base=None, max_record_bytes=len(piece.data))
-    else:
-        frames = Frames(edges[:-1], np.diff(edges), int(edges[-1]), Stop.END)
-    whole, batch = verify_headers(piece.data, frames, None)
-    if len(whole.starts) != piece.rows or whole.end != len(piece.data):
-        raise Corrupt("a block's records are damaged", key=key, position=whole.end, detail=whole.detail)
-    for column, header in COMPARED.items():
-        if not np.array_equal(columns[column].astype(np.int64), batch.headers[header].astype(np.int64)):
-            raise Corrupt("columns and records disagree", key=key, column=column, queue=queue)
-    properties = property_columns(batch)
-    if not np.array_equal(columns["tags_code"], properties.tags_code):
-        raise Corrupt("columns and records disagree", key=key, column="tags_code", queue=queue)
-    if queue.topic == OFF_QUEUE_TOPIC:
-        return
-    offsets = row_offsets(piece.first_queue_offset, piece.rows, columns["queue_offsets"])
-    if not np.array_equal(batch.headers["queue_offset"], offsets):
-        raise Corrupt("records and their place in the queue disagree", key=key, queue=queue)
-    if set(batch.topics) != {queue.topic} or (batch.headers["queue_id"] != queue.queue_id).any():
-        raise Corrupt("a block holds records of another queue", key=key, queue=queue, found=batch.topics)

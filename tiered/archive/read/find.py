@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tiered.archive.keys import ArchiveKeys, split_key
-from tiered.archive.log.identity import ArchiveIdentity, read_identity
+from tiered.archive.log.identity import ArchiveIdentity, kept_identity
 from tiered.errors import NotFound
 from tiered.provider.base import Provider
 
@@ -15,18 +15,18 @@ SHOWN = 100
 
 
 def find_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
-    """The identity of a broker's archive. ``NotFound`` names the archives that are there instead."""
-    try:
-        return read_identity(provider, keys)
-    except NotFound as e:
-        found = list_archives(provider, SHOWN + 1)
-        raise NotFound(
-            "there is no archive of this broker here",
-            hint="set source.cluster and source.broker to an archive that exists, or start `tiered run`",
-            archive=provider.url,
-            expected=f"{keys.cluster}/{keys.broker}",
-            found=shown_archives(found),
-        ) from e
+    """The identity of a broker's archive. ``NotFound`` names those that are there instead; ``Corrupt`` if it is lost."""
+    identity = kept_identity(provider, keys)
+    if identity is not None:
+        return identity
+    found = list_archives(provider, SHOWN + 1)
+    raise NotFound(
+        "there is no archive of this broker here",
+        hint="set source.cluster and source.broker to an archive that exists, or start `tiered run`",
+        archive=provider.url,
+        expected=f"{keys.cluster}/{keys.broker}",
+        found=shown_archives(found),
+    )
 
 
 def list_archives(provider: Provider, limit: int | None = None) -> list[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from tiered.archive.read.runs import (
 )
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, NotFound
 from tiered.model import BoundaryType, MessageQueue, QueueOffset
@@ -103,7 +104,7 @@ class RunReader:
     ) -> Iterator[tuple[Ints, Ints]]:
         """First queue offsets and store times of rows of the run, in order, also of those that a trim or a rewind cut off.
 
-        All rows that own queue offsets in [first, end), perhaps more. Of a segment a row group at a time, and from the first on
+        All rows that own queue offsets in [first, end), perhaps more. Of a segment a band at a time, and from the first on
         that has a record stored at ``late_ms`` or after.
         """
         for span in self._spans(run, first, end, late_ms):
@@ -126,6 +127,26 @@ class RunReader:
                 found[low:high] = times[np.searchsorted(rows, offsets[low:high], side="right") - 1]
         return found
 
+    def commit_of(self, run: RunState, offset: int) -> int:
+        """The commit that archived the record that owns a queue offset of the run."""
+        return int(self.commits_of(run, np.array([offset], np.int64))[0])
+
+    def commits_of(self, run: RunState, offsets: Ints) -> Ints:
+        """The commits that archived the records that own these queue offsets (ascending, inside the run)."""
+        item = self._objects_of(run)
+        if item.level == 0:
+            return np.full(len(offsets), run.object.commit_seq, np.int64)
+        found = np.zeros(len(offsets), np.int64)
+        for span in self._spans(run, int(offsets[0]), int(offsets[-1]) + 1):
+            low, high = np.searchsorted(offsets, (span.first_offset, span.end_offset)).tolist()
+            if low < high:
+                names = ("queue_offsets", "commit_seq")
+                columns = self._objects.columns(item, names, span.first_row, span.rows)
+                rows = row_offsets(span.first_offset, span.rows, columns["queue_offsets"])
+                at = np.searchsorted(rows, offsets[low:high], side="right") - 1
+                found[low:high] = columns["commit_seq"][at]
+        return found
+
     def offset_of(self, run: RunState, row: int) -> int:
         """First queue offset of a row of the run, counted from its first."""
         if run.dense:
@@ -140,10 +161,11 @@ class RunReader:
     def _spans(
         self, run: RunState, first: int | None = None, end: int | None = None, late_ms: int | None = None
     ) -> Iterator[_Span]:
-        """Stretches of rows whose columns are read together: of a segment, whose columns lie in row groups with everything
-        else, its blocks; of any other object the run."""
+        """Stretches of rows whose columns are read together: of a segment, whose columns are read band by band, its
+        blocks; of any other object the run, or, of a long one that is searched by time, also its blocks."""
         item = self._objects_of(run)
-        if not is_segment(item):
+        short = late_ms is None or run.rows <= ROWS_PER_CHUNK
+        if not is_segment(item) and (short or self._objects.columns_come_at_once(item)):
             yield _Span(run.first_row, run.rows, run.first_queue_offset, run.end_offset)
             return
         table, late = self._objects.block_table(item), late_ms is None
@@ -155,9 +177,9 @@ class RunReader:
                 yield _Span(ref.first_row, ref.rows, ref.first_offset, ref.end_offset)
 
     def _span_times(self, run: RunState, span: _Span) -> tuple[Ints, Ints]:
-        names = ("store_timestamp", "queue_offsets")
+        names = ("store_timestamp",) if run.dense else ("store_timestamp", "queue_offsets")
         columns = self._objects.columns(self._objects_of(run), names, span.first_row, span.rows)
-        offsets = row_offsets(span.first_offset, span.rows, columns["queue_offsets"])
+        offsets = row_offsets(span.first_offset, span.rows, columns.get("queue_offsets"))
         return offsets, columns["store_timestamp"].astype(np.int64)
 
     def records(self, run: RunState, offsets: Ints, *, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -184,10 +206,49 @@ class RunReader:
         return item
 
 
+def search_times(
+    stretches: Iterable[tuple[Ints, Ints]], store_time_ms: int, boundary: BoundaryType
+) -> int | None:
+    """What ``FlatMessageFile.offset_by_time`` says, of stretches of queue offsets and store times; ``None``: all are older."""
+    last: int | None = None
+    for offsets, times in stretches:
+        if last is None:
+            late = np.flatnonzero(times >= store_time_ms)
+            if not len(late):
+                continue
+            first = int(late[0])
+            if boundary is BoundaryType.LOWER or times[first] != store_time_ms:
+                return int(offsets[first])
+            offsets, times = offsets[first:], times[first:]
+        other = np.flatnonzero(times != store_time_ms)
+        same = int(other[0]) if len(other) else len(times)
+        if same:
+            last = int(offsets[same - 1])
+        if len(other):
+            break
+    return last
+
+
+class TimeIndex(Protocol):
+    """Store times of archived messages, known without asking the store; perhaps not of all."""
+
+    def first_since(self, run: RunState, store_time_ms: int) -> int | None:
+        """The first queue offset in the live part of a run that was stored at or after a time; ``None`` if that is not known
+        here, or none was."""
+        ...
+
+
 class FlatMessageFile:
     """A queue's current generation. Offsets are queue offsets; a gap inside [min, max) is simply not there."""
 
-    def __init__(self, state: ArchiveState, objects: ObjectReader, queue: MessageQueue) -> None:
+    def __init__(
+        self,
+        state: ArchiveState,
+        objects: ObjectReader,
+        queue: MessageQueue,
+        times: TimeIndex | None = None,
+    ) -> None:
+        """``times``: asked before the columns of objects are."""
         found = state.queue(queue)
         if found is None or found.generation is None:
             raise NotFound(
@@ -197,6 +258,7 @@ class FlatMessageFile:
                 queue=queue.queue_id,
             )
         self._state = state
+        self._times = times
         self._runs = RunReader(state, objects)
         self.queue = queue
         self.generation = found.generation
@@ -233,23 +295,20 @@ class FlatMessageFile:
         ``UPPER``: the last of the messages from there on that were stored at that very time; ``LOWER`` when none was.
         Store times inside a queue are not monotone: bounds of runs narrow, then the columns decide.
         """
-        last: int | None = None
-        for offsets, times in self._times_from(store_time_ms):
-            if last is None:
-                late = np.flatnonzero(times >= store_time_ms)
-                if not len(late):
-                    continue
-                first = int(late[0])
-                if boundary is BoundaryType.LOWER or times[first] != store_time_ms:
-                    return QueueOffset(int(offsets[first]))
-                offsets, times = offsets[first:], times[first:]
-            other = np.flatnonzero(times != store_time_ms)
-            same = int(other[0]) if len(other) else len(times)
-            if same:
-                last = int(offsets[same - 1])
-            if len(other):
-                break
-        return self.max_offset if last is None else QueueOffset(last)
+        known = self._known(store_time_ms) if boundary is BoundaryType.LOWER else None
+        if known is not None:
+            return known
+        found = search_times(self._times_from(store_time_ms), store_time_ms, boundary)
+        return self.max_offset if found is None else QueueOffset(found)
+
+    def _known(self, store_time_ms: int) -> QueueOffset | None:
+        """What the index says of the first run that may have such a message: in those before it there is none."""
+        if self._times is None:
+            return None
+        runs = self._state.runs(self.queue, self.generation)
+        run = next((run for run in runs if run.max_store_time >= store_time_ms), None)
+        found = None if run is None else self._times.first_since(run, store_time_ms)
+        return None if found is None else QueueOffset(found)
 
     def _times_from(self, store_time_ms: int) -> Iterator[tuple[Ints, Ints]]:
         """Queue offsets and store times of live messages, in order, from a place on before which none was stored at that time

@@ -14,10 +14,12 @@ import numpy.typing as npt
 from tiered.archive.read.flatfile import RunReader
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import KEY_ROW_DTYPE
+from tiered.archive.read.view import View
 from tiered.archive.state.keys import QUEUE, queue_of
 from tiered.archive.state.layout import QUEUE_DTYPE, table
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.edits import EditKind
 from tiered.codec.record.message import Message, decode_message
 from tiered.model import MessageQueue, ObjectRef, PhysicalOffset, QueueOffset
 
@@ -187,19 +189,70 @@ class _Search:
 
 
 def locate_physical(
-    state: ArchiveState, objects: ObjectReader, offset: PhysicalOffset, lineage: int
+    state: ArchiveState,
+    objects: ObjectReader,
+    offset: PhysicalOffset,
+    lineage: int,
+    topic: str | None = None,
 ) -> Located | None:
-    """The live record of ``lineage``, in whatever generation, that begins at a physical offset; ``None`` if there is none.
+    """The live record of ``lineage``, in whatever generation, that begins at a physical offset; ``None`` if there is none, or
+    none of ``topic``.
 
     One request for the physical offsets of an object that has runs around it, and one for the block; of a segment one for
     each row group that has.
     """
-    runs = sorted(state.runs_around(lineage, offset), key=lambda r: (r.object.commit_seq, r.object.index))
+    runs = sorted(
+        state.runs_around(lineage, offset, topic), key=lambda r: (r.object.commit_seq, r.object.index)
+    )
     for ref, group in groupby(runs, key=lambda r: r.object):
         item = state.object(ref)
         found = None if item is None else _in_object(state, objects, item, list(group), offset)
         if found is not None:
             return found
+    return None
+
+
+COMMITS_BACK = 64
+"""So many commits are looked through for the newest run before all queues are."""
+
+
+def newest_in_log(view: View) -> Located | None:
+    """The record that the broker stored last in the lineage in force, if one of the last commits says which it is.
+
+    ``None``: they do not, since they append nothing, or what they appended is not live any more.
+    """
+    head, state = view.head, view.state
+    last = -1 if head is None else head.seq
+    for seq in range(last, max(-1, last - COMMITS_BACK), -1):
+        found = view.log.read(seq)
+        appended = (
+            []
+            if found is None
+            else [b for b in found.commit.edits if b.kind is EditKind.APPEND_RUN and len(b)]
+        )
+        if found is None or head is None:
+            return None
+        if not appended:
+            continue
+        rows = max(appended, key=lambda b: int(b.ints("physical_end").max()))
+        at = int(rows.ints("physical_end").argmax())
+        mq = MessageQueue(rows.columns["topic"][at], int(rows.ints("queue_id")[at]))
+        generation = int(rows.ints("generation")[at])
+        end = int(rows.ints("first_queue_offset")[at]) + int(rows.ints("queue_offsets")[at])
+        known = state.queue(mq)
+        if (
+            known is None
+            or (known.generation, known.max_offset) != (generation, end)
+            or known.min_offset >= end
+        ):
+            return None
+        run = next(state.runs(mq, generation, from_offset=end - 1), None)
+        if run is None or (run.lineage, run.physical_end) != (
+            head.lineage,
+            int(rows.ints("physical_end")[at]),
+        ):
+            return None
+        return _last_of(state, view.objects, run)
     return None
 
 
@@ -223,10 +276,12 @@ def newest_physical(state: ArchiveState, objects: ObjectReader, lineage: int) ->
     if known is None or known.generation is None:
         return None
     run = max(state.runs(mq, known.generation), key=lambda r: r.end, default=None)
-    if run is None:
-        return None
+    return None if run is None else _last_of(state, objects, run)
+
+
+def _last_of(state: ArchiveState, objects: ObjectReader, run: RunState) -> Located | None:
     for queue_offset, record in RunReader(state, objects).records(run, np.array([run.end - 1])):
-        return Located(mq, QueueOffset(queue_offset), lineage, record, decode_message(record))
+        return Located(run.queue, QueueOffset(queue_offset), run.lineage, record, decode_message(record))
     return None
 
 

@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.columnreads import columns_index, index_comes_along, read_columns
+from tiered.archive.read.heads import RowGroupHeads
+from tiered.archive.read.keytables import KeyTables, weight
 from tiered.archive.read.runs import COALESCE_BYTES, KEY_ROW_DTYPE, coalesced, is_segment, rows_before
 from tiered.archive.read.tables import TableCache
 from tiered.archive.state.values import ObjectState, RunState
@@ -22,17 +25,19 @@ from tiered.codec.checksum import crc32c
 from tiered.codec.format.block import BlockTable, decode_block_table, decompress
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory, decode_directory
-from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys
+from tiered.codec.format.keyindex import KeyFilter
 from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, as_sections, decode_footer
 from tiered.codec.format.sections import Section, SectionKind
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt, Invalid, NotFound, damage_hint
+from tiered.errors import Corrupt, NotFound, damage_hint
 from tiered.model import ByteRange
 from tiered.provider.base import Provider
 
 if TYPE_CHECKING:
     from tiered.archive.read.segments import SealedTables, SegmentReader
+
+Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class ObjectReader:
         self._keys = keys
         self._archive_id = archive_id
         self._tables = TableCache(cache_bytes)
+        self._keys_of = KeyTables(self._tables, self._fetch, self.key_of)
+        self.heads = RowGroupHeads(self._tables, self._fetch)
         self._segments: SegmentReader | None = None
 
     def key_of(self, item: ObjectState) -> str:
@@ -89,7 +96,7 @@ class ObjectReader:
     def cached_block_table(self, item: ObjectState) -> BlockTable | None:
         """``block_table`` if it needs no request."""
         if is_segment(item):
-            tables: SealedTables | None = self._tables.find(self.key_of(item), "segment")
+            tables = self.cached_sealed(item)
             return None if tables is None else tables.blocks
         found: BlockTable | None = self._tables.find(self.key_of(item), "blocks")
         return found
@@ -108,7 +115,7 @@ class ObjectReader:
             key,
             "directory",
             lambda: decode_directory(self._fetch(key, section.range), section, key=key),
-            lambda made: made.runs.nbytes + 64 * len(made.tags),
+            weight,
         )
 
     def sealed(self, item: ObjectState) -> SealedTables:
@@ -118,12 +125,17 @@ class ObjectReader:
             key, "segment", lambda: self.segments().open(item, key), lambda made: made.nbytes
         )
 
+    def cached_sealed(self, item: ObjectState) -> SealedTables | None:
+        """``sealed`` if it needs no request."""
+        found: SealedTables | None = self._tables.find(self.key_of(item), "segment")
+        return found
+
     def segments(self) -> SegmentReader:
         """What reads segments. ``Invalid`` where pyarrow is not installed."""
         if self._segments is None:
             from tiered.archive.read.segments import SegmentReader  # pyarrow is an extra
 
-            self._segments = SegmentReader(self._fetch, self._archive_id)
+            self._segments = SegmentReader(self._fetch, self.heads.get, self._archive_id)
         return self._segments
 
     def check_footer(self, item: ObjectState) -> None:
@@ -163,16 +175,22 @@ class ObjectReader:
                     expected=f"crc32c {section.crc32c:08x}", found=f"{crc:08x}",
                 )  # fmt: skip
 
-    def columns(
-        self, item: ObjectState, names: Sequence[str], first_row: int, rows: int
-    ) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, item: ObjectState, names: Sequence[str], first_row: int, rows: int) -> Columns:
         """Columns of some rows of an object (``ROW_DTYPE`` names; of a segment without ``tag``)."""
         if is_segment(item):
             return self._sealed_columns(item, names, first_row, rows)
-        reader = self._columns_reader(item)
-        key = self.key_of(item)
-        pieces = [self._fetch(key, r) for r in reader.ranges(names, first_row, rows)]
-        return reader.decode(names, first_row, rows, pieces)
+        sections = as_sections(item.sections)
+        return read_columns(self._tables, self._fetch, self.key_of(item), sections, names, first_row, rows)
+
+    def columns_come_at_once(self, item: ObjectState) -> bool:
+        """Whether all columns of an object, not a segment, come with the next that are asked for: it was not met yet, and they
+        are small."""
+        return index_comes_along(self._tables, self.key_of(item), as_sections(item.sections))
+
+    def columns_range(self, item: ObjectState, names: Sequence[str], first_row: int, rows: int) -> ByteRange:
+        """Where ``columns`` of an object, not a segment, lie, with what lies between them."""
+        ranges = self._columns_reader(item).ranges(names, first_row, rows)
+        return ByteRange(min(r.start for r in ranges), max(r.end for r in ranges))
 
     def rows_around(
         self, item: ObjectState, runs: Sequence[RunState], physical_offset: int
@@ -184,23 +202,19 @@ class ObjectReader:
         first = min(run.first_row for run in runs)
         yield first, max(run.first_row + run.rows for run in runs) - first
 
-    def row_group(self, item: ObjectState, names: Sequence[str], group: int) -> dict[str, npt.NDArray[Any]]:
+    def row_group(self, item: ObjectState, names: Sequence[str], group: int) -> Columns:
         """Columns of rows [group, group + 1) × ``ROWS_PER_CHUNK`` of an object, kept with the tables."""
 
-        def make() -> dict[str, npt.NDArray[Any]]:
+        def make() -> Columns:
             first = group * ROWS_PER_CHUNK
             rows = min(ROWS_PER_CHUNK, self._columns_reader(item).rows - first)
             return self.columns(item, names, first, rows)
 
         return self._tables.once(self.key_of(item), f"rows {group} {','.join(names)}", make, _size_of)
 
-    def cached_row_group(
-        self, item: ObjectState, names: Sequence[str], group: int
-    ) -> dict[str, npt.NDArray[Any]] | None:
+    def cached_row_group(self, item: ObjectState, names: Sequence[str], group: int) -> Columns | None:
         """``row_group`` if it needs no request."""
-        found: dict[str, npt.NDArray[Any]] | None = self._tables.find(
-            self.key_of(item), f"rows {group} {','.join(names)}"
-        )
+        found: Columns | None = self._tables.find(self.key_of(item), f"rows {group} {','.join(names)}")
         return found
 
     def key_rows(self, item: ObjectState, topic: str, key: str) -> npt.NDArray[Any]:
@@ -223,31 +237,11 @@ class ObjectReader:
 
     def key_entries(self, item: ObjectState, hashed: int) -> npt.NDArray[Any]:
         """Entries (hash, run, queue offset) of a key's hash in an object, not a segment; empty when it has none."""
-        _check_indexed(item)
-        key = self.key_of(item)
-        sections = as_sections(item.sections)
-        if SectionKind.KEYS not in sections:
-            return np.zeros(0, KEY_DTYPE)
-        index = sections[SectionKind.KEY_INDEX]
-        reader = self._tables.once(
-            key,
-            "keys",
-            lambda: KeysReader(self._fetch(key, index.range), sections, key=key),
-            lambda made: index.length * 4 + 256,
-        )
-        pieces = [self._fetch(key, r) for r in reader.ranges(hashed)]
-        found: npt.NDArray[Any] = reader.decode(pieces, hashed)
-        return found
+        return self._keys_of.entries(item, hashed)
 
     def all_keys(self, item: ObjectState) -> npt.NDArray[Any]:
         """Every entry (``KEY_DTYPE``) of the keys of an object, not a segment, by hash; not kept."""
-        _check_indexed(item)
-        key = self.key_of(item)
-        sections = as_sections(item.sections)
-        if SectionKind.KEYS not in sections:
-            return np.zeros(0, KEY_DTYPE)
-        index, data = sections[SectionKind.KEY_INDEX], sections[SectionKind.KEYS]
-        return decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
+        return self._keys_of.all(item)
 
     def check_keys(self, item: ObjectState) -> int:
         """Decode all keys of an object, its filter too; the number of entries. ``Corrupt`` if the filter denies one.
@@ -268,17 +262,7 @@ class ObjectReader:
 
     def key_filter(self, item: ObjectState) -> KeyFilter | None:
         """The per-run filter of an object, not a segment; ``None`` when no message in it has a key."""
-        _check_indexed(item)
-        key = self.key_of(item)
-        section = as_sections(item.sections).get(SectionKind.KEY_FILTER)
-        if section is None:
-            return None
-        return self._tables.once(
-            key,
-            "filter",
-            lambda: KeyFilter(self._fetch(key, section.range), section, key=key),
-            lambda made: section.length * 2 + 256,
-        )
+        return self._keys_of.filter(item)
 
     def blocks(self, item: ObjectState, run: RunState, first_block: int, count: int) -> list[BlockSlice]:
         """Blocks [first_block, first_block + count) of the object, all of ``run``; neighbours come in one request.
@@ -315,29 +299,19 @@ class ObjectReader:
         return result
 
     def _columns_reader(self, item: ObjectState) -> ColumnsReader:
-        key = self.key_of(item)
-        sections = as_sections(item.sections)
-        index = sections[SectionKind.COLUMN_INDEX]
-        return self._tables.once(
-            key,
-            "columns",
-            lambda: ColumnsReader(self._fetch(key, index.range), sections, key=key),
-            lambda made: index.length * 8 + 256,
-        )
+        return columns_index(self._tables, self._fetch, self.key_of(item), as_sections(item.sections))
 
-    def _sealed_columns(
-        self, item: ObjectState, names: Sequence[str], first_row: int, rows: int
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Columns of a segment; those of each row group are kept with the tables."""
+    def _sealed_columns(self, item: ObjectState, names: Sequence[str], first_row: int, rows: int) -> Columns:
+        """Columns of a segment; those of each band are kept with the tables."""
         key, tables = self.key_of(item), self.sealed(item)
-        firsts = tables.segment.directory.groups["first_row"]
+        firsts = tables.segment.directory.bands["first_row"]
         at, end = first_row, first_row + rows
-        parts: list[dict[str, npt.NDArray[Any]]] = []
+        parts: list[Columns] = []
         while at < end or not parts:
-            group = int(np.searchsorted(firsts, at, side="right")) - 1
-            first, count = tables.rows_of(group)
-            make = partial(self.segments().columns, tables, names, group)
-            made = self._tables.once(key, f"group {group} {','.join(names)}", make, _size_of)
+            band = int(np.searchsorted(firsts, at, side="right")) - 1
+            first, count = tables.rows_of(band)
+            make = partial(self.segments().columns, tables, names, band)
+            made = self._tables.once(key, f"band {band} {','.join(names)}", make, _size_of)
             stop = min(end, first + count)
             if stop <= at and rows:
                 raise Corrupt(
@@ -368,13 +342,7 @@ class ObjectReader:
         return bytes(data)
 
 
-def _check_indexed(item: ObjectState) -> None:
-    """A segment without a key index must not pass for an object without keys."""
-    if is_segment(item):
-        raise Invalid("a segment has filters and columns instead of a key index", path=item.path)
-
-
-def _size_of(columns: dict[str, npt.NDArray[Any]]) -> int:
+def _size_of(columns: Columns) -> int:
     return sum(column.nbytes for column in columns.values()) + 256
 
 

@@ -43,7 +43,7 @@ class BlockKey(NamedTuple):
 
 
 class GroupOfBlocks(NamedTuple):
-    """The row group of a segment that a block lies in: numbers [first, end) of all blocks in it, their rows and raw bytes."""
+    """The band of a segment that a block lies in: numbers [first, end) of all blocks in it, their rows and raw bytes."""
 
     first: int
     end: int
@@ -138,7 +138,7 @@ def blocks_of(
             name = BlockKey(
                 queue.topic, queue.queue_id, run.generation, ref.commit_seq, ref.index, begin + number
             )
-            group = None if positions is None else _group_at(table, positions, position)
+            group = None if positions is None else group_at(table, positions, position)
             yield BlockRef(
                 name, run, item, first_offset, bounds[number + 1], first_row, rows, position, stored, raw, codec, crc, group
             )  # fmt: skip
@@ -146,8 +146,8 @@ def blocks_of(
         begin, batch = stop, _BATCH
 
 
-def _group_at(table: BlockTable, positions: npt.NDArray[Any], position: int) -> GroupOfBlocks:
-    """The row group that begins at a position of a segment."""
+def group_at(table: BlockTable, positions: npt.NDArray[Any], position: int) -> GroupOfBlocks:
+    """The band that begins at a position of a segment."""
     first, end = bisect_left(positions, position), bisect_right(positions, position)
     return GroupOfBlocks(
         first, end, rows_before(table, first, end), int(table["raw_length"][first:end].sum())

@@ -10,6 +10,9 @@ from cachetools import LRUCache
 
 T = TypeVar("T")
 
+NEVER_KEPT = 1 << 62
+"""Size of what is not kept."""
+
 
 class TableCache:
     """Decoded tables by the object's key and their own name, weighed in bytes; those unused longest go first. Thread-safe."""

@@ -3,26 +3,35 @@ the records it describes. Finds, never mends."""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
+from tiered.archive.ahead import read_each
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CommitKey, split_key
-from tiered.archive.log.reader import LogReader, ReadCommit
+from tiered.archive.log.again import ReadCommit
+from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
+from tiered.archive.read.aliascheck import AliasCheck
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import ahead_of_log, strangers
 from tiered.archive.read.view import View
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.format.edits import EditKind
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.model import ObjectRef
 
 READ_AHEAD = 3
-"""Requests of at most 8 MiB under way while what came before is checked."""
+"""Requests of megabytes under way while what came before is checked."""
+CHECKS_AT_ONCE = 2
+"""Windows of megabytes checked at once: most of that is done without the interpreter lock."""
 LOOKS_AGAIN = 5
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -49,6 +58,7 @@ class Report:
     gaps: int = 0
     physical_gaps: int = 0
     repaired: int = 0
+    aliases: int = 0
     damage: list[Damage] = field(default_factory=list)
     notes: list[Damage] = field(default_factory=list)
     """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names, damaged objects
@@ -77,9 +87,12 @@ class Verifier:
         self._archive = archive
         self._state = archive.state
         self._objects = archive.objects
+        self._aliases: AliasCheck | None = None
+        self._hearing = threading.Lock()
         self._contents = ContentCheck(
-            archive.log.provider, archive.keys, archive.identity.archive_id, records=True, ahead=READ_AHEAD
-        )
+            archive.log.provider, archive.keys, archive.identity.archive_id, records=True, ahead=READ_AHEAD,
+            heard=self._hear,
+        )  # fmt: skip
         self._step = step
 
     def run(self, *, deep: bool, limit: int = 1000) -> Report:
@@ -89,18 +102,37 @@ class Verifier:
         self._checkpoints(report, limit, deep=deep)
         self._queues(report, limit)
         by_object = self._runs_by_object(report)
-        for number, item in enumerate(self._state.objects()):
-            runs = by_object.get(item.ref, [])
-            self._object(report, item, runs, deep=deep, limit=limit)
-            self._step(number + 1)
+        if deep:
+            self._aliases = AliasCheck(self._state)
+            self._deep(report, by_object, limit)
+        else:
+            for item in self._state.objects():
+                self._footer(report, item, limit)
+                self._step(report.objects)
+        self._told_by_aliases(report, limit)
+        self._lengths(report, limit)
         self._strangers(report, limit)
         return report
+
+    def _hear(self, runs: Sequence[RunState], records: Buffer) -> None:
+        with self._hearing:
+            if self._aliases is not None:
+                self._aliases.hear(runs, records)
+
+    def _told_by_aliases(self, report: Report, limit: int) -> None:
+        """What records say of their places in lite queues is what aliases say of them."""
+        if self._aliases is not None:
+            report.aliases = len(self._aliases)
+            for found in self._aliases.findings():
+                to = report.damage if found.damage else report.notes
+                _add(to, limit, found.what, found.lite_queue, found.detail)
 
     def _log(self, report: Report, limit: int) -> None:
         """Every commit from the floor to the newest that is there, whole, and named by the one after it."""
         head = self._state.head()
         first = 0 if head is None else head.floor
-        for seq, found, damage in read_log(self._archive.log, first, -1 if head is None else head.seq):
+        last = -1 if head is None else head.seq
+        for seq, found, damage in read_log(self._archive.log, first, last, ahead=READ_AHEAD):
             report.commits += 1
             self._end = seq + 1
             if found is not None and (head is None or seq > head.seq):
@@ -111,6 +143,19 @@ class Verifier:
                 _add(report.notes, limit, "a damaged commit is repaired", key, damage.message)
             elif damage is not None:
                 _add(report.damage, limit, damage.message, key, _fields(damage))
+
+    def _lengths(self, report: Report, limit: int) -> None:
+        """Objects that something was written behind. Readers here ask for what the fold names; engines look for the end of a
+        Parquet file and find no footer there."""
+        provider, keys = self._archive.log.provider, self._archive.keys
+        for stored in chain.from_iterable(
+            provider.list(keys.prefix(area)) for area in (Area.DATA, Area.SEGMENT)
+        ):
+            item = self._state.object_at(str(keys.path(stored.key)))
+            if item is not None and item.retired_by is None and stored.length > item.length:
+                what = "an object is longer than the fold says"
+                detail = f"position={item.length}, expected={item.length}, found={stored.length}"
+                _add(_list_for(report, item), limit, what, stored.key, detail)
 
     def _strangers(self, report: Report, limit: int) -> None:
         """Data objects with records above the proven offset that no commit names: a younger commit may be lost.
@@ -204,24 +249,38 @@ class Verifier:
         yield from self._state.runs_all()
         yield from self._state.closed_parts()
 
-    def _object(
-        self, report: Report, item: ObjectState, runs: list[RunState], *, deep: bool, limit: int
-    ) -> None:
+    def _footer(self, report: Report, item: ObjectState, limit: int) -> None:
         report.objects += 1
         if item.retired_by is not None:  # it may be deleted at any moment
             return
-        key = self._objects.key_of(item)
-        to = report.damage if item.references else report.notes  # nobody misses what nothing refers to
-        if not deep:
-            with _caught(to, key, limit):
-                self._objects.check_footer(item)
-            return
-        for looked in self._contents.steps(item, runs):
-            if looked.damage is not None:
-                _add(to, limit, looked.damage.message, key, _fields(looked.damage))
-            report.blocks += looked.blocks
-            report.messages += looked.messages
-            report.bytes += looked.record_bytes
+        with _caught(_list_for(report, item), self._objects.key_of(item), limit):
+            self._objects.check_footer(item)
+
+    def _deep(self, report: Report, by_object: dict[ObjectRef, list[RunState]], limit: int) -> None:
+        objects = [item for item in self._state.objects() if item.retired_by is None]
+        retired = sum(1 for _ in self._state.objects()) - len(objects)
+        report.objects += retired
+        self._contents.expect(map(self._contents.first_range, objects))
+        each = self._contents.each(((item, by_object.get(item.ref, [])) for item in objects), CHECKS_AT_ONCE)
+        try:
+            for item, steps in each:
+                if steps is None:
+                    report.objects += 1
+                    self._step(report.objects)
+                for looked in steps or ():
+                    if looked.damage is not None:
+                        to, damage = _list_for(report, item), looked.damage
+                        _add(to, limit, damage.message, self._objects.key_of(item), _fields(damage))
+                    report.blocks += looked.blocks
+                    report.messages += looked.messages
+                    report.bytes += looked.record_bytes
+        finally:
+            self._contents.end()
+
+
+def _list_for(report: Report, item: ObjectState) -> list[Damage]:
+    """Where damage of an object belongs: nobody misses what nothing refers to."""
+    return report.damage if item.references else report.notes
 
 
 def first_needed(reader: LogReader, floor: int) -> int:
@@ -233,28 +292,33 @@ def first_needed(reader: LogReader, floor: int) -> int:
 
 
 def read_log(
-    reader: LogReader, first: int, last: int
+    reader: LogReader, first: int, last: int, *, ahead: int = 1
 ) -> Iterator[tuple[int, ReadCommit | None, Corrupt | None]]:
     """Each commit from ``first`` to the newest that is there, at least ``last``: its number, the commit or what stands for it,
-    and what is wrong with its own key."""
+    and what is wrong with its own key. ``ahead``: how many are under way at once."""
     listed = (split_key(s.key) for s in reader.provider.list(reader.keys.commit_prefix))
     there = [found[2].seq for found in listed if found is not None and isinstance(found[2], CommitKey)]
     previous: bytes | None = None
-    for seq in range(first, max(last, max(there, default=-1)) + 1):
-        key = reader.keys.commit(seq)
+    numbers = range(first, max(last, max(there, default=-1)) + 1)
+    for seq, looked in zip(numbers, read_each(partial(_own, reader), numbers, ahead), strict=True):
         expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
-        found, damage = None, None
-        try:
-            found = reader.read_at(key, seq)
-            if found is None:
-                raise Corrupt("a commit is missing from the log", key=key)
-            if expected is not None and found.commit.previous_id != expected:
-                raise Corrupt("a commit does not name the one before it", key=key, expected=expected.hex())
-        except Corrupt as e:
-            found, damage = stand_in(reader, seq), e
+        if expected is not None and isinstance(looked, ReadCommit) and looked.commit.previous_id != expected:
+            key = reader.keys.commit(seq)
+            looked = Corrupt("a commit does not name the one before it", key=key, expected=expected.hex())
+        damage = looked if isinstance(looked, Corrupt) else None
+        found = stand_in(reader, seq) if isinstance(looked, Corrupt) else looked
         if found is not None:
             previous = found.commit.commit_id
         yield seq, found, damage
+
+
+def _own(reader: LogReader, seq: int) -> ReadCommit | Corrupt:
+    """What lies under a commit's own key, or what is wrong with it."""
+    key = reader.keys.commit(seq)
+    try:
+        return reader.read_at(key, seq) or Corrupt("a commit is missing from the log", key=key)
+    except Corrupt as error:
+        return error
 
 
 def _objects_of(found: ReadCommit) -> Iterator[str]:

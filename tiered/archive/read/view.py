@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tiered.archive.checkpoint.partial import PartialView
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.reader import LogReader
+from tiered.archive.read.litefile import LiteQueueFile, known_lite
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import Head, QueueState
 from tiered.archive.state.view import ArchiveState
@@ -38,6 +40,17 @@ class View:
         """Names of the archive's objects."""
         return self.log.keys
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether what is asked for is loaded then, and not all of it is there."""
+        return isinstance(self.state.view, PartialView)
+
+    @property
+    def at_hand(self) -> View:
+        """This view as far as it is loaded: never waits and makes no request, ``Unavailable`` for all else."""
+        fold = self.state.view
+        return replace(self, state=ArchiveState(fold.at_hand())) if isinstance(fold, PartialView) else self
+
     def known(self, queue: MessageQueue) -> QueueState | None:
         """A queue that has a current generation; ``None`` also for names and ids that no queue can have."""
         found = ever_archived(self.state, queue)
@@ -52,6 +65,9 @@ class View:
 
         ``None``: nothing is known of the queue, or the message is not of the lineage in force.
         """
+        lite = known_lite(self.state, queue)
+        if lite is not None:
+            return self._lite_floor(lite, offset)
         known = self.known(queue)
         if self.head is None or known is None or known.generation is None:
             return None
@@ -61,6 +77,13 @@ class View:
         if run is None or run.lineage != self.head.lineage:
             return None
         return PhysicalOffset(run.physical_start)
+
+    def _lite_floor(self, known: QueueState, offset: int) -> PhysicalOffset | None:
+        """Of a lite queue: exactly the message's, or that of the next one behind a hole."""
+        if self.head is None or known.lineage != self.head.lineage:
+            return None
+        found = LiteQueueFile(self.state, known).place_of(offset)
+        return PhysicalOffset(known.last_physical_end if found is None else found)
 
 
 def ever_archived(state: ArchiveState, queue: MessageQueue) -> QueueState | None:

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tiered.archive.keys import ArchiveKeys, Area, CheckpointKey, ObjectKey, parse
+from tiered.archive.keys import (
+    ArchiveKeys,
+    Area,
+    CheckpointKey,
+    ObjectKey,
+    ProjectionKey,
+    parse,
+    queue_folder,
+)
 from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
-from tiered.archive.log.writer import Place
+from tiered.archive.log.planned import Place
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, Rows, batch
@@ -54,6 +62,30 @@ def orphans(
                 listed.foreign += 1
             elif made.epoch < epoch and ahead_of_log(provider, keys, state, stored) is None:
                 yield path
+
+
+def old_projections(
+    provider: Provider, keys: ArchiveKeys, state: ArchiveState, epoch: int, listed: Listed
+) -> Iterator[str]:
+    """Paths of projections of epochs below ``epoch`` that a newer one of their queue stands for, or whose queue is no longer
+    there."""
+    before: tuple[str, ProjectionKey] | None = None
+    folders: set[str] | None = None
+    for stored in provider.list(keys.prefix(Area.PROJECTION)):
+        listed.objects += 1
+        path = str(keys.path(stored.key))
+        made = parse(path)
+        if not isinstance(made, ProjectionKey):
+            listed.foreign += 1
+            continue
+        if folders is None:
+            folders = {queue_folder(q.queue) for q in state.queues() if q.generation is not None}
+        if before is not None and before[1].folder == made.folder and before[1].epoch < epoch:
+            yield before[0]
+        before = (path, made)
+        if made.folder not in folders and made.epoch < epoch:
+            before = None
+            yield path
 
 
 @dataclass(frozen=True, slots=True)

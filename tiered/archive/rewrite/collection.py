@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -12,7 +11,8 @@ from tiered.archive.keys import CHECKPOINT_PREFIX, Area
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
+from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, old_projections, orphans
+from tiered.archive.rewrite.deletion import Deletion
 from tiered.archive.rewrite.floor import Shelf, next_floor
 from tiered.archive.rewrite.policy import agreed_now
 from tiered.archive.rewrite.removal import removable
@@ -107,19 +107,21 @@ def look(
     clock: Clock,
     weak: Sequence[str] = (),
     own_keys: OwnKeys | None = None,
+    damaged: Container[str] = (),
 ) -> Collectable:
-    """What there is to collect, without changing anything; nothing is kept in memory of what is found."""
+    """What there is to collect, without changing anything; nothing is kept in memory of what is found. ``damaged``: paths that
+    are left alone."""
     head = state.head()
     if head is None:
         return Collectable()
     check_store(weak)
     listed, ages = Listed(), Ages(reader, clock, head.floor)
-    strays = sum(1 for _ in orphans(reader.provider, reader.keys, state, head.epoch, listed))
+    strays = sum(path not in damaged for path in _strays(reader, state, head.epoch, listed))
     waiting = [ages.over(settings.grace_ms, seq) for _, seq in state.retirements()]
     return Collectable(
         unreferenced=sum(1 for _ in state.unreferenced()),
         orphans=strays,
-        saved=sum(1 for _ in Shelf().unneeded(reader, state, own_keys or OwnKeys())),
+        saved=sum(path not in damaged for path in Shelf().unneeded(reader, state, own_keys or OwnKeys())),
         wait=len(waiting),
         due=sum(waiting),
         commits=sum(1 for _ in old_commits(reader, state, ages, settings)),
@@ -127,6 +129,12 @@ def look(
         foreign=listed.foreign,
         listed=listed.objects,
     )
+
+
+def _strays(reader: LogReader, state: ArchiveState, epoch: int, listed: Listed) -> Iterator[str]:
+    """What the bucket has and nothing needs, of earlier epochs."""
+    where = reader.provider, reader.keys, state, epoch, listed
+    return chain(orphans(*where), old_projections(*where))
 
 
 def _uploads(reader: LogReader, epoch: int, own_keys: OwnKeys) -> int | None:
@@ -174,6 +182,7 @@ class Collection:
         self._damaged = damaged
         self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
         self._shelf = Shelf()
+        self._deletion = Deletion(log.reader.provider, settings.delete_threads)
         self._commits: Iterator[str] | None = None
         self._given_up: dict[str, int] = {}
         self._unlisted: str | None = None
@@ -190,14 +199,14 @@ class Collection:
         """See ``Task``. It lists the bucket."""
         if not self._settings.enabled:
             return Outlook(0, "off: gc.enabled is false")
-        log = self._log
-        found = look(log.reader, log.proven(), self._settings, self._clock, self._weak, self._own_keys)
+        log, own = self._log, self._own_keys
+        found = look(log.reader, log.frozen(), self._settings, self._clock, self._weak, own, self._damaged())
         jobs = -(-found.nameable // NAMED_KEYS) + -(-found.deletable // DELETED_KEYS)
         return Outlook(jobs, said(found), figures(found))
 
     def run_once(self, turn: Turn) -> Done:
         """Delete, remove, move the floor, name; a batch of one of them."""
-        state = self._log.proven()
+        state = self._log.frozen()
         head = state.head()
         if not self._settings.enabled or head is None:
             return Done(more=False)
@@ -286,7 +295,7 @@ class Collection:
         given_up = (
             p for p in self._own_keys.given_up() if not p.startswith(shards) and state.object_at(p) is None
         )
-        strays = orphans(reader.provider, reader.keys, state, head.epoch, Listed())
+        strays = _strays(reader, state, head.epoch, Listed())
         damaged = self._damaged()
         yield from state.unreferenced()
         for path in chain(self._shelf.unneeded(reader, state, self._own_keys), given_up, strays):
@@ -334,27 +343,12 @@ class Collection:
 
     def _delete_all(self, keys: list[str]) -> dict[str, TieredError]:
         """Delete keys; those that are not known to be gone, and why."""
-        size = self._log.reader.provider.capabilities.delete_keys
-        parts = [keys[at : at + size] for at in range(0, len(keys), size)]
-        failed: dict[str, TieredError] = {}
-        with ThreadPoolExecutor(self._settings.delete_threads, thread_name_prefix="delete") as pool:
-            for answers in pool.map(self._delete_part, parts):
-                failed.update(answers)
+        failed = self._deletion.delete(keys)
         self._failed.update(failed)
         for key, error in failed.items():
             until_ms = error.fields.get("until_ms")
             if isinstance(until_ms, int):
                 self._locked_until_ms[key] = until_ms
-        return failed
-
-    def _delete_part(self, keys: list[str]) -> Mapping[str, TieredError]:
-        """One request; a deletion whose answer is not known is sent again in a later round (D6)."""
-        try:
-            failed = self._log.reader.provider.delete_many(keys)
-        except TieredError as error:
-            return dict.fromkeys(keys, error)
-        if len(failed) < len(keys):
-            reach(AgeingPoint.AFTER_FIRST_DELETE)
         return failed
 
 

@@ -17,8 +17,8 @@ from tiered.archive.checkpoint.store import (
 from tiered.archive.keys import Area, CheckpointKey, ObjectKey, parse
 from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
+from tiered.archive.log.planned import Place
 from tiered.archive.log.reader import LogReader
-from tiered.archive.log.writer import Place
 from tiered.archive.rewrite.storetime import aged_commit
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, Rows, batch

@@ -78,7 +78,7 @@ class Proposals:
 
     def _waiting(self) -> Iterator[str]:
         """Paths of proposals of the epoch in force."""
-        state, reader = self._log.proven(), self._log.reader
+        state, reader = self._log.frozen(), self._log.reader
         head = state.head()
         if head is None:
             return
@@ -92,7 +92,7 @@ class Proposals:
     # ---- checks
 
     def _accept(self, path: str, turn: Turn) -> Figures:
-        state, keys = self._log.proven(), self._log.reader.keys
+        state, keys = self._log.frozen(), self._log.reader.keys
         try:
             made = read_proposal(self._log.reader.provider, keys.key(path))
         except NotFound:

@@ -29,8 +29,12 @@ def removable(
     below = _aged_floor(state, past_retention)
     noted = _noted(reader, below, past_grace) if below else None
     if noted is None:
-        return
-    below, kept = min(below, noted[0] + 1), noted[1] | set(state.inline_kept(below))
+        return iter(())
+    return _listed(reader, min(below, noted[0] + 1), noted[1] | set(state.inline_kept(below)))
+
+
+def _listed(reader: LogReader, below: int, kept: set[int]) -> Iterator[str]:
+    """Keys of commits under ``below``, and of what stands for such, but those ``kept``."""
     for stored in reader.provider.list(reader.keys.commit_prefix):
         made = parse(str(reader.keys.path(stored.key)))
         if isinstance(made, CommitKey):

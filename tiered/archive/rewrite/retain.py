@@ -6,121 +6,115 @@ message may stay that much longer than its rule says, and none goes earlier.
 
 A queue is trimmed from its front only: the first run that must stay, by age, by size or by a legal hold, keeps everything
 behind it. Closed parts lie in the same offsets and are judged like runs: one that must stay keeps what lies above its start.
+
+All this is done for pages of queues, as arrays: an object for each of a million queues would cost minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
+from tiered.archive.rewrite.cutting import Judged, cut
+from tiered.archive.rewrite.histories import Histories, histories
 from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
-from tiered.archive.state.values import GenerationState
+from tiered.archive.rewrite.trims import REASONS, TrimReason, Trims
+from tiered.archive.state.forgotten import occupied
+from tiered.archive.state.keys import CLOSED, GENERATION, QUEUE, prefixed, topic_of
+from tiered.archive.state.layout import packed_table
+from tiered.archive.state.tallies import records
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.edits import EditBatch, EditKind, batch
+from tiered.archive.state.walking import QUEUE_ID_BYTES, Page, pages
 from tiered.codec.types import Bools, Ints
 from tiered.errors import Refused
-from tiered.model import MessageQueue
+from tiered.metadata.base import MetadataView
 
 _NEVER = -(1 << 62)
 """A cutoff that nothing is older than."""
 
-
-class TrimReason(Enum):
-    """What took the newest message of a trim: a half of its rule, or the end of its topic."""
-
-    AGE = "age"
-    SIZE = "size"
-    DELETED = "topic deleted"
-
-
-@dataclass(frozen=True, slots=True)
-class Trim:
-    """A generation of a queue begins at ``first_offset`` from now on.
-
-    ``messages`` (queue offsets), ``bytes`` (records) and ``runs`` are those that readers lose; ``closed_parts``: what goes of
-    closed history. ``newest_ms``: the latest store time of all that. ``cutoff_ms``: what is older may go. ``kept_by``: the
-    legal hold that stopped the trim, if one did.
-    """
-
-    queue: MessageQueue
-    generation: int
-    min_offset: int
-    first_offset: int
-    messages: int
-    bytes: int
-    runs: int
-    closed_parts: int
-    newest_ms: int
-    cutoff_ms: int
-    reason: TrimReason
-    kept_by: str | None
+_AGE, _SIZE, _DELETED = map(REASONS.index, (TrimReason.AGE, TrimReason.SIZE, TrimReason.DELETED))
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What a run of retention does. ``live_bytes``: records of the archive before it. ``unmatched``: patterns, of rules and
-    holds, that no topic of the archive fits."""
+    """What a run of retention does: ``trims``, or the first of them; ``count`` in all, of ``queues``, take ``trimmed_bytes`` of
+    records from readers. ``live_bytes``: records of the archive before it. ``unmatched``: patterns, of rules and holds, that no
+    topic of the archive fits."""
 
-    trims: tuple[Trim, ...]
+    trims: Trims
     live_bytes: int
     unmatched: tuple[str, ...]
+    count: int
+    queues: int
+    trimmed_bytes: int
 
-    @property
-    def trimmed_bytes(self) -> int:
-        """Bytes of records that readers lose."""
-        return sum(trim.bytes for trim in self.trims)
+
+@dataclass(slots=True)
+class _Made:
+    """A plan on its way: at most ``most`` trims are kept, all are counted."""
+
+    most: int | None
+    pages: list[Trims] = field(default_factory=list)
+    kept: int = 0
+    live_bytes: int = 0
+    count: int = 0
+    queues: int = 0
+    trimmed_bytes: int = 0
+
+    def add(self, trims: Trims) -> None:
+        self.count += len(trims)
+        self.queues += len(set(trims.queues))
+        self.trimmed_bytes += int(trims.rows["bytes"].sum())
+        some = trims if self.most is None else trims[: self.most - self.kept]
+        if len(some):
+            self.kept += len(some)
+            self.pages.append(some)
 
 
 @dataclass(frozen=True, slots=True)
-class _History:
-    """A generation with its live runs and closed parts, by first offset; ``newest``: the latest store time up to each."""
+class _Rules:
+    """What holds for the topics of a page, by their numbers there. ``keep_bytes``: -1 for no limit; ``covered``: by a hold."""
 
-    generation: GenerationState
-    runs: npt.NDArray[np.void]
-    newest: Ints
-
-    @property
-    def live(self) -> Bools:
-        """Which of them are live."""
-        found: Bools = self.runs["closed_by"] < 0
-        return found
-
-    @property
-    def sizes(self) -> Ints:
-        """Bytes of live runs; 0 for a closed part, and for a run that was trimmed in part: counted too small, more stays."""
-        whole = self.live & (self.runs["start"] == self.runs["first_queue_offset"])
-        sizes: Ints = np.where(whole, self.runs["flat_end"] - self.runs["first_flat_offset"], 0)
-        return sizes
+    forever: Bools
+    expired: Bools
+    aged_ms: Ints
+    keep_bytes: Ints
+    covered: Bools
 
 
-def plan_retention(state: ArchiveState, policy: RetentionPolicy, moment: Moment) -> RetentionPlan:
-    """The trims that ``policy`` asks for at ``moment``, by topic, queue and generation. Nothing is changed."""
-    trims: list[Trim] = []
-    live_bytes = 0
-    topics = []
-    for topic, queues in groupby(state.queues(), lambda found: found.queue.topic):
-        topics.append(topic)
-        histories = [
-            _history(state, generation) for queue in queues for generation in state.generations(queue.queue)
-        ]
-        live_bytes += sum(history.generation.bytes for history in histories)
-        rule, holds, reason = policy.rule(topic), policy.holds_of(topic), None
-        if policy.expired(topic):
-            rule, reason = RetentionRule(keep_ms=0), TrimReason.DELETED
-        if rule.forever:
-            continue
-        aged_ms, cutoff_ms = _cutoffs(histories, rule, moment.now_ms, policy.min_age_ms)
-        for history in histories:
-            trim = _trim(history, aged_ms, cutoff_ms, moment.aged_seq, holds)
-            if trim is not None:
-                trims.append(trim if reason is None else replace(trim, reason=reason))
-    return RetentionPlan(tuple(trims), live_bytes, tuple(_unmatched(policy, topics)))
+def plan_retention(
+    state: ArchiveState, policy: RetentionPolicy, moment: Moment, *, most: int | None = None
+) -> RetentionPlan:
+    """The trims that ``policy`` asks for at ``moment``, by topic, queue and generation, or the first ``most``. Nothing is
+    changed."""
+    view, made = state.view, _Made(most)
+    unmatched = dict.fromkeys(
+        [*(pattern for pattern, _ in policy.patterns), *(hold.pattern for hold in policy.holds)]
+    )
+    by_size = policy.default.keep_bytes is not None or any(
+        rule.keep_bytes is not None for _, rule in policy.patterns
+    )
+    for keys, found in pages(view, whole_topics=by_size):
+        made.live_bytes += int(found["bytes"].sum())
+        heads = [key[:-QUEUE_ID_BYTES] for key in keys]
+        number = {head: at for at, head in enumerate(dict.fromkeys(heads))}
+        topics = list(map(topic_of, number))
+        for pattern in [p for p in unmatched if any(fnmatchcase(topic, p) for topic in topics)]:
+            del unmatched[pattern]
+        rules = _rules(topics, policy, moment)
+        topic = np.array([number[head] for head in heads], np.int64)
+        chosen = _worth_a_look(view, (keys, found), rules, topic)
+        if len(chosen):
+            seen = histories(view, [keys[at] for at in chosen.tolist()], found[chosen])
+            made.add(_trims(seen, rules, topic[chosen], policy, moment))
+    made.live_bytes += sum(int(found["bytes"].sum()) for _, found in records(view, GENERATION))
+    trims = Trims.joined(made.pages)
+    return RetentionPlan(
+        trims, made.live_bytes, tuple(unmatched), made.count, made.queues, made.trimmed_bytes
+    )
 
 
 def check_share(plan: RetentionPlan, max_trim_percent: int) -> None:
@@ -131,146 +125,103 @@ def check_share(plan: RetentionPlan, max_trim_percent: int) -> None:
             "this run would trim more of the archive than it may without being asked",
             hint=f"look at `tiered retain --dry-run`; if it is right, run `tiered retain --max-trim-percent {share}`",
             expected=f"at most {max_trim_percent} % (retain.max_trim_percent)", found=f"{share} %",
-            bytes=plan.trimmed_bytes, of=plan.live_bytes, queues=len({trim.queue for trim in plan.trims}),
+            bytes=plan.trimmed_bytes, of=plan.live_bytes, queues=plan.queues,
         )  # fmt: skip
 
 
-def narrowed(
-    state: ArchiveState, trims: Sequence[Trim], policy: RetentionPolicy, aged_seq: int
-) -> list[Trim]:
+def narrowed(state: ArchiveState, trims: Trims, policy: RetentionPolicy, aged_seq: int) -> Trims:
     """The trims as this later fold allows them: each as far as it was planned, or less where a run was merged or a tail rewound
     meanwhile; those that nothing is left of are gone."""
-    made = []
-    for planned in trims:
-        generations = state.generations(planned.queue)
-        found = next((g for g in generations if g.generation == planned.generation), None)
-        if found is None:
-            continue
-        holds = policy.holds_of(planned.queue.topic)
-        cutoff_ms = planned.cutoff_ms
-        trim = _trim(_history(state, found), cutoff_ms, cutoff_ms, aged_seq, holds, planned)
-        if trim is not None:
-            made.append(trim)
-    return made
+    queues = list(dict.fromkeys(trims.queues))
+    found, known = packed_table(state.view.get_many(prefixed(QUEUE, queues)))
+    seen = histories(state.view, [queues[at] for at in np.flatnonzero(known).tolist()], found[known])
+    planned = {
+        name: row
+        for row, name in enumerate(zip(trims.queues, trims.rows["generation"].tolist(), strict=True))
+    }
+    names = zip(
+        (seen.queues[at] for at in seen.queue.tolist()), seen.generations["generation"].tolist(), strict=True
+    )
+    rows = np.fromiter((planned.get(name, -1) for name in names), np.int64, len(seen.queue))
+    covers = _covered([topic_of(queue[:-QUEUE_ID_BYTES]) for queue in seen.queues], policy.holds)
+    cutoff_ms = np.where(rows < 0, _NEVER, trims.rows["cutoff_ms"][rows])
+    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue])
+    made, at = cut(
+        seen, judged, policy.holds, aged_seq, np.where(rows < 0, -1, trims.rows["first_offset"][rows])
+    )
+    before = trims.rows[rows[at]]
+    made["reason"], made["kept_by"] = before["reason"], before["kept_by"]
+    return Trims([seen.queues[number] for number in seen.queue[at].tolist()], made, trims.holds)
 
 
-def trim_edit(trims: Sequence[Trim]) -> EditBatch:
-    """The edit of these trims."""
-    return batch(
-        EditKind.TRIM_QUEUE,
-        topic=[trim.queue.topic for trim in trims],
-        queue_id=[trim.queue.queue_id for trim in trims],
-        generation=[trim.generation for trim in trims],
-        first_offset=[trim.first_offset for trim in trims],
+def _rules(topics: Sequence[str], policy: RetentionPolicy, moment: Moment) -> _Rules:
+    expired = [policy.expired(topic) for topic in topics]
+    rules = [
+        RetentionRule(keep_ms=0) if gone else policy.rule(topic)
+        for topic, gone in zip(topics, expired, strict=True)
+    ]
+    now_ms, youngest_ms = moment.now_ms, moment.now_ms - policy.min_age_ms
+    aged = [_NEVER if rule.keep_ms is None else min(now_ms - rule.keep_ms, youngest_ms) for rule in rules]
+    sizes = [-1 if rule.keep_bytes is None else rule.keep_bytes for rule in rules]
+    return _Rules(
+        np.array([rule.forever for rule in rules], np.bool_),
+        np.array(expired, np.bool_),
+        np.array(aged, np.int64),
+        np.array(sizes, np.int64),
+        _covered(topics, policy.holds),
     )
 
 
-def _history(state: ArchiveState, generation: GenerationState) -> _History:
-    tables = [find(generation.queue, generation.generation) for find in (state.run_table, state.closed_table)]
-    runs = np.concatenate(tables)
-    runs = runs[np.argsort(runs["start"], kind="stable")]
-    return _History(generation, runs, np.maximum.accumulate(runs["max_store_time"]))
-
-
-def _cutoffs(
-    histories: Sequence[_History], rule: RetentionRule, now_ms: int, min_age_ms: int
-) -> tuple[int, int]:
-    """What is older than the first may go by age, than the second by age or size; the least age bounds both."""
-    youngest_ms = now_ms - min_age_ms
-    aged_ms = _NEVER if rule.keep_ms is None else min(now_ms - rule.keep_ms, youngest_ms)
-    if rule.keep_bytes is None or not histories:
-        return aged_ms, aged_ms
-    newest = np.concatenate([history.newest for history in histories])
-    sizes = np.concatenate([history.sizes for history in histories])
-    return aged_ms, max(aged_ms, min(_size_cutoff(newest, sizes, rule.keep_bytes), youngest_ms))
-
-
-def _size_cutoff(newest: Ints, sizes: Ints, keep_bytes: int) -> int:
-    """The time that at least ``keep_bytes`` are at or above, as late as it can be."""
-    times, numbers = np.unique(newest, return_inverse=True)
-    at = np.zeros(len(times), np.int64)
-    np.add.at(at, numbers, sizes)
-    kept = np.cumsum(at[::-1])[::-1]  # by a cutoff at each of these times
-    enough = np.flatnonzero(kept >= keep_bytes)
-    return int(times[enough[-1]]) if len(enough) else _NEVER
-
-
-def _trim(
-    history: _History,
-    aged_ms: int,
-    cutoff_ms: int,
-    aged_seq: int,
-    holds: Sequence[LegalHold],
-    planned: Trim | None = None,
-) -> Trim | None:
-    """The trim of one generation; ``None`` where nothing goes."""
-    generation, runs = history.generation, history.runs
-    if not len(runs):
-        return None
-    free = (history.newest < cutoff_ms) & (runs["commit_seq"] <= aged_seq)
-    held_by = [(hold, _held(runs, hold)) for hold in holds]
-    for _, held in held_by:
-        free &= ~held
-    stays = int(np.argmin(free)) if not free.all() else None
-    first = _first_offset(history, stays)
-    if planned is not None:
-        first = min(first, planned.first_offset)
-    goes = runs["end"] <= first
-    touched = runs["start"] < first
-    live = history.live
-    if not touched.any():
-        return None
-    newest_ms = int(runs["max_store_time"][touched].max())
-    kept_by = None if planned is None else planned.kept_by
-    if (
-        planned is None
-        and stays is not None
-        and history.newest[stays] < cutoff_ms
-        and runs["commit_seq"][stays] <= aged_seq
-    ):
-        kept_by = next(hold.name for hold, held in held_by if held[stays])
-    return Trim(
-        generation.queue,
-        generation.generation,
-        generation.min_offset,
-        first,
-        messages=int((runs["end"] - runs["start"])[goes & live].sum()),
-        bytes=int((runs["flat_end"] - runs["first_flat_offset"])[goes & live].sum()),
-        runs=int((goes & live).sum()),
-        closed_parts=int((touched & ~live).sum()),
-        newest_ms=newest_ms,
-        cutoff_ms=cutoff_ms,
-        reason=_reason(newest_ms, aged_ms) if planned is None else planned.reason,
-        kept_by=kept_by,
+def _covered(topics: Sequence[str], holds: Sequence[LegalHold]) -> Bools:
+    return np.array([[hold.covers(topic) for topic in topics] for hold in holds], np.bool_).reshape(
+        len(holds), len(topics)
     )
 
 
-def _held(runs: npt.NDArray[np.void], hold: LegalHold) -> Bools:
-    """Which of these runs of a covered topic may have a message in the hold's time."""
-    held: Bools = (runs["max_store_time"] >= hold.start_ms) & (runs["min_store_time"] < hold.end_ms)
-    return held
+def _worth_a_look(view: MetadataView, page: Page, rules: _Rules, topic: Ints) -> Ints:
+    """Queues of which something may go, by their places in the page: of one that is judged by age alone, only if its oldest
+    message is old enough, or if it has more than its live runs."""
+    keys, found = page
+    ruled = ~rules.forever[topic]
+    looked = ruled & ((rules.keep_bytes[topic] >= 0) | (found["min_store_time"] < rules.aged_ms[topic]))
+    rest = np.flatnonzero(ruled & ~looked).tolist()
+    others = [keys[at] for at in rest]
+
+    def walk(prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return view.iterate(prefix, start=start)
+
+    more: Collection[bytes] = {
+        queue for prefix in (GENERATION, CLOSED) for queue in occupied(walk, prefix, others)
+    }
+    if more:
+        looked[[at for at, queue in zip(rest, others, strict=True) if queue in more]] = True
+    return np.flatnonzero(looked)
 
 
-def _reason(newest_ms: int, aged_ms: int) -> TrimReason:
-    return TrimReason.AGE if newest_ms < aged_ms else TrimReason.SIZE
+def _trims(seen: Histories, rules: _Rules, topic: Ints, policy: RetentionPolicy, moment: Moment) -> Trims:
+    """What goes of these. ``topic``: of each of their queues, its number in the page."""
+    of = topic[seen.queue]
+    cutoff_ms = _cutoffs(seen, of, rules, moment.now_ms - policy.min_age_ms)
+    judged = Judged(rules.aged_ms[of], cutoff_ms[of], rules.covered[:, of])
+    rows, at = cut(seen, judged, policy.holds, moment.aged_seq)
+    rows["reason"] = np.where(rows["newest_ms"] < judged.aged_ms[at], _AGE, _SIZE)
+    rows["reason"][rules.expired[of[at]]] = _DELETED
+    queues = [seen.queues[number] for number in seen.queue[at].tolist()]
+    return Trims(queues, rows, [hold.name for hold in policy.holds])
 
 
-def _first_offset(history: _History, stays: int | None) -> int:
-    """Where a generation begins when everything before run ``stays``, or all, may go; never inside a live run."""
-    generation, runs = history.generation, history.runs
-    highest = generation.max_offset
-    if not generation.current:
-        highest = max(highest, int(runs["end"].max()))
-    if stays is None:
-        return highest
-    first = int(runs["start"][stays])
-    across = history.live & (runs["start"] < first) & (runs["end"] > first)
-    if across.any():  # a closed part that stays begins inside it
-        first = int(runs["start"][across].min())
-    return min(first, highest)
-
-
-def _unmatched(policy: RetentionPolicy, topics: Sequence[str]) -> Iterator[str]:
-    for pattern in [*(pattern for pattern, _ in policy.patterns), *(hold.pattern for hold in policy.holds)]:
-        if not any(fnmatchcase(topic, pattern) for topic in topics):
-            yield pattern
+def _cutoffs(seen: Histories, of: Ints, rules: _Rules, youngest_ms: int) -> Ints:
+    """Of each topic what is older may go, by age or size: the time that at least as many bytes as it keeps are at or above, as
+    late as it can be; the least age bounds both. ``of``: the topic of each generation."""
+    topic = of[seen.row]
+    some = np.flatnonzero(rules.keep_bytes[topic] >= 0)
+    found = np.full(len(rules.aged_ms), _NEVER, np.int64)
+    if len(some):
+        order = some[np.lexsort((seen.newest[some], topic[some]))[::-1]]  # of a topic, the newest first
+        topics, kept = topic[order], np.cumsum(seen.sizes[order])
+        first = np.flatnonzero(np.diff(topics, prepend=-1))
+        before = np.repeat(kept[first] - seen.sizes[order][first], np.diff(np.append(first, len(order))))
+        enough = np.flatnonzero(kept - before >= rules.keep_bytes[topics])
+        done, at = np.unique(topics[enough], return_index=True)
+        found[done] = np.minimum(seen.newest[order[enough[at]]], youngest_ms)
+    return np.maximum(rules.aged_ms, found)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn, WithoutMessages
+from tiered.archive.log.planned import Place
 from tiered.archive.log.reader import LogReader
-from tiered.archive.log.writer import CommitLog, Place
+from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.holds import holds_in_force
 from tiered.archive.rewrite.policy import BrokerSays, Moment, RetentionPolicy, agreed_now, policy_from
-from tiered.archive.rewrite.retain import (
-    RetentionPlan,
-    Trim,
-    check_share,
-    narrowed,
-    plan_retention,
-    trim_edit,
-)
-from tiered.archive.rewrite.storetime import aged_commit
+from tiered.archive.rewrite.retain import RetentionPlan, check_share, narrowed, plan_retention
+from tiered.archive.rewrite.storetime import aged_commit, store_now_ms
+from tiered.archive.rewrite.trims import Trim, Trims
+from tiered.archive.state.tallies import kept_topics
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import AgeingPoint, reach
@@ -72,9 +67,14 @@ SILENT = SilentBroker()
 
 
 def look(
-    reader: LogReader, state: ArchiveState, settings: Retain, clock: Clock, broker: BrokersWord = SILENT
+    reader: LogReader,
+    state: ArchiveState,
+    settings: Retain,
+    clock: Clock,
+    broker: BrokersWord = SILENT,
+    most: int | None = None,
 ) -> RetentionRun | None:
-    """What retention would do to ``state`` now; ``None`` if settings and broker keep everything for ever.
+    """What retention would do to ``state`` now, ``most`` trims of it; ``None`` if settings and broker keep everything for ever.
 
     ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold, ``Unavailable`` where the broker's word
     cannot be read.
@@ -83,40 +83,41 @@ def look(
     if head is None:
         return None
     provider, keys = reader.provider, reader.keys
-    now_ms = cache(lambda: agreed_now(clock.now_ms(), _store_ms(reader, keys)))
-    said = broker.says(settings, lambda: {found.queue.topic for found in state.queues()}, now_ms)
+    now_ms = cache(lambda: agreed_now(clock.now_ms(), store_now_ms(reader)))
+    said = broker.says(settings, lambda: kept_topics(state.view), now_ms)
     if policy_from(settings, broker=said).forever:
         return None
     policy = policy_from(settings, holds_in_force(provider, keys, head.archive_id), said)
     moment = Moment(now_ms(), aged_commit(reader, head, settings.min_age_ms))
-    return RetentionRun(plan_retention(state, policy, moment), policy, moment)
-
-
-def _store_ms(reader: LogReader, keys: ArchiveKeys) -> int:
-    """The store's clock."""
-    return reader.provider.get(keys.identity, -1).date_ms  # see commit_time
+    return RetentionRun(plan_retention(state, policy, moment, most=most), policy, moment)
 
 
 TRIMS = 4096
 """Trims of one commit."""
+
+COMMITS = 64
+"""Of one look, which costs something for each queue that there is."""
+
+SHOWN = 10_000
+"""Trims that a dry run of the task names one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrimQueues(WithoutMessages):
     """Trims on their way to their place in the log, where each is narrowed to what the fold allows then."""
 
-    trims: Sequence[Trim]
+    trims: Trims
     run: RetentionRun
     now: float
 
     def settle(self, place: Place, fold: ArchiveState) -> Flush | None:
         """The commit of what is left of the trims; ``None`` if nothing is."""
         kept = narrowed(fold, self.trims, self.run.policy, self.run.moment.aged_seq)
-        return Flush((trim_edit(kept),), None, self.now, priority=self.priority) if kept else None
+        return Flush((kept.edit(),), None, self.now, priority=self.priority) if len(kept) else None
 
 
 class Retention:
-    """The task. A turn looks anew, at settings, holds, clocks and the broker's word too, and commits up to ``TRIMS`` trims; the
+    """The task. A turn looks anew, at settings, holds, clocks and the broker's word too, and has up to ``COMMITS`` commits; the
     share that a run may take is judged before its first, over all of them.
 
     ``settings``: as they are by then. ``max_trim_percent``: what an operator allowed, in place of the settings' own.
@@ -149,38 +150,38 @@ class Retention:
 
     def plan(self) -> Outlook:
         """See ``Task``."""
-        run = self._look()
+        run = self._look(SHOWN)
         if run is None:
             return Outlook(0, "every message is kept for ever")
         plan = run.plan
-        told = (
-            f"{len(plan.trims)} queues to be trimmed by {size(plan.trimmed_bytes)} of {size(plan.live_bytes)}"
-        )
+        told = f"{plan.count} queues to be trimmed by {size(plan.trimmed_bytes)} of {size(plan.live_bytes)}"
         figures: Figures = {
-            "trims": len(plan.trims), "trimmed_bytes": plan.trimmed_bytes, "live_bytes": plan.live_bytes,
+            "trims": plan.count, "trimmed_bytes": plan.trimmed_bytes, "live_bytes": plan.live_bytes,
         }  # fmt: skip
         return Outlook(
-            -(-len(plan.trims) // TRIMS),
-            told if plan.trims else "nothing to trim",
+            -(-plan.count // TRIMS),
+            told if plan.count else "nothing to trim",
             figures,
             tuple(map(row, plan.trims)),
         )
 
     def run_once(self, turn: Turn) -> Done:
-        """Trim up to ``TRIMS`` queues."""
-        run = self._look()
-        trims = () if run is None else run.plan.trims
-        if run is None or not trims:
+        """Trim up to ``TRIMS`` queues in each of ``COMMITS`` commits."""
+        within = TRIMS * COMMITS
+        run = self._look(within)
+        if run is None or not run.plan.count:
             return self._ended({})
         if not self._within_round:
             percent = self._settings().max_trim_percent if self._percent is None else self._percent
             check_share(run.plan, percent)
         self._within_round = False  # an error on the way: judged again
-        reach(AgeingPoint.BEFORE_TRIM)
-        proven = turn.commit(TrimQueues(trims[:TRIMS], run, self._clock.monotonic()))
-        reach(AgeingPoint.AFTER_TRIM)
-        count = 0 if proven is None else len(proven.flush.edits[0])
-        if not count or len(trims) <= TRIMS:
+        count, trims = 0, run.plan.trims
+        for first in range(0, len(trims), TRIMS):
+            reach(AgeingPoint.BEFORE_TRIM)
+            proven = turn.commit(TrimQueues(trims[first : first + TRIMS], run, self._clock.monotonic()))
+            reach(AgeingPoint.AFTER_TRIM)
+            count += 0 if proven is None else len(proven.flush.edits[0])
+        if not count or run.plan.count <= within:
             return self._ended({"trimmed_queues": count})
         self._within_round = True
         return Done(True, {"trimmed_queues": count})
@@ -190,8 +191,8 @@ class Retention:
         self._ended_at = self._clock.monotonic()
         return Done(False, figures)
 
-    def _look(self) -> RetentionRun | None:
-        return look(self._log.reader, self._log.proven(), self._settings(), self._clock, self._broker)
+    def _look(self, most: int) -> RetentionRun | None:
+        return look(self._log.reader, self._log.frozen(), self._settings(), self._clock, self._broker, most)
 
 
 def row(trim: Trim) -> Figures:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from bisect import insort
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cachetools import LRUCache
+
 from tiered.archive.fold.logedits import ENCRYPTION
 from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, LeftOut, none_damaged
+from tiered.archive.rewrite.plan import NOTHING, DamagedObjects, Job, KnownObjects, LeftOut, none_damaged
 from tiered.archive.rewrite.sealplan import (
     SEGMENT_LEVEL,
     Sealable,
     SealBounds,
     TopicDay,
+    days_of,
     seal_job,
     sealable,
     slab_end,
@@ -36,19 +40,24 @@ from tiered.crashpoint import SealPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
 from tiered.model import ObjectRef
 from tiered.provider.resolve import put_own
-from tiered.settings import MIB, Settings
+from tiered.settings import MIB, ONE_DAY_MS, Settings
 
 if TYPE_CHECKING:
     from tiered.archive.rewrite.sealing import SegmentShape
 
-WINDOW_BYTES = 32 * MIB
-"""Records opened at once; a second such window is read meanwhile."""
-ROW_GROUP_BYTES = 8 * MIB
-"""Of records, before compression: what a reader of Parquet takes at once."""
+WINDOW_BYTES = 16 * MIB
+"""Rows and stored blocks that are read at once; a second such window is read meanwhile."""
+ROW_GROUP_BYTES = 96 * MIB
+"""Of records, before compression: what engines take at once. Each row group costs them metadata and a start, and sealing the
+columns of two in memory."""
+BAND_BYTES = 4 * MIB
+"""Of records in a band of a row group: what a consumer's first message is fetched and decoded with."""
 TABLE_BYTES = 64 * MIB
-"""Tables of sources that are kept while a file is made."""
+"""Tables of sources that are kept while a file is made, and as much of their columns, as they are stored."""
 JOB_OBJECTS = 512
 """Sources of one file: each window then asks each of them for some 100 KiB."""
+KNOWN_TOPICS = 1000
+"""Topics whose columns with nulls are kept in mind: their next files are not begun twice."""
 LOOK_SECONDS = 0.5
 NO_PYARROW = "off: pyarrow is not installed (pip install 'rocketmq-tiered[parquet]')"
 
@@ -67,12 +76,12 @@ class SealOptions:
     directory: str | None
     encrypted: bool = False
     row_group_bytes: int = ROW_GROUP_BYTES
+    band_bytes: int = BAND_BYTES
 
     @classmethod
     def of(cls, settings: Settings) -> SealOptions:
         """As the settings say; what is left to other days is written like a merge."""
-        seal, care, dispatch = settings.seal, settings.maintenance, settings.dispatch
-        level = dispatch.compression_level if dispatch.compression == "zstd" else 0
+        seal, care = settings.seal, settings.maintenance
         return cls(
             seal.enabled,
             seal.interval_ms / 1000,
@@ -80,7 +89,7 @@ class SealOptions:
             seal.segment_bytes,
             WINDOW_BYTES,
             care.merge_bytes,
-            Layout(dispatch.block_bytes, level, min(WINDOW_BYTES, care.merge_bytes)),
+            Layout.of(settings),
             settings.state_directory or None,
             settings.encryption.on,
         )
@@ -99,7 +108,12 @@ class SealOptions:
         from tiered.archive.rewrite.sealing import SegmentShape
 
         return SegmentShape(
-            self.segment_bytes, self.window_bytes, self.rest_bytes, self.rest, self.row_group_bytes
+            self.segment_bytes,
+            self.window_bytes,
+            self.rest_bytes,
+            self.rest,
+            self.row_group_bytes,
+            self.band_bytes,
         )
 
 
@@ -114,8 +128,8 @@ def refuse_encrypted(head: Head) -> None:
 
 
 class Sealing:
-    """The task. A turn makes one file. Its memory is a window of records, as read and as opened, the tables of its sources, a
-    row group, and what it leaves to other days; the file itself lies on the local disk until it is up.
+    """The task. A turn makes one file. Its memory is two windows of blocks as they are stored, the tables of its sources, the
+    columns of two row groups, and what it leaves to other days; the file itself lies on the local disk until it is up.
 
     What cannot be read, or not be proven, is left out until the next round: its runs stay as they are, all others are sealed.
     """
@@ -142,8 +156,11 @@ class Sealing:
         self._next = clock.monotonic() + options.interval_seconds
         self._left_out = NOTHING
         self._round: list[TopicDay] | None = None
+        self._passed: set[TopicDay] = set()  # in this round, whatever came of them
         self._slab: ObjectRef | None = None
+        self._objects: KnownObjects | None = None  # of the round
         self._trouble: str | None = None
+        self._nullable: LRUCache[str, frozenset[str]] = LRUCache(KNOWN_TOPICS)  # columns, by topic
 
     def due(self, now: float) -> bool:
         """An interval after the last round ended."""
@@ -171,35 +188,53 @@ class Sealing:
             return Done(more=False)
         if self._round is None:
             self._give_up_uploads(turn)
-            self._round = [each.what for each in self._sealable()]
-        while self._round:
-            made = self._job(self._round[0])
+        while (what := self._at_hand()) is not None:
+            made = self._job(what)
             if made is not None:
-                return self._seal(self._round[0], made, turn)
+                self._expect_the_rest(what, made)
+                return self._seal(what, made, turn)
             self._pop()
             turn.spend(0)
         trouble, self._trouble = self._trouble, None
-        self._round, self._left_out = None, NOTHING
+        self._round, self._left_out, self._objects = None, NOTHING, None
+        self._passed.clear()
         self._next = self._clock.monotonic() + self._options.interval_seconds
         return Done(more=False, trouble=trouble)
 
     def _job(self, what: TopicDay) -> Job | None:
         """The next of a topic's day. Which objects it reads is found out by a walk over all its runs, so they are kept in mind
         until they hold nothing more of it."""
-        state, bounds, made = self._log.frozen(), self._options.bounds, None
+        state, bounds, made, avoided = self._log.frozen(), self._options.bounds, None, self._avoided()
+        self._objects = objects = KnownObjects.of(state, avoided, self._objects)
         if self._slab is not None:
-            made = seal_job(state, bounds, what, self._slab, self._avoided())
+            made = seal_job(state, bounds, what, self._slab, objects, avoided)
         if made is None:
-            self._slab = slab_end(state, bounds, what, self._avoided())
+            self._slab = slab_end(state, bounds, what, objects, avoided)
             if self._slab is not None:
-                made = seal_job(state, bounds, what, self._slab, self._avoided())
+                made = seal_job(state, bounds, what, self._slab, objects, avoided)
         return made
+
+    def _expect_the_rest(self, what: TopicDay, job: Job) -> None:
+        """What is cut at midnight begins in the next day, and has its turn with all else of it: it would be a file of its own
+        later."""
+        assert self._round is not None
+        following = replace(what, day=what.day + 1)
+        over = (following.day + 1) * ONE_DAY_MS <= self._options.bounds.cutoff_ms(self._clock.now_ms())
+        if over and following not in self._round and days_of(job.runs["max_store_time"]).max() > what.day:
+            insort(self._round, following)
 
     def _pop(self) -> None:
         """On to the next day of a topic."""
         assert self._round is not None
-        self._round.pop(0)
+        self._passed.add(self._round.pop(0))
         self._slab = None
+
+    def _at_hand(self) -> TopicDay | None:
+        """The oldest of what was found to wait. Behind the last of it this looks again: nothing else may begin in a day that
+        others were cut at."""
+        if not self._round:
+            self._round = [each.what for each in self._sealable() if each.what not in self._passed]
+        return self._round[0] if self._round else None
 
     def _give_up_uploads(self, turn: Turn) -> None:
         """Of writers before this one: files are what goes up in parts."""
@@ -215,7 +250,7 @@ class Sealing:
         return sealable(self._log.frozen(), self._options.bounds, self._clock.now_ms(), self._avoided())
 
     def _avoided(self) -> LeftOut:
-        return self._left_out.and_objects(self._damaged(self._log.proven()))
+        return self._left_out.and_objects(self._damaged(self._log.frozen()))
 
     def _seal(self, what: TopicDay, job: Job, turn: Turn) -> Done:
         try:
@@ -244,7 +279,8 @@ class Sealing:
         archive_id = reader.identity.archive_id
         sources = Sources(reader.provider, reader.keys, archive_id, turn.spend, table_bytes=TABLE_BYTES)
         ids = NewObjects(archive_id, head.epoch, self._random_bytes)
-        day = SealedDay(what, job, sources, self._options.shape(), ids, turn.spend)
+        known = self._nullable.get(what.topic, frozenset())
+        day = SealedDay(what, job, sources, self._options.shape(), ids, turn.spend, known)
         with ExitStack() as stack:
             replacements: list[Replacement] = []
             counted = []
@@ -257,6 +293,8 @@ class Sealing:
                 if item.level == SEGMENT_LEVEL:
                     reach(SealPoint.AFTER_SEALED)
             reach(SealPoint.AFTER_REST)
+            if day.nullable:
+                self._nullable[what.topic] = day.nullable
             proven = turn.commit(Swap(day.used, replacements, self._clock.monotonic()))
             if proven is None:
                 self._pop()  # in the next round, as it is then

@@ -21,7 +21,7 @@ from tiered.archive.rewrite.writing import MERGED_LEVEL, Target
 from tiered.archive.state.layout import OPEN
 from tiered.codec.format.object import EncodedObject, encode_object
 from tiered.codec.format.sections import SectionKind
-from tiered.codec.segment.writer import SealedSegment
+from tiered.codec.segment.writer import DECLARED, LateNulls, SealedSegment
 from tiered.codec.types import Buffer
 from tiered.model import MessageQueue
 
@@ -38,7 +38,8 @@ class NewObjects:
 class SealedDay:
     """One file of a topic's day and what it leaves to other days, made of the first runs of a job.
 
-    ``spend`` hears of bytes before they are written. ``used``: the runs that what was made replaces, once it is.
+    ``spend`` hears of bytes before they are written. ``used``: the runs that what was made replaces, once it is. ``nullable``:
+    columns that are known to have nulls in this topic; what is found out while the file is made is added.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class SealedDay:
         shape: SegmentShape,
         ids: NewObjects,
         spend: Callable[[int], None],
+        nullable: frozenset[str] = frozenset(),
     ) -> None:
+        self.nullable = nullable
         self._what, self._job, self._sources, self._shape = what, job, sources, shape
         self._ids, self._spend = ids, spend
         self.used = job
@@ -64,13 +67,28 @@ class SealedDay:
             self._spend(len(piece))
             spool.write(piece)
 
-        maker = SegmentMaker(self._job, self._what, self._sources, self._shape, lambda: self._spend(0))
-        self._made = maker.make(archive_id=self._ids.archive_id, object_id=object_id, write=write)
+        try:
+            self._made = self._make(object_id, write)
+        except LateNulls as late:
+            self.nullable |= late.columns
+            spool.restart()
+            try:
+                self._made = self._make(object_id, write)
+            except LateNulls:  # such a topic is not worth a third beginning that may fail
+                self.nullable = frozenset(DECLARED)
+                spool.restart()
+                self._made = self._make(object_id, write)
         self.used = self._job.part(0, self._made.used)
         if self._made.sealed is not None:
             yield self._segment(self._made.sealed, object_id, spool)
         if self._made.rests:
             yield self._rest()
+
+    def _make(self, object_id: bytes, write: Callable[[Buffer], None]) -> MadeSegment:
+        maker = SegmentMaker(self._job, self._what, self._sources, self._shape, lambda: self._spend(0))
+        return maker.make(
+            archive_id=self._ids.archive_id, object_id=object_id, write=write, nullable=self.nullable
+        )
 
     def _segment(self, sealed: SealedSegment, object_id: bytes, spool: Spool) -> Replacement:
         what = self._what

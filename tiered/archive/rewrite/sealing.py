@@ -5,7 +5,7 @@ This needs a store to read from and a place for the file, neither log nor fold: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,22 +16,29 @@ from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.sealplan import TopicDay
 from tiered.archive.rewrite.sources import Gathered, Sources, UnevenCut
 from tiered.archive.rewrite.writing import Layout, Rewritten, SourceRecords, place_of, rewrite
+from tiered.codec.arrow import share_allocator
 from tiered.codec.segment.cutting import RunPart
 from tiered.codec.segment.writer import SealedSegment, SegmentWriter
 from tiered.codec.types import Buffer, Ints
 
+ROW_BYTES = 96
+"""What a row takes in memory while its window is read and waits."""
+LEAST_SHARE = 0.25
+"""Blocks are not taken to be compressed better than so: those behind may be worse."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentShape:
-    """``segment_bytes``: a file ends with the run that reaches this length. ``window_bytes``: of records read at once.
-    ``rest_bytes``: a file also ends where it leaves so many bytes of records to other days. ``rest``: how these are written.
-    ``row_group_bytes``: of records, before compression."""
+    """``segment_bytes``: a file ends with the run that reaches this length. ``window_bytes``: of rows and stored blocks read at
+    once. ``rest_bytes``: a file also ends where it leaves so many bytes of records to other days. ``rest``: how these are
+    written. ``row_group_bytes``, ``band_bytes``: of records, before compression."""
 
     segment_bytes: int
     window_bytes: int
     rest_bytes: int
     rest: Layout
     row_group_bytes: int
+    band_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +73,13 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Runs [first, end) of a job: their rows, and their records back to back in ``data`` between ``edges``."""
+    """Runs [first, end) of a job: their rows, and their records, which lie back to back between ``edges``."""
 
     first: int
     end: int
     gathered: Gathered
     edges: Ints
-    data: Buffer
+    records: SourceRecords
 
 
 class SegmentMaker:
@@ -82,17 +89,32 @@ class SegmentMaker:
         self, job: Job, what: TopicDay, sources: Sources, shape: SegmentShape, pause: Callable[[], None]
     ) -> None:
         """``pause`` is called between windows."""
+        share_allocator()  # columns are made by one thread and let go of by another
         self._job, self._what, self._sources, self._shape, self._pause = job, what, sources, shape, pause
         self._rests: list[Rest] = []
         self._progress = _Progress()
+        self._stored_share = 1.0  # of the bytes of records
 
-    def make(self, *, archive_id: bytes, object_id: bytes, write: Callable[[Buffer], None]) -> MadeSegment:
-        """Give the bytes of the file to ``write``, in order. ``Corrupt`` and ``NotFound`` name the object that cannot be read,
-        ``UnevenCut`` the runs; ``Refused`` if records cannot be proven: in any case nothing was made."""
-        writer = SegmentWriter(
-            self._what.topic, archive_id=archive_id, object_id=object_id, row_group_bytes=self._shape.row_group_bytes
-        )  # fmt: skip
-        with closing(self._opened()) as windows:
+    def make(
+        self,
+        *,
+        archive_id: bytes,
+        object_id: bytes,
+        write: Callable[[Buffer], None],
+        nullable: Collection[str],
+    ) -> MadeSegment:
+        """Give the bytes of the file to ``write``, in order; ``nullable`` as of ``SegmentWriter``. ``Corrupt`` and ``NotFound``
+        name the object that cannot be read, ``UnevenCut`` the runs; ``Refused`` if records cannot be proven, ``LateNulls`` as
+        of the writer: in any case nothing was made."""
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="write") as beside,
+            closing(self._gathered()) as windows,
+        ):
+            writer = SegmentWriter(
+                self._what.topic, archive_id=archive_id, object_id=object_id,
+                row_group_bytes=self._shape.row_group_bytes, band_bytes=self._shape.band_bytes, beside=beside,
+                nullable=nullable,
+            )  # fmt: skip
             for window in windows:
                 for part in self._parts(window):
                     for piece in writer.add(part):
@@ -101,38 +123,42 @@ class SegmentMaker:
                 self._pause()
                 if self._full():
                     break
-        if self._progress.reached is None:
-            return MadeSegment(self._progress.used, None, tuple(self._rests))
-        for piece in writer.close():
-            write(piece)
+            if self._progress.reached is None:
+                return MadeSegment(self._progress.used, None, tuple(self._rests))
+            for piece in writer.close():
+                write(piece)
         return MadeSegment(self._progress.used, writer.sealed, tuple(self._rests))
 
-    def _opened(self) -> Generator[_Window]:
-        """The windows, each read while the one before it is written."""
+    def _gathered(self) -> Generator[_Window]:
+        """The windows, each read while the one before it is opened, proven and written."""
         places = self._windows()
         with ThreadPoolExecutor(1, thread_name_prefix="seal") as pool:
-            following: Future[_Window] | None = pool.submit(self._open, *next(places))
+            following: Future[_Window] | None = pool.submit(self._gather, *next(places))
             while following is not None:
-                window, place = following.result(), next(places, None)
-                following = None if place is None else pool.submit(self._open, *place)
+                window = following.result()
+                stored = sum(len(piece.stored) for piece in window.gathered.pieces)
+                self._stored_share = max(LEAST_SHARE, stored / int(window.edges[-1]))
+                place = next(places, None)
+                following = None if place is None else pool.submit(self._gather, *place)
                 yield window
 
-    def _open(self, first: int, end: int) -> _Window:
+    def _gather(self, first: int, end: int) -> _Window:
         try:
             gathered = self._sources.gather_for_segment(self._job.part(first, end))
         except UnevenCut as uneven:
             raise UnevenCut(uneven.runs + first) from uneven
         edges = np.append(0, np.cumsum(gathered.rows["size"], dtype=np.int64))
-        return _Window(first, end, gathered, edges, SourceRecords(gathered, edges).until(int(edges[-1])))
+        return _Window(first, end, gathered, edges, SourceRecords(gathered, edges))
 
     def _windows(self) -> Iterator[tuple[int, int]]:
-        """Consecutive runs of about ``window_bytes``, one at least."""
+        """Consecutive runs, one at least, that take about ``window_bytes``: their rows, and their blocks, which are taken to be
+        compressed like those of the last window that was read."""
         runs = self._job.runs
-        sizes = np.append(0, np.cumsum(runs["flat_end"] - runs["first_flat_offset"]))
+        raw, rows = runs["flat_end"] - runs["first_flat_offset"], runs["rows"].astype(np.int64)
         first = 0
         while first < len(runs):
-            end = int(np.searchsorted(sizes, sizes[first] + self._shape.window_bytes, "right")) - 1
-            end = max(end, first + 1)
+            sizes = np.cumsum(raw[first:] * self._stored_share + rows[first:] * ROW_BYTES)
+            end = first + max(1, int(np.searchsorted(sizes, self._shape.window_bytes, "right")))
             yield first, end
             first = end
 
@@ -176,7 +202,7 @@ class SegmentMaker:
         begins = self._progress.reached != (*place, int(offsets[0]), flat)
         self._progress.reached = (*place, end_offset, flat + int(edges[end] - edges[first]))
         return RunPart(
-            *place, window.data, edges[first : end + 1], offsets, end_offset, flat, gathered.commit_seq[first:end], begins
+            *place, window.records, edges[first : end + 1], offsets, end_offset, flat, gathered.commit_seq[first:end], begins
         )  # fmt: skip
 
 

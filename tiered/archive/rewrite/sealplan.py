@@ -1,8 +1,8 @@
 """Which runs are sealed, and into which file: a pure function of a fold and a moment.
 
 A file holds one topic and one UTC day of store time, and of that only live runs, or only what one rewind closed. A day is
-sealed once it is over for long enough. A run whose store times reach over midnight is a source of each of its days: what does
-not belong to the day that is sealed is written anew beside the file ("sealing").
+sealed once it is over for long enough. A run whose store times reach over midnight is a source of the first of its days: what
+belongs to others is written anew beside the file ("sealing"), and is then a source of the next.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.rewrite.plan import NOTHING, Job, KnownObjects, LeftOut, codes
+from tiered.archive.rewrite.plan import NOTHING, WALKED_AT_ONCE, Job, KnownObjects, LeftOut, codes
 from tiered.archive.state.keys import CLOSED, RUN, queue_of, topic_key
 from tiered.archive.state.layout import OPEN, RUN_RECORD_DTYPE, table
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.types import Bools, Ints
 from tiered.model import ObjectRef
+from tiered.settings import ONE_DAY_MS
 
-DAY_MS = 86_400_000
 SEGMENT_LEVEL = 2
 
 _EPOCH_DAY = date(1970, 1, 1)
 _FIRST_DAY = (date.min - _EPOCH_DAY).days
-_WALKED_AT_ONCE = 8192
 _BEHIND_TOPIC = {RUN: 16, CLOSED: 36}
 """Bytes of a run's key behind its topic: queue id, generation, place in its queue."""
 _NO_QUEUE = bytes(4)
@@ -44,7 +43,7 @@ class SealBounds:
 
     def cutoff_ms(self, now_ms: int) -> int:
         """The end of the last day that is old enough."""
-        return (now_ms - self.min_age_ms) // DAY_MS * DAY_MS
+        return (now_ms - self.min_age_ms) // ONE_DAY_MS * ONE_DAY_MS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,7 +78,7 @@ class Sealable:
 
 def days_of(store_times_ms: Ints) -> Ints:
     """Days since 1970, none before the calendar's first."""
-    found: Ints = np.maximum(store_times_ms // DAY_MS, _FIRST_DAY)
+    found: Ints = np.maximum(store_times_ms // ONE_DAY_MS, _FIRST_DAY)
     return found
 
 
@@ -114,30 +113,34 @@ def sealable(
 
 
 def slab_end(
-    state: ArchiveState, bounds: SealBounds, what: TopicDay, left_out: LeftOut = NOTHING
+    state: ArchiveState, bounds: SealBounds, what: TopicDay, objects: KnownObjects, left_out: LeftOut
 ) -> ObjectRef | None:
-    """The last of the oldest objects that one job may read, of those that hold a topic's day; ``None`` if none does."""
-    objects = KnownObjects.of(state, left_out)
+    """The last of the oldest objects that one job may read, of those with runs that begin in a topic's day;
+    ``None`` if there are none. ``objects``: those of this fold."""
     there = np.zeros(len(objects.states), np.bool_)
     for _, _, runs in _walk(state, _prefix(what), objects, left_out):
-        there[objects.rows(runs)[_reaches(runs, what)]] = True
+        there[objects.rows(runs)[_begins(runs, what)]] = True
     found = np.flatnonzero(there)[: bounds.job_objects]
     return objects.states[int(found[-1])].ref if len(found) else None
 
 
 def seal_job(
-    state: ArchiveState, bounds: SealBounds, what: TopicDay, last: ObjectRef, left_out: LeftOut = NOTHING
+    state: ArchiveState,
+    bounds: SealBounds,
+    what: TopicDay,
+    last: ObjectRef,
+    objects: KnownObjects,
+    left_out: LeftOut,
 ) -> Job | None:
-    """The runs of a topic's day, by queue, generation and offset, out of objects up to ``last``; ``None`` if there is nothing
-    left in them."""
-    objects = KnownObjects.of(state, left_out)
+    """The runs that begin in a topic's day, by queue, generation and offset, in objects up to ``last``; ``None`` if there is
+    nothing left in them."""
     end = codes(np.array([[last.commit_seq, last.index]], np.int64))[0]
     keys: list[bytes] = []
     values: list[bytes] = []
     at: list[Ints] = []
     for some_keys, some_values, runs in _walk(state, _prefix(what), objects, left_out):
         rows = objects.rows(runs)
-        taken = np.flatnonzero(_reaches(runs, what) & (objects.code[rows] <= end))
+        taken = np.flatnonzero(_begins(runs, what) & (objects.code[rows] <= end))
         taken = taken[: bounds.job_runs - len(keys)]
         keys += [some_keys[i] for i in taken.tolist()]
         values += [some_values[i] for i in taken.tolist()]
@@ -163,10 +166,12 @@ def disjoint_jobs(
 ) -> Iterator[tuple[TopicDay, Job]]:
     """Jobs of one fold that can be done beside each other: a run is in one of them alone, and what it holds of a second day is
     left to another time."""
-    left_out = NOTHING
+    left_out, objects = NOTHING, KnownObjects.of(state, NOTHING)
     for each in sealable(state, bounds, now_ms):
-        while wanted(each.what) and (last := slab_end(state, bounds, each.what, left_out)) is not None:
-            job = seal_job(state, bounds, each.what, last, left_out)
+        while (
+            wanted(each.what) and (last := slab_end(state, bounds, each.what, objects, left_out)) is not None
+        ):
+            job = seal_job(state, bounds, each.what, last, objects, left_out)
             if job is None:
                 break
             left_out = LeftOut(runs=left_out.runs.union(job.keys))
@@ -177,13 +182,10 @@ def _prefix(what: TopicDay) -> bytes:
     return (RUN if what.closed_by == OPEN else CLOSED) + topic_key(what.topic)
 
 
-def _reaches(runs: npt.NDArray[np.void], what: TopicDay) -> Bools:
-    """Which runs may hold messages of this day."""
-    found: Bools = (
-        (runs["closed_by"] == what.closed_by)
-        & (days_of(runs["min_store_time"]) <= what.day)
-        & (days_of(runs["max_store_time"]) >= what.day)
-    )
+def _begins(runs: npt.NDArray[np.void], what: TopicDay) -> Bools:
+    """Which runs hold messages of this day and none of a day before: of one that reaches into the day from another, whose turn
+    was lost, there may be nothing to seal, and it would be written anew for ever."""
+    found: Bools = (runs["closed_by"] == what.closed_by) & (days_of(runs["min_store_time"]) == what.day)
     return found
 
 
@@ -192,7 +194,7 @@ def _walk(
 ) -> Iterator[tuple[list[bytes], list[bytes], npt.NDArray[np.void]]]:
     """Runs below a prefix that are not sealed yet, some at a time: keys, values, and these side by side."""
     pairs = state.view.iterate(prefix)
-    while some := list(islice(pairs, _WALKED_AT_ONCE)):
+    while some := list(islice(pairs, WALKED_AT_ONCE)):
         runs = table([value for _, value in some], RUN_RECORD_DTYPE)
         at = objects.rows(runs)
         taken = (objects.level[at] < SEGMENT_LEVEL) & objects.usable[at]

@@ -102,9 +102,9 @@ class Sources:
         *,
         table_bytes: int = COALESCE_BYTES,
     ) -> None:
-        """``spend`` hears of bytes before they are asked for. ``table_bytes``: of tables that are kept from one call to the
-        next."""
-        self._held = Held(provider, spend)
+        """``spend`` hears of bytes before they are asked for. ``table_bytes``: of decoded tables that are kept from one call to
+        the next, and as much of stored ones."""
+        self._held = Held(provider, spend, kept_bytes=table_bytes)
         self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=table_bytes)
         self._proven: set[ObjectRef] = set()
 
@@ -162,7 +162,10 @@ class Sources:
             self._objects.check_footer(item)  # that it is this object at all
             self._proven.add(item.ref)
         table = self._objects.block_table(item)
-        part, blocks = _Rows(item, key, runs, mine, table).read(self._objects, tags)
+        rows = _Rows(item, key, runs, mine, table)
+        if tags is None:
+            self._held.keep(key, *rows.columns_range(self._objects))
+        part, blocks = rows.read(self._objects, tags)
         skipped[mine] = blocks.skipped
         if tags is not None:
             part = part.with_keys(self._objects, item, key, runs, mine)
@@ -185,10 +188,14 @@ class Sources:
     def _fetch_tables(self, item: ObjectState, key: str, runs: npt.NDArray[np.void], *, whole: bool) -> None:
         """In one request what is needed of an object beside its blocks, or all of a small one of which most is wanted."""
         small = item.length <= WHOLE_BYTES
+        live = int((runs["flat_end"] - runs["first_flat_offset"]).sum())
         if whole:
             tables = min(position for position, _, _ in item.sections.values())
-            self._held.fetch(key, 0 if small else tables, item.length)
-        elif small and 2 * int((runs["flat_end"] - runs["first_flat_offset"]).sum()) >= item.length:
+            if live < tables:  # of the columns as little is wanted as of the blocks before them
+                self._held.keep(key, item.sections[SectionKind.COLUMN_INDEX][0], item.length)
+            else:
+                self._held.fetch(key, 0 if small else tables, item.length)
+        elif small and 2 * live >= item.length:
             self._held.fetch(key, 0, item.length)
         elif item.ref not in self._proven:
             self._held.fetch(key, item.sections[SectionKind.BLOCK_TABLE][0], item.length)
@@ -219,8 +226,8 @@ class _Part:
         row = np.searchsorted(first, runs["first_row"].astype(np.int64))
         if (row >= len(first)).any() or (first[np.minimum(row, len(first) - 1)] != runs["first_row"]).any():
             raise Corrupt("fold and directory disagree on a run", key=key)
-        order = np.argsort(entries["run"], kind="stable")
-        entries = entries[order]
+        entries = entries[np.isin(entries["run"], row)]
+        entries = entries[np.argsort(entries["run"], kind="stable")]
         low = np.searchsorted(entries["run"], row, "left")
         counts = np.searchsorted(entries["run"], row, "right") - low
         at = _ranges(low, counts)
@@ -258,11 +265,9 @@ class _Rows:
         only the columns that a segment is made with."""
         runs, item = self._runs, self._item
         counts = runs["rows"].astype(np.int64)
-        first = int(runs["first_row"].min())
-        end = int((runs["first_row"].astype(np.int64) + counts).max())
         names = _NAMES_FOR_SEGMENTS if tags is None else _NAMES
-        asked = names if item.level == 0 else (*names, "commit_seq")
-        columns = objects.columns(item, asked, first, end - first)
+        first, number = self._stretch()
+        columns = objects.columns(item, self._asked(names), first, number)
         at = _ranges(runs["first_row"].astype(np.int64) - first, counts)
         of = np.repeat(np.arange(len(runs)), counts)
         sizes = columns["size"][at].astype(np.int64)
@@ -285,6 +290,20 @@ class _Rows:
         return _Part(
             rows, commits, offsets[live], self._mine[of[live]], none.astype(np.uint64), none, none
         ), blocks
+
+    def columns_range(self, objects: ObjectReader) -> tuple[int, int]:
+        """Where all columns lie that a segment is made with: they are small, and asked for at once."""
+        found = objects.columns_range(self._item, self._asked(_NAMES_FOR_SEGMENTS), *self._stretch())
+        return found.start, found.end
+
+    def _asked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names if self._item.level == 0 else (*names, "commit_seq")
+
+    def _stretch(self) -> tuple[int, int]:
+        """First row of all runs, and how many up to their last."""
+        first = self._runs["first_row"].astype(np.int64)
+        low = int(first.min())
+        return low, int((first + self._runs["rows"]).max()) - low
 
     def _tags(self, objects: ObjectReader, tags: dict[bytes, int]) -> Ints:
         """The number that each tag of the object has among all."""
@@ -372,7 +391,7 @@ def _stored(held: Held, key: str, table: BlockTable, numbers: Ints) -> list[Buff
             and ends[last + 1] - starts[first] <= COALESCE_BYTES
         ):
             last += 1
-        data = held.fetch(key, int(starts[first]), int(ends[last]))
+        data = held.read(key, int(starts[first]), int(ends[last]))
         base = int(starts[first])
         for i in range(first, last + 1):
             found[int(wanted[i])] = data[int(starts[i]) - base : int(ends[i]) - base]

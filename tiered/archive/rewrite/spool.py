@@ -31,6 +31,15 @@ class Spool:
             raise self._unavailable(error) from error
         self.length += len(piece)
 
+    def restart(self) -> None:
+        """Forget what was written."""
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+        except OSError as error:
+            raise self._unavailable(error) from error
+        self.length = 0
+
     def parts(self) -> list[Buffer]:
         """Everything that was written; nothing may be added any more. Good until ``close``."""
         try:
@@ -55,7 +64,7 @@ class Spool:
 
     def _unavailable(self, error: OSError) -> Unavailable:
         return Unavailable(
-            "a file that is being sealed cannot be kept on the local disk",
-            hint="make room in state.directory: a file of seal.segment_bytes is put together there",
+            "a file in the making cannot be kept on the local disk",
+            hint="make room in state.directory: sealed files (seal.segment_bytes) and projections are put together there",
             directory=self._directory or tempfile.gettempdir(), found=str(error),
         )  # fmt: skip

@@ -12,6 +12,11 @@ _HOLE_COMMITS = 16
 """Behind a commit that is missing so many are looked at; `tiered repair` stands in for those, without their times."""
 
 
+def store_now_ms(reader: LogReader) -> int:
+    """The store's clock."""
+    return reader.provider.get(reader.keys.identity, -1).date_ms  # see commit_time
+
+
 @dataclass(frozen=True, slots=True)
 class CommitTime:
     """When a commit came into the store, and the store's clock at the answer that said so."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tiered.archive.keys import ObjectKey, parse
 from tiered.archive.log.flush import DataObject, Flush
 from tiered.archive.log.maintenance import WithoutMessages
-from tiered.archive.log.writer import Place
+from tiered.archive.log.planned import Place
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.writing import Target, place_of
 from tiered.archive.state.layout import OPEN

@@ -1,12 +1,13 @@
 """Gathered rows and blocks, written as one object of level 1: records cut into blocks anew, tables made for them.
 
 Records are opened, joined and compressed a stretch of blocks at a time, so that beside what is stored, as read and as written,
-only that stretch is in memory.
+only two such stretches are in memory: one is compressed while the next is opened, since zstd lets go of the interpreter lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,11 @@ from tiered.codec.record.ragged import gather
 from tiered.codec.types import Ints
 from tiered.errors import Corrupt
 from tiered.model import MessageQueue
+from tiered.settings import MIB, Settings
 
 MERGED_LEVEL = 1
+WINDOW_BYTES = 8 * MIB
+"""Records opened at once, and as many compressed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,19 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``block_bytes``: of raw records; ``level``: zstd's, 0 for none; ``window_bytes``: of records opened at once."""
+    """``block_bytes``: of raw records; ``level``: zstd's, 0 for none; ``window_bytes``: of records opened at once; as many
+    are compressed meanwhile."""
 
     block_bytes: int
     level: int
     window_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Layout:
+        """Blocks as those of fresh data."""
+        dispatch = settings.dispatch
+        level = dispatch.compression_level if dispatch.compression == "zstd" else 0
+        return cls(dispatch.block_bytes, level, min(WINDOW_BYTES, settings.maintenance.merge_bytes))
 
 
 def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], None]) -> Rewritten:
@@ -79,7 +91,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
 
 
 class SourceRecords:
-    """The records' bytes, opened piece by piece, and compared with the columns."""
+    """The records' bytes, opened piece by piece when their turn comes, and compared with the columns."""
 
     def __init__(self, gathered: Gathered, edges: Ints) -> None:
         self._pieces = iter(gathered.pieces)
@@ -88,22 +100,39 @@ class SourceRecords:
         self._begin = 0  # of ``_rest``, in the bytes of all records
         self._last: Piece | None = None
 
-    def until(self, end: int) -> bytearray:
+    def until(self, end: int) -> memoryview:
         """The bytes from where the call before ended up to ``end``, which is the end of a record."""
-        found = bytearray(end - self._begin)
-        view, at = memoryview(found), 0
+        return self.between(self._begin, end)
+
+    def between(self, start: int, end: int) -> memoryview:
+        """The bytes of records [start, end), not before where the call before ended; what lies between is left out, and not
+        opened where that is whole pieces."""
+        self._skip(start)
+        found = np.empty(end - start, np.uint8).data  # not cleared first, as a bytearray is
+        at = 0
         while at < len(found):
             if not self._rest:
                 self._last = next(self._pieces)
                 self._rest = memoryview(self._last.records())
             taken, self._rest = self._rest[: len(found) - at], self._rest[len(found) - at :]
-            view[at : at + len(taken)] = taken
+            found[at : at + len(taken)] = taken
             at += len(taken)
         self._check(found)
         self._begin = end
         return found
 
-    def _check(self, data: bytearray) -> None:
+    def _skip(self, start: int) -> None:
+        left = start - self._begin
+        while left > len(self._rest):
+            left -= len(self._rest)
+            self._last = next(self._pieces)
+            if self._last.take <= left:
+                left, self._rest = left - self._last.take, memoryview(b"")
+            else:
+                self._rest = memoryview(self._last.records())
+        self._rest, self._begin = self._rest[left:], start
+
+    def _check(self, data: memoryview) -> None:
         """Sizes and physical offsets that the records state are those of their columns."""
         low, high = np.searchsorted(self._edges, (self._begin, self._begin + len(data))).tolist()
         starts = self._edges[low:high] - self._begin
@@ -124,15 +153,24 @@ class SourceRecords:
 def _compressed(
     records: SourceRecords, edges: Ints, layout: Layout, pause: Callable[[], None]
 ) -> Iterator[StoredBlocks]:
-    """All blocks, some at a time. ``edges``: where each begins, in the bytes of all records, and their end."""
-    first = 0
-    while first < len(edges) - 1:
-        last = int(np.searchsorted(edges, edges[first] + layout.window_bytes, "right")) - 1
-        last = max(last, first + 1)
-        data = records.until(int(edges[last]))
-        yield compress_pieces(data, edges[first : last + 1] - edges[first], level=layout.level)
-        pause()
-        first = last
+    """All blocks, some at a time, which are compressed while the next ones are opened. ``edges``: where each begins, in the
+    bytes of all records, and their end."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as pool:
+        before: Future[StoredBlocks] | None = None
+        first = 0
+        while first < len(edges) - 1:
+            last = int(np.searchsorted(edges, edges[first] + layout.window_bytes, "right")) - 1
+            last = max(last, first + 1)
+            data = records.until(int(edges[last]))
+            if before is not None:
+                yield before.result()
+            before = pool.submit(
+                compress_pieces, data, edges[first : last + 1] - edges[first], level=layout.level
+            )
+            pause()
+            first = last
+        if before is not None:
+            yield before.result()
 
 
 def _targets(job: Job) -> tuple[Target, ...]:

@@ -11,11 +11,14 @@ is meaning.
     r  queue, generation u4, first queue offset u8         live run
     c  queue, generation u4, closing commit u8, start u8, run id u8 u4  closed part
     y  queue, generation u4, start u8                      ``Gap``
+    b  queue                                               lite queue with its current generation
+    a  queue, generation u4, first offset u8               alias run of a lite queue
     o  commit u8, index u4                                 object
     k  object path                                         object path to ``o``
     x  path                                                retired path
     f  floor u8                                            commit that moved the floor there
-    d  queue                                               dispatch offset; *not part of the fold*
+    d                                                      dispatch offsets of the flush on its way; *not part of the fold*
+    d  queue                                               a dispatch offset, as earlier versions kept them; *neither*
 
 A queue is its topic in UTF-8 with every 00 written as 00 FF, then 00 01, then the queue id u4. Topics
 therefore sort by their bytes and no topic's keys lie between another's.
@@ -43,13 +46,15 @@ GENERATION = b"g"
 RUN = b"r"
 CLOSED = b"c"
 GAP = b"y"
+LITE_QUEUE = b"b"
+ALIAS = b"a"
 OBJECT = b"o"
 OBJECT_PATH = b"k"
 RETIRED = b"x"
 FLOOR = b"f"
 DISPATCH = b"d"
 
-FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxf"))
+FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfab"))
 """Every prefix of the fold, ascending: what a checkpoint saves."""
 
 U4 = struct.Struct(">I")
@@ -70,6 +75,11 @@ def topic_key(topic: str) -> bytes:
         raise Corrupt("a topic is not valid Unicode", found=repr(topic)) from e
 
 
+def topic_beginning(prefix: str) -> bytes:
+    """What the keys of all queues of topics whose names begin with ``prefix`` begin with, and of no others."""
+    return topic_key(prefix)[: -len(_TOPIC_END)]
+
+
 def queue_key(mq: MessageQueue) -> bytes:
     """A queue without a prefix byte."""
     return topic_key(mq.topic) + U4.pack(mq.queue_id)
@@ -85,6 +95,11 @@ def queue_of(key: bytes) -> MessageQueue:
     """The queue of a ``queue_key``."""
     topic = key[:-_QUEUE_TAIL].replace(b"\0\xff", b"\0")
     return MessageQueue(topic.decode(), U4.unpack_from(key, len(key) - 4)[0])
+
+
+def topic_of(head: bytes) -> str:
+    """The topic of a ``topic_key``."""
+    return head[: -len(_TOPIC_END)].replace(b"\0\xff", b"\0").decode()
 
 
 def packed(array: npt.NDArray[np.generic]) -> list[bytes]:
@@ -105,7 +120,7 @@ def generation_prefix(prefix: bytes, queue: bytes, generation: int) -> bytes:
 
 
 def offset_key(prefix: bytes, queue: bytes, generation: int, offset: int) -> bytes:
-    """Key of a live run (``RUN``) by its first queue offset, or of a gap (``GAP``) by its start."""
+    """Key of a live run (``RUN``) or an alias run (``ALIAS``) by its first offset, or of a gap (``GAP``) by its start."""
     return prefix + queue + U4_U8.pack(generation, offset)
 
 
@@ -127,7 +142,7 @@ def closed_key(
 
 
 def split_run_key(key: bytes) -> tuple[bytes, int]:
-    """Queue part and generation of a ``RUN`` or ``GAP`` key."""
+    """Queue part and generation of a ``RUN``, ``GAP`` or ``ALIAS`` key."""
     return key[1:-12], U4.unpack_from(key, len(key) - 12)[0]
 
 

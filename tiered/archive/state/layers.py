@@ -6,23 +6,41 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.state.layout import packed_table
 from tiered.archive.state.values import Head
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.prefix import prefix_end
 
 Pair = tuple[bytes, bytes]
+Layer = Mapping[bytes, bytes | None]
+"""Values by key, ``None`` for deleted."""
 
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
+class QueueBatch:
+    """Records of distinct queues (``QUEUE_DTYPE``), as one edit left them."""
+
+    topics: Sequence[str]
+    queue_ids: npt.NDArray[np.integer]
+    records: npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What one commit does to the ordered map. ``values`` holds every key touched, ``None`` for deleted;
-    ``head`` is where the fold stands afterwards. Never changed once made."""
+    ``head`` is where the fold stands afterwards. ``queues``: all of the queues' records among them once more, the last of
+    a queue counts; ``None`` if some are not. Never changed once made."""
 
     values: Mapping[bytes, bytes | None]
     head: Head
+    queues: Sequence[QueueBatch] | None = None
 
     @property
     def puts(self) -> list[Pair]:
@@ -35,12 +53,23 @@ class Changes:
         return [k for k, v in self.values.items() if v is None]
 
 
+@runtime_checkable
+class QueueTables(Protocol):
+    """A view that has records of queues as arrays."""
+
+    def queue_table(
+        self, topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+        """As ``ArchiveState.queue_table``, of distinct queues; what is returned is the caller's."""
+        ...
+
+
 class Overlay:
     """``base`` with ``changes`` (oldest first) on top: a ``MetadataView`` of the fold as it will be."""
 
     def __init__(self, base: MetadataView, changes: Sequence[Changes] = ()) -> None:
         self._base = base
-        self._layers = [c.values for c in reversed(changes)]
+        self._layers: list[Layer] = [c.values for c in reversed(changes)]
         self._applied = changes[-1].head.position() if changes else None
         self._order: list[bytes] | None = None
 
@@ -76,6 +105,23 @@ class FoldDraft:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``."""
         return looked_up(self._layers, self._base, keys)
+
+    def queue_table(
+        self, keys: Sequence[bytes], topics: Sequence[str], queue_ids: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+        """Records of distinct queues: their keys with prefix, and what these are made of. As ``ArchiveState.queue_table``."""
+        if not isinstance(self._base, QueueTables):
+            return packed_table(self.get_many(keys))
+        own = list(map(self.values.get, keys, repeat(_MISSING)))
+        touched = np.fromiter((value is not _MISSING for value in own), np.bool_, len(own))
+        if not touched.any():
+            return self._base.queue_table(topics, queue_ids)
+        records, known = packed_table([None if value is _MISSING else value for value in own])  # type: ignore[misc]
+        rest = np.flatnonzero(~touched)
+        if len(rest):
+            below = self._base.queue_table([topics[row] for row in rest.tolist()], queue_ids[rest])
+            records[rest], known[rest] = below
+        return records, known
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set a value, or delete with ``None``."""
@@ -173,9 +219,11 @@ def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
     """Put the changes of consecutive commits as one atomic batch."""
     if not changes:
         return
-    values = dict(changes[0].values)
-    for c in changes[1:]:
-        values.update(c.values)
+    values = changes[0].values
+    if len(changes) > 1:
+        values = dict(values)
+        for c in changes[1:]:
+            values.update(c.values)
     deletes = [k for k, v in values.items() if v is None]
     puts = ((k, v) for k, v in values.items() if v is not None)
     store.put_many(puts, deletes, applied=changes[-1].head.position())

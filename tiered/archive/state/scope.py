@@ -8,10 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.state.keys import CLOSED, GAP, GENERATION, QUEUE, RUN, U4, queue_of, topic_key
+from tiered.archive.state.keys import (
+    ALIAS,
+    CLOSED,
+    GAP,
+    GENERATION,
+    LITE_QUEUE,
+    QUEUE,
+    RUN,
+    U4,
+    queue_of,
+    topic_beginning,
+    topic_key,
+)
 from tiered.codec.format.edits import EditBatch
 
-OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP))
+OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP, LITE_QUEUE, ALIAS))
 """Prefixes of keys that begin with a queue."""
 
 _TOPIC_END = topic_key("")
@@ -20,9 +32,11 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Queues by topic: some ids, or all with ``None``. ``topics`` ``None``: every queue there is."""
+    """Queues by topic: some ids, or all with ``None``; and all of topics whose names begin with one of ``beginnings``.
+    ``topics`` ``None``: every queue there is."""
 
     topics: Mapping[str, frozenset[int] | None] | None = None
+    beginnings: tuple[str, ...] = ()
     prefixes: tuple[bytes, ...] = field(init=False, compare=False)
     """What the queue part of a key begins with; sorted, none of them the beginning of another."""
 
@@ -30,7 +44,9 @@ class Scope:
         made = [b""] if self.topics is None else []
         for topic, ids in (self.topics or {}).items():
             head = topic_key(topic)
-            made += [head] if ids is None else [head + U4.pack(i) for i in sorted(ids)]
+            if not topic.startswith(self.beginnings):
+                made += [head] if ids is None else [head + U4.pack(i) for i in sorted(ids)]
+        made += [topic_beginning(name) for name in _outermost(self.beginnings)]
         object.__setattr__(self, "prefixes", tuple(sorted(made)))
 
     @classmethod
@@ -43,14 +59,26 @@ class Scope:
         """All queues of a topic."""
         return cls({topic: None})
 
+    @classmethod
+    def beginning(cls, prefix: str) -> Scope:
+        """All queues of the topics whose names begin with ``prefix``."""
+        return cls({}, (prefix,)) if prefix else cls()
+
     @property
     def everything(self) -> bool:
         """Whether every queue is in it."""
         return self.topics is None
 
+    @property
+    def width(self) -> int | None:
+        """How many queues, or topics as wholes, it names; ``None``: nobody can say."""
+        if self.topics is None or self.beginnings:
+            return None
+        return sum(1 if ids is None else len(ids) for ids in self.topics.values())
+
     def has(self, topic: str, queue_id: int) -> bool:
         """Whether a queue is in it."""
-        if self.topics is None:
+        if self.topics is None or topic.startswith(self.beginnings):
             return True
         ids = self.topics.get(topic, frozenset())
         return ids is None or queue_id in ids
@@ -65,6 +93,8 @@ class Scope:
             return None
         topics: Sequence[str] = batch.columns["topic"]
         named = np.fromiter(map(self.topics.__contains__, topics), np.bool_, len(topics))
+        if self.beginnings:
+            named |= np.fromiter((t.startswith(self.beginnings) for t in topics), np.bool_, len(topics))
         rows = np.flatnonzero(named)
         ids = batch.ints("queue_id")
         return np.array([r for r in rows.tolist() if self.has(topics[r], int(ids[r]))], np.int64)
@@ -96,7 +126,16 @@ class Scope:
         for topic, ids in other.topics.items():
             mine = made.get(topic, frozenset())
             made[topic] = None if mine is None or ids is None else mine | ids
-        return Scope(made)
+        return Scope(made, _outermost((*self.beginnings, *other.beginnings)))
+
+
+def _outermost(names: Sequence[str]) -> tuple[str, ...]:
+    """Those that begin with none of the others."""
+    made: list[str] = []
+    for name in sorted(set(names)):
+        if not made or not name.startswith(made[-1]):
+            made.append(name)
+    return tuple(made)
 
 
 EVERYTHING = Scope()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
+from tiered.archive.state.keys import U8, queue_of, split_run_key
 from tiered.archive.state.layout import (
     FOLD_VERSION,
     NO_TIME_HIGH,
@@ -147,6 +151,25 @@ class ObjectState:
     retired_by: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is kept of all queues that were forgotten: the highest ``generation`` of any, how many ``queues`` that were, and by
+    lineage where the last of their records ended (``ends``)."""
+
+    generation: int = 0
+    queues: int = 0
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+    def and_of(self, generation: int, queues: int, ends: Mapping[int, int]) -> Forgotten:
+        """This and more of them."""
+        both = {n: max(self.ends.get(n, 0), ends.get(n, 0)) for n in sorted({*self.ends, *ends})}
+        return Forgotten(max(self.generation, generation), self.queues + queues, both)
+
+    def behind(self, progress: Mapping[int, Progress]) -> bool:
+        """Whether some of their records may lie behind what was archived up to these positions."""
+        return any(n not in progress or progress[n].physical_offset < end for n, end in self.ends.items())
+
+
 LOST = "lost from the archive with a damaged commit"
 """Reason of gaps that the archive itself made, when it was repaired; the broker may have had what was in them."""
 
@@ -205,6 +228,7 @@ class Head:
     epoch_seq: int
     epoch_store_time_ms: int
     progress: Mapping[int, Progress]
+    forgotten: Forgotten = Forgotten()
 
     def position(self) -> bytes:
         """What a metadata store keeps as ``applied``: commit number, commit id, archive id."""
@@ -214,7 +238,11 @@ class Head:
         """The stored form."""
         plain = [getattr(self, name) for name in _PLAIN_HEAD_FIELDS]
         rows = [(p.lineage, p.physical_offset, p.mark_crc, p.crc_from) for p in self.progress.values()]
-        return pack_value([FOLD_VERSION, plain, sorted(rows)])
+        made: list[object] = [FOLD_VERSION, plain, sorted(rows)]
+        gone = self.forgotten
+        if gone.queues:  # what nothing was forgotten of stays what it is, byte by byte
+            made.append([gone.generation, gone.queues, sorted(gone.ends.items())])
+        return pack_value(made)
 
 
 def position(seq: int, commit_id: bytes, archive_id: bytes) -> bytes:
@@ -225,12 +253,14 @@ def position(seq: int, commit_id: bytes, archive_id: bytes) -> bytes:
 def unpack_head(value: bytes) -> Head:
     """``Head`` from its stored form; ``Corrupt`` if it is damaged or another version's."""
     try:
-        version, plain, rows = unpack_value(value)
+        version, plain, rows, *more = unpack_value(value)
         if version != FOLD_VERSION:
             raise damaged("the head", expected=f"version {FOLD_VERSION}", found=f"version {version}")
         named = dict(zip(_PLAIN_HEAD_FIELDS, plain, strict=True))
         named["required_features"] = tuple(named["required_features"])
-        return Head(**named, progress={r[0]: Progress(*r) for r in rows})
+        ((generation, queues, ends),) = more or [[0, 0, []]]
+        gone = Forgotten(generation, queues, dict(ends))
+        return Head(**named, progress={r[0]: Progress(*r) for r in rows}, forgotten=gone)
     except (TypeError, ValueError, IndexError) as e:
         raise damaged("the head", expected="a head record", found=repr(value[:40])) from e
 
@@ -238,6 +268,34 @@ def unpack_head(value: bytes) -> Head:
 def time_or_none(value: int) -> int | None:
     """A store-time bound, ``None`` for that of nothing."""
     return None if value in (NO_TIME_LOW, NO_TIME_HIGH) else value
+
+
+def gap_reason(value: bytes) -> str:
+    """Why, by a ``y`` value."""
+    return value[_GAP_DTYPE.itemsize :].decode()
+
+
+_GAP_DTYPE = np.dtype([("end", ">u8"), ("commit_seq", ">u8")])
+"""What a ``y`` value begins with; its reason comes behind."""
+
+
+def gap_state(key: bytes, value: bytes) -> GapState:
+    """What readers see of a ``y`` pair."""
+    queue, generation = split_run_key(key)
+    start, end, seq = (
+        U8.unpack_from(key, len(key) - 8)[0],
+        U8.unpack_from(value)[0],
+        U8.unpack_from(value, 8)[0],
+    )
+    return GapState(queue_of(queue), generation, start, end, gap_reason(value), seq)
+
+
+def gap_table(values: Sequence[bytes]) -> npt.NDArray[np.void]:
+    """Of many values of ``y`` pairs what numbers they hold: ``end``, ``commit_seq``."""
+    joined = b"".join([value[: _GAP_DTYPE.itemsize] for value in values])
+    if len(joined) != len(values) * _GAP_DTYPE.itemsize:
+        raise damaged("gap", expected=_GAP_DTYPE.itemsize, found=min(map(len, values)))
+    return np.frombuffer(joined, _GAP_DTYPE)
 
 
 def queue_state(queue: MessageQueue, r: QueueRecord) -> QueueState:

@@ -35,7 +35,6 @@ from tiered.archive.state.keys import (
     lineage_key,
     object_key,
     offset_key,
-    packed,
     prefixed,
     queue_key,
     queue_keys,
@@ -44,16 +43,18 @@ from tiered.archive.state.keys import (
     split_run_key,
     topic_key,
 )
+from tiered.archive.state.layers import QueueTables
 from tiered.archive.state.layout import (
     MARK_STRUCT,
-    QUEUE_DTYPE,
     RUN_RECORD_DTYPE,
     MarkIndex,
+    pack_value,
     packed_table,
     table,
     unpack_queue,
     unpack_value,
 )
+from tiered.archive.state.tallies import records
 from tiered.archive.state.values import (
     GapState,
     GenerationState,
@@ -63,6 +64,7 @@ from tiered.archive.state.values import (
     QueueState,
     Retired,
     RunState,
+    gap_state,
     generation_state,
     is_unreferenced,
     queue_state,
@@ -98,9 +100,9 @@ class ArchiveState:
 
     def queues(self, topic: str | None = None, after: MessageQueue | None = None) -> Iterator[QueueState]:
         """Queues by topic (UTF-8 byte order) and id, those above ``after``; read lazily."""
-        prefix = QUEUE if topic is None else QUEUE + topic_key(topic)
+        prefix = b"" if topic is None else topic_key(topic)
         start = None if after is None else QUEUE + queue_key(after) + b"\0"
-        for key, value in self.view.iterate(prefix, start=start):
+        for key, value in self.view.iterate(QUEUE + prefix, start=start):
             yield queue_state(queue_of(key[1:]), unpack_queue(value))
 
     def queue_table(
@@ -112,6 +114,8 @@ class ArchiveState:
         ``generation`` is 0 where a known queue has no current generation; ``highest_generation`` then still
         counts.
         """
+        if isinstance(self.view, QueueTables):
+            return self.view.queue_table(topics, queue_ids)
         return packed_table(self.view.get_many(prefixed(QUEUE, queue_keys(topics, np.asarray(queue_ids)))))
 
     def generations(self, mq: MessageQueue) -> Iterator[GenerationState]:
@@ -174,9 +178,7 @@ class ArchiveState:
         """Live runs of a lineage that end above a physical offset, of each generation from its last run back: as many as there
         are, and the records of all queues, are looked at."""
         for prefix in (QUEUE, GENERATION):
-            pairs = self.view.iterate(prefix)
-            while chunk := list(islice(pairs, 8192)):
-                found = table([value for _, value in chunk], QUEUE_DTYPE)
+            for chunk, found in records(self.view, prefix):
                 mine = (found["generation"] > 0) & (found["lineage"] == lineage)
                 for i in np.flatnonzero(mine & (found["last_physical_end"] > physical_offset)).tolist():
                     queue = chunk[i][0][1:] if prefix == QUEUE else chunk[i][0][1:-4]
@@ -190,11 +192,11 @@ class ArchiveState:
                 return
             yield run
 
-    def runs_around(self, lineage: int, physical_offset: int) -> Iterator[RunState]:
-        """Live runs of a lineage whose live part may hold a physical offset, in any order. Walks over all runs, as arrays."""
-        pairs = self.view.iterate(RUN)
-        while chunk := list(islice(pairs, 8192)):
-            runs = table([value for _, value in chunk], RUN_RECORD_DTYPE)
+    def runs_around(self, lineage: int, physical_offset: int, topic: str | None = None) -> Iterator[RunState]:
+        """Live runs of a lineage, of a topic or of all, whose live part may hold a physical offset, in any order. Walks over
+        all of these runs, as arrays."""
+        prefix = RUN if topic is None else RUN + topic_key(topic)
+        for chunk, runs in records(self.view, prefix, RUN_RECORD_DTYPE):
             inside = (runs["physical_start"] <= physical_offset) & (runs["physical_end"] > physical_offset)
             for i in np.flatnonzero(inside & (runs["lineage"] == lineage)).tolist():
                 queue, generation = split_run_key(chunk[i][0])
@@ -218,9 +220,11 @@ class ArchiveState:
         value = self.view.get_many((OBJECT_PATH + path.encode(),))[0]
         return None if value is None else self.object(ObjectRef(*U8_U4.unpack(value)))
 
-    def objects(self) -> Iterator[ObjectState]:
-        """Every object, in the order they were added. ``references == 0``: no reader needs it any more."""
-        for key, value in self.view.iterate(OBJECT):
+    def objects(self, behind: ObjectRef | None = None) -> Iterator[ObjectState]:
+        """Every object, in the order they were added; or those added behind one. ``references == 0``: no reader needs it any
+        more."""
+        start = None if behind is None else OBJECT + U8_U4.pack(behind.commit_seq, behind.index + 1)
+        for key, value in self.view.iterate(OBJECT, start=start):
             yield unpack_object(ObjectRef(*U8_U4.unpack_from(key, 1)), value)
 
     def unreferenced(self) -> Iterator[str]:
@@ -255,16 +259,19 @@ class ArchiveState:
         found = (self.view.iterate(kind + start) for kind in (OBJECT_PATH, RETIRED))
         return merge(*((key[1:].decode() for key, _ in pairs) for pairs in found))
 
-    def needed_paths(self, prefix: str, after: str = "") -> Iterator[str]:
+    def needed_paths(self, prefix: str, after: str = "", up_to: int | None = None) -> Iterator[str]:
         """Paths of objects below ``prefix`` that runs lie in, those above ``after``, ascending by their bytes. Some are looked
-        up at a time, so the fold may change meanwhile."""
+        up at a time, so the fold may change meanwhile: ``up_to`` leaves out what commits behind that number added."""
         kind = OBJECT_PATH + prefix.encode()
         start = max(kind, OBJECT_PATH + after.encode() + b"\0")
         while some := list(islice(self.view.iterate(kind, start=start), _WALKED_AT_ONCE)):
             items = self.view.get_many([OBJECT + value for _, value in some])
             for (key, place), value in zip(some, items, strict=True):
                 if value is not None and not is_unreferenced(value):
-                    item = unpack_object(ObjectRef(*U8_U4.unpack(place)), value)
+                    ref = ObjectRef(*U8_U4.unpack(place))
+                    if up_to is not None and ref.commit_seq > up_to:
+                        continue
+                    item = unpack_object(ref, value)
                     if item.retired_by is None:
                         yield key[1:].decode()
             start = some[-1][0] + b"\0"
@@ -301,12 +308,7 @@ class ArchiveState:
     def gaps(self, mq: MessageQueue | None = None) -> Iterator[GapState]:
         """Queue offsets that can never be served, of a queue or of all, by generation and offset."""
         for key, value in self.view.iterate(GAP if mq is None else GAP + queue_key(mq)):
-            queue, generation = split_run_key(key)
-            start, (end, seq) = (
-                U8.unpack_from(key, len(key) - 8)[0],
-                (U8.unpack_from(value)[0], U8.unpack_from(value, 8)[0]),
-            )
-            yield GapState(queue_of(queue), generation, start, end, value[16:].decode(), seq)
+            yield gap_state(key, value)
 
     def phys_gaps(self, lineage: int | None = None) -> Iterator[PhysGapState]:
         """Physical ranges lost before they could be archived, ascending."""
@@ -341,17 +343,35 @@ def dispatch_offsets(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Queue offsets up to which messages were taken in, 0 where none is known; and which are known.
 
-    They are kept beside the fold and are not part of it or of its checkpoints.
+    What was taken in is in the fold, but for the flush that is on its way, whose offsets are kept beside the fold: they are no
+    part of it or of its checkpoints.
     """
-    values = view.get_many(prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids))))
-    known = np.fromiter((v is not None for v in values), np.bool_, len(values))
-    joined = b"".join(v if v is not None else bytes(8) for v in values)
-    return np.frombuffer(joined, dtype="<i8"), known
+    ids = np.asarray(queue_ids).astype(np.int64)
+    record, known = packed_table(view.get_many(prefixed(QUEUE, queue_keys(topics, ids))))
+    known &= record["generation"] > 0
+    offsets = np.where(known, record["max_offset"], 0)
+    value = view.get_many((DISPATCH,))[0]
+    if value is None:
+        return offsets, known
+    names, *columns = unpack_value(value)
+    taken_topic, taken_ids, taken = (np.frombuffer(column, "<i8") for column in columns)
+    at = {name: number for number, name in enumerate(names)}
+    under_way = dict(
+        zip(zip(taken_topic.tolist(), taken_ids.tolist(), strict=True), taken.tolist(), strict=True)
+    )
+    for row, (topic, queue_id) in enumerate(zip(topics, ids.tolist(), strict=True)):
+        end = under_way.get((at.get(topic, -1), queue_id))
+        if end is not None:
+            offsets[row], known[row] = max(end, int(offsets[row])), True
+    return offsets, known
 
 
 def dispatch_pairs(
     topics: Sequence[str], queue_ids: npt.NDArray[np.integer], offsets: npt.NDArray[np.integer]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs for ``MetadataStore.put_many`` that keep what ``dispatch_offsets`` tells."""
-    keys = prefixed(DISPATCH, queue_keys(topics, np.asarray(queue_ids)))
-    return zip(keys, packed(np.asarray(offsets).astype("<i8")), strict=True)
+) -> list[tuple[bytes, bytes]]:
+    """What ``MetadataStore.put_many`` keeps of a flush before it is proven, for ``dispatch_offsets``; in the place of what was
+    kept of the one before."""
+    number = {topic: at for at, topic in enumerate(dict.fromkeys(topics))}
+    numbers = np.fromiter(map(number.__getitem__, topics), "<i8", len(topics))
+    columns = [np.asarray(column).astype("<i8").tobytes() for column in (numbers, queue_ids, offsets)]
+    return [(DISPATCH, pack_value([list(number), *columns]))]

@@ -29,6 +29,9 @@ _NUMBERS = (
 
 _BEHIND_NAME, _BEHIND_VALUE = "\x01", "\x02"
 
+_Rows = Ints | slice
+"""Some rows, or all of them."""
+
 
 def assemble(columns: pa.RecordBatch) -> pa.Array:
     """The record of every row, as binary values back to back in one buffer.
@@ -88,12 +91,13 @@ def _heads(columns: pa.RecordBatch, body: pa.Array) -> pa.Array:
         values[name] = _numbers(columns.column(name).cast(pa.int64())) // 1000
     values["body_length"] = _numbers(pc.binary_length(body))
 
-    def part(rows: Ints) -> npt.NDArray[np.void]:
-        widths = int(born.widths[rows[0]]), int(store.widths[rows[0]])
-        heads = np.zeros(len(rows), head_dtype(*widths))
+    def part(rows: _Rows) -> npt.NDArray[np.void]:
+        born_hosts, store_hosts = born.packed(rows), store.packed(rows)
+        heads = np.empty(len(born_hosts), head_dtype(born_hosts.itemsize, store_hosts.itemsize))
+        heads["size"] = 0
         for name, column in values.items():
             heads[name] = column[rows]
-        heads["born_host"], heads["store_host"] = born.packed(rows), store.packed(rows)
+        heads["born_host"], heads["store_host"] = born_hosts, store_hosts
         return heads
 
     return _by_shape(born.widths * (V6_HOST_BYTES + 1) + store.widths, part)
@@ -106,23 +110,24 @@ def _between(columns: pa.RecordBatch, properties_lengths: Ints) -> pa.Array:
     codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     v2 = _numbers(columns.column("magic")) & 0xFFFF_FFFF == MAGIC_V2
 
-    def part(rows: Ints) -> npt.NDArray[np.void]:
-        topic = texts[codes[rows[0]]]
-        width = 2 if v2[rows[0]] else 1
+    def part(rows: _Rows) -> npt.NDArray[np.void]:
+        lengths = properties_lengths[rows]
+        topic = texts[codes[rows][0]]
+        width = 2 if v2[rows][0] else 1
         kind = [("topic", f"V{width + len(topic)}"), ("properties_length", ">u2")]
-        between = np.zeros(len(rows), kind)
+        between = np.empty(len(lengths), kind)
         prefix = (len(topic) & 0xFFFF).to_bytes(2, "big")[-width:]
         between["topic"] = np.void(prefix + topic)
-        between["properties_length"] = properties_lengths[rows] & 0xFFFF
+        between["properties_length"] = lengths & 0xFFFF
         return between
 
     return _by_shape(codes * 2 + v2, part)
 
 
-def _by_shape(shape: Ints, part: Callable[[Ints], npt.NDArray[Any]]) -> pa.Array:
+def _by_shape(shape: Ints, part: Callable[[_Rows], npt.NDArray[Any]]) -> pa.Array:
     """Binary values whose rows have one layout for each shape: ``part`` makes those of some rows of one shape."""
     if (shape == shape[0]).all():
-        return strung(_bytes_of(part(np.arange(len(shape)))))
+        return strung(_bytes_of(part(slice(None))))
     order = np.argsort(shape, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
     joined = pa.concat_arrays([strung(_bytes_of(part(rows))) for rows in groups])
@@ -157,9 +162,9 @@ class _Hosts:
         widths = np.fromiter(map(len, self._packed), np.int64, len(self._packed))
         self.widths: Ints = widths[self._codes]
 
-    def packed(self, rows: Ints) -> npt.NDArray[np.void]:
+    def packed(self, rows: _Rows) -> npt.NDArray[np.void]:
         """The bytes of rows whose hosts have one width."""
-        width = int(self.widths[rows[0]])
+        width = int(self.widths[rows][0])
         table = np.array([host if len(host) == width else bytes(width) for host in self._packed], f"V{width}")
         found: npt.NDArray[np.void] = table[self._codes[rows]]
         return found

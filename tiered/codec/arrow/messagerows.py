@@ -39,15 +39,16 @@ MESSAGE_SCHEMA = pa.schema(
         ("unique_key", _TEXT),
         ("msg_id", _TEXT),
         ("properties", pa.map_(_TEXT, _TEXT)),
-        ("body", pa.binary()),
         ("body_size", pa.int32()),
         pa.field("commit_seq", pa.int64(), nullable=False),
         ("record", pa.binary()),
+        ("body", pa.binary()),
     ]
 )
 """Names, types and meaning are those of ``tiered_spark.columns``. ``topic``, ``queue_id`` and ``queue_offset`` are the
 archive's: those of the queue that a record was archived in. ``magic`` is RocketMQ's signed number. ``commit_seq``: the commit
-that archived the row. ``record``: the verbatim bytes, only where the other columns would not give them back."""
+that archived the row. ``record``: the verbatim bytes, only where the other columns would not give them back. ``body`` is the
+last: a reader of records fetches its pages one by one, and what lies before them as a whole."""
 
 RECORD = "record"
 
@@ -104,7 +105,8 @@ def _field(records: RecordColumns, field: pa.Field) -> pa.Array:
     if field.name == "magic":
         signed = np.array([MAGIC_V1, MAGIC_V2], np.uint32).view(np.int32)
         return pa.array(signed[records.headers["version"].astype(np.int64) - 1])
-    return records.column(field.name, field.type).cast(field.type)
+    made = records.column(field.name, field.type)
+    return made if made.type == field.type else made.cast(field.type)
 
 
 def _sound_headers(rows: StoredRows) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:

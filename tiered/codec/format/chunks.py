@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import crc32c
-from tiered.codec.format.intpack import narrow, pack_ints, pack_table, unpack_ints, unpack_table
+from tiered.codec.format.intpack import check_fits, narrow, pack_ints, pack_table, unpack_ints, unpack_table
 from tiered.codec.format.sections import (
     CODEC_NONE,
     CODEC_ZSTD,
@@ -176,10 +176,8 @@ class ChunkedTable:
         if not parts:
             return np.zeros(0, dtype)
         values = (np.concatenate(parts) if len(parts) > 1 else parts[0])[skip : skip + rows]
-        one = np.dtype([(name, dtype)])
-        return narrow({name: values}, one, what=self._what, key=self._key, position=self._section.position)[
-            name
-        ]
+        check_fits(name, values, dtype, what=self._what, key=self._key, position=self._section.position)
+        return values.view(dtype) if dtype.itemsize == 8 else values.astype(dtype)
 
     def _chunk(self, stored: memoryview, group: int, place: int) -> Ints:
         chunk = self._chunks[group, place]

@@ -18,7 +18,7 @@ from tiered.codec.types import Ints
 
 
 class EditKind(IntEnum):
-    """Numbers on the wire. Never reused; 13–17 are reserved: meeting one means *refuse to open*."""
+    """Numbers on the wire. Never reused; 13–15 and 17 are reserved: meeting one means *refuse to open*."""
 
     OPEN_EPOCH = 1
     ADD_OBJECT = 2
@@ -38,9 +38,13 @@ class EditKind(IntEnum):
     QUEUE_ALIAS = 16
     PHYS_MAP = 17
     LOSS = 18
+    FORGET_QUEUES = 19
+    REPLACE_ALIASES = 20
 
 
-RESERVED_KINDS = frozenset(k for k in EditKind if EditKind.BROKER_CONFIG <= k <= EditKind.PHYS_MAP)
+RESERVED_KINDS = frozenset(
+    (EditKind.BROKER_CONFIG, EditKind.SINK_PROGRESS, EditKind.SINK_MAP, EditKind.PHYS_MAP)
+)
 
 
 class Col(Enum):
@@ -142,6 +146,22 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
     ),
     EditKind.RETIRE: (("keys", Col.OBJ), ("floor", Col.OBJ)),  # list of object keys; int or None
     EditKind.DELETED: (("keys", Col.OBJ),),
+    EditKind.QUEUE_ALIAS: (  # records that are in lite queues, too: codec/format/aliases.py
+        ("lite_queues", Col.OBJ),  # list of names
+        ("alias_targets", Col.OBJ),  # {"topic": [...], "queue_id": [...], "generation": [...]}
+        ("alias_runs", Col.BYTES),  # packed table
+        ("aliases", Col.BYTES),  # packed table
+    ),
+    EditKind.REPLACE_ALIASES: (  # ageing of lite queues
+        ("topic", Col.TEXT),  # the lite queue
+        ("generation", Col.INT),
+        ("first_offset", Col.INT),  # aliases below it go; 0: none
+        (
+            "start",
+            Col.INT,
+        ),  # offsets [start, end): alias runs in it that follow each other become one; equal: none
+        ("end", Col.INT),
+    ),
     EditKind.LOSS: (  # what was archived and is gone; only in what stands for a damaged commit
         ("topic", Col.TEXT),
         ("queue_id", Col.INT),
@@ -150,6 +170,13 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
         ("end", Col.INT),
         ("bytes", Col.INT),  # raw record bytes
         ("physical_end", Col.INT),  # the lost records end here at the latest
+    ),
+    EditKind.FORGET_QUEUES: (  # ascending by the keys of the queues (archive/state/keys.py)
+        ("topic", Col.TEXT),
+        ("queue_id", Col.INT),
+        ("generation", Col.INT),  # the highest that the queue has had
+        ("lineage", Col.INT),  # that it was written in last
+        ("physical_end", Col.INT),  # of its last record there
     ),
 }
 

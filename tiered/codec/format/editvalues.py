@@ -69,6 +69,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "floor": _int_or_none,
     "required_features": _texts,
     "keys": _texts,
+    "lite_queues": _texts,
+    "alias_targets": lambda v: _columns(v, texts=("topic",), ints=("queue_id", "generation")),
     "sections": _sections,
     "queues": lambda v: _columns(v, texts=_REWIND_TEXTS, ints=_REWIND_INTS),
     "sources": lambda v: _columns(v, ints=_SOURCE_INTS, optional=("closed_by",)),

@@ -86,7 +86,8 @@ def unpack_ints(data: Buffer, rows: int, *, key: str, position: int | None) -> I
     width = form & 0x0F
     wide = np.zeros((rows, 8), np.uint8)
     planes = np.frombuffer(data, np.uint8, width * rows, _HEAD.size).reshape(width, rows)
-    wide[:, :width] = planes.T
+    for place in range(width):  # a third of the time of laying them side by side in one go
+        wide[:, place] = planes[place]
     values = wide.view("<u8").reshape(rows).astype(np.int64, copy=False)
     if form & _DIFFERENCES:
         values[1:] += step
@@ -148,18 +149,24 @@ def narrow(
     """Columns as fields of a structured array (other fields are 0); ``Corrupt`` if one does not fit."""
     table = np.zeros(len(next(iter(columns.values()))), dtype)
     for name, values in columns.items():
-        kind = table.dtype[name]
-        limits = np.iinfo(kind)
-        if limits.bits < 64 and len(values) and (values.min() < limits.min or values.max() > limits.max):
-            raise Corrupt(
-                f"{what}: {name} is out of range",
-                key=key,
-                position=position,
-                expected=f"{limits.min} to {limits.max}",
-                found=f"{values.min()} to {values.max()}",
-            )
-        table[name] = values.view(kind) if limits.bits == 64 else values
+        check_fits(name, values, table.dtype[name], what=what, key=key, position=position)
+        table[name] = values.view(table.dtype[name]) if table.dtype[name].itemsize == 8 else values
     return table
+
+
+def check_fits(
+    name: str, values: Ints, kind: np.dtype[Any], *, what: str, key: str, position: int | None
+) -> None:
+    """``Corrupt`` if a value of a column is none of this type. Those of 64 bits are taken as they are."""
+    limits = np.iinfo(kind)
+    if limits.bits < 64 and len(values) and (values.min() < limits.min or values.max() > limits.max):
+        raise Corrupt(
+            f"{what}: {name} is out of range",
+            key=key,
+            position=position,
+            expected=f"{limits.min} to {limits.max}",
+            found=f"{values.min()} to {values.max()}",
+        )
 
 
 def _as_int64(values: npt.NDArray[Any]) -> Ints:

@@ -6,7 +6,7 @@ candidate until the record's properties were looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -165,9 +165,9 @@ class KeyFilter:
             bits = self._bits[of]
             if not bits.all():
                 return first + int(np.argmin(bits != 0))
-            held = np.ones(len(some), np.bool_)
-            for probe in range(_PROBES):
-                at = self._starts[of] + _probe(some, probe, bits)
+            starts, held = self._starts[of], np.ones(len(some), np.bool_)
+            for probe in _probes(some, bits):
+                at = starts + probe
                 held &= (self._field[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
             if not held.all():
                 return first + int(held.argmin())
@@ -178,6 +178,17 @@ def _probe(hashes: HashArray, number: int, bits: Ints) -> Ints:
     """Bit of the ``number``-th probe within a filter of ``bits`` bits."""
     low, high = hashes & np.uint64(0xFFFF_FFFF), (hashes >> np.uint64(32)) | np.uint64(1)
     return ((low + np.uint64(number) * high) % bits.view(np.uint64)).view(np.int64)
+
+
+def _probes(hashes: HashArray, bits: Ints) -> Iterator[Ints]:
+    """``_probe`` of every number, with two divisions for all of them; each is good until the next."""
+    at = _probe(hashes, 0, bits)
+    step = (((hashes >> np.uint64(32)) | np.uint64(1)) % bits.view(np.uint64)).view(np.int64)
+    yield at
+    for _ in range(1, _PROBES):
+        at += step
+        at -= bits * (at >= bits)
+        yield at
 
 
 def _geometry(counts: Ints) -> tuple[Ints, Ints]:
@@ -192,6 +203,6 @@ def _encode_filter(hashes: HashArray, runs: npt.NDArray[Any], run_count: int) ->
     field = np.zeros(int(bits.sum()), np.uint8)
     for first in range(0, len(hashes), _PASS_KEYS):
         some, of = hashes[first : first + _PASS_KEYS], runs[first : first + _PASS_KEYS]
-        for probe in range(_PROBES):
-            field[starts[of] + _probe(some, probe, bits[of])] = 1
+        for probe in _probes(some, bits[of]):
+            field[starts[of] + probe] = 1
     return wrap(pack_table({"keys": counts}) + np.packbits(field, bitorder="little").tobytes())

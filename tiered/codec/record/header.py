@@ -11,12 +11,14 @@ import numpy.typing as npt
 from tiered.codec.record.layout import (
     BEFORE_BODY,
     BODY_LENGTH,
-    FIXED_DTYPE,
     MAGIC_V1,
     MAGIC_V2,
     MAX_V1_TOPIC_BYTES,
     MIN_RECORD_BYTES,
     PREPARED_OFFSET_BEFORE_BODY,
+    SYS_BORN_V6,
+    SYS_STORE_V6,
+    V4_HEAD_DTYPE,
     body_behind,
     store_time_at,
 )
@@ -116,10 +118,13 @@ class _Reader:
         self.buffer = buffer
         self.columns: dict[str, npt.NDArray[Any]] = {"position": starts, "size": sizes}
         self.flaw: Flaw | None = None
+        self.short_hosts = False
+        """Whether all hosts are IPv4: then the head that was gathered is all that lies before a body."""
 
     def read(self) -> Headers:
         column = self.columns
-        fixed = gather(self.buffer, self._int("position"), FIXED_DTYPE)
+        # One gather for all that lies before the body of a record with IPv4 hosts: no record is shorter.
+        fixed = gather(self.buffer, self._int("position"), V4_HEAD_DTYPE)
         column["fixed"] = fixed
         magic = fixed["magic"]
         column["v2"] = (magic == MAGIC_V2).astype(np.int64)
@@ -135,9 +140,8 @@ class _Reader:
             self._int("body_at") + 3 + self._int("v2") <= self._int("end"), "shorter than its own header"
         )
 
-        column["body_length"] = gather(self.buffer, self._int("body_at") - BODY_LENGTH.size, ">i4").astype(
-            np.int64
-        )
+        self.short_hosts = not (flags & (SYS_BORN_V6 | SYS_STORE_V6)).any()
+        column["body_length"] = self._before_body("body_length", BODY_LENGTH.size, ">i4").astype(np.int64)
         column["body_end"] = self._int("body_at") + self._int("body_length")
         room = self._int("body_end") + 3 + self._int("v2") <= self._int("end")
         self._keep((self._int("body_length") >= 0) & room, "body length does not fit the record")
@@ -173,14 +177,26 @@ class _Reader:
         for name in _FROM_FIXED:
             rows[name] = column["fixed"][name]
         rows["version"] = self._int("v2") + 1
-        rows["store_timestamp"] = gather(self.buffer, self._int("store_time_at"), ">i8")
-        bodies = self._int("body_at")
-        rows["reconsume_times"] = gather(self.buffer, bodies - BEFORE_BODY.size, ">i4")
-        rows["prepared_transaction_offset"] = gather(self.buffer, bodies - PREPARED_OFFSET_BEFORE_BODY, ">i8")
-        rows["body_position"] = bodies
+        rows["store_timestamp"] = (
+            column["fixed"]["store_timestamp"]
+            if self.short_hosts
+            else gather(self.buffer, self._int("store_time_at"), ">i8")
+        )
+        rows["reconsume_times"] = self._before_body("reconsume_times", BEFORE_BODY.size, ">i4")
+        rows["prepared_transaction_offset"] = self._before_body(
+            "prepared_transaction_offset", PREPARED_OFFSET_BEFORE_BODY, ">i8"
+        )
+        rows["body_position"] = self._int("body_at")
         rows["topic_index"] = 0
         rows["properties_position"] = self._int("topic_end") + 2
         return Headers(rows, self._int("topic_at"), self._int("topic_length"), self.flaw)
+
+    def _before_body(self, name: str, distance: int, kind: str) -> npt.NDArray[Any]:
+        """A field that lies so many bytes before the body."""
+        if self.short_hosts:
+            found: npt.NDArray[Any] = self.columns["fixed"][name]
+            return found
+        return gather(self.buffer, self._int("body_at") - distance, kind)
 
     def _int(self, name: str) -> Ints:
         values: Ints = self.columns[name]

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiered.codec.javahash import java_hashes
+from tiered.codec.javahash import java_hashes, java_hashes_alike
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.layout import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
-from tiered.codec.record.ragged import copy_ranges, gather, pieces
+from tiered.codec.record.ragged import copy_ranges, gather, groups_by_length, pieces
 from tiered.codec.record.topics import intern
 from tiered.codec.types import Ints
 
@@ -38,7 +38,8 @@ _join = cast("Callable[[bytes, bytes], bytes]", _concat)
 _PASS_BYTES = 1 << 18  # of properties whose keys are hashed at once
 _MAX_SHAPES = 64  # more would be groups too small to pay for themselves
 _NAME_END = 0x01
-_ENTRY_END = b"\x02"
+ENTRY_END = 0x02
+"""Closes an entry, and so an area of entries."""
 _WHITE = b" \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 """What Java takes for white space, of ASCII."""
 _JAVA_DECIMAL = re.compile(rb"[+-]?[0-9]{1,19}\Z")
@@ -70,20 +71,60 @@ def key_hash(topic: str, key: str | bytes) -> int:
 
 
 def property_columns(
-    batch: MessageBatch, *, delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
+    batch: MessageBatch,
+    entries: PropertyEntries | None = None,
+    *,
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
 ) -> PropertyColumns:
     """The property-made columns of every record of ``batch``. Any bytes are accepted; malformed entries do
-    not count.
+    not count. ``entries``: the batch's own, where they are parsed already.
     """
-    entries = PropertyEntries.parse(batch)
-    rows = len(batch)
-    tag, tags = _values(entries, entries.last(b"TAGS", rows))
-    hashes = java_hashes(tags).astype(np.int64)
-    hashes[0] = 0
-    tags_code = hashes[tag]
-    _put_delivery_times(tags_code, batch, entries, delay_levels_ms)
+    if entries is None:
+        entries = PropertyEntries.parse(batch)
+    tag, tags, tags_code = _tags(batch, entries, delay_levels_ms)
     key_row, hashed = _keys(batch, entries)
     return PropertyColumns(tags_code, tag, tuple(tags), _queue_offsets(batch, entries), key_row, hashed)
+
+
+def tags_codes(
+    batch: MessageBatch, *, delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
+) -> npt.NDArray[np.int64]:
+    """``PropertyColumns.tags_code`` alone."""
+    entries = PropertyEntries.parse(batch)
+    codes = _hashed_tags(batch, entries)
+    if codes is None:
+        return _tags(batch, entries, delay_levels_ms)[2]
+    _put_delivery_times(codes, batch, entries, delay_levels_ms)
+    return codes
+
+
+def _hashed_tags(batch: MessageBatch, entries: PropertyEntries) -> npt.NDArray[np.int64] | None:
+    """The hash of every message's tag, 0 where it has none; ``None`` if tags are not what most are: ASCII, of few lengths."""
+    entry = entries.last(b"TAGS", len(batch))
+    codes = np.zeros(len(batch), np.int64)
+    having = np.flatnonzero(entry >= 0)
+    starts, ends = entries.name_end[entry[having]] + 1, entries.value_end[entry[having]]
+    lengths = ends - starts
+    if len(having) and len(np.unique(lengths)) * _MAX_SHAPES > len(having) + _MAX_SHAPES:
+        return None
+    for rows, tags in groups_by_length(entries.blob, starts, lengths):
+        hashes = java_hashes_alike(tags.view(np.uint8).reshape(len(tags), -1))
+        if hashes is None:
+            return None
+        codes[having[rows]] = hashes
+    return codes
+
+
+def _tags(
+    batch: MessageBatch, entries: PropertyEntries, levels_ms: Sequence[int]
+) -> tuple[npt.NDArray[np.int32], list[bytes], npt.NDArray[np.int64]]:
+    """Per message the number of its tag, the distinct tags, and per message its tags code."""
+    tag, tags = _values(entries, entries.last(b"TAGS", len(batch)))
+    hashes = java_hashes(tags).astype(np.int64)
+    hashes[0] = 0
+    codes = hashes[tag]
+    _put_delivery_times(codes, batch, entries, levels_ms)
+    return tag, tags, codes
 
 
 def whole_keys(batch: MessageBatch) -> tuple[Ints, bytes]:
@@ -115,11 +156,16 @@ class PropertyEntries:
 
     @classmethod
     def parse(cls, batch: MessageBatch) -> PropertyEntries:
-        """Every entry of every area. What brokers write has a plain shape, name and value in turn: nothing to sort out."""
-        blob, area_ends = _areas(batch)
+        """Every entry of every area."""
+        return cls.laid(*_areas(batch))
+
+    @classmethod
+    def laid(cls, blob: memoryview, area_ends: Ints) -> PropertyEntries:
+        """Every entry of areas that lie back to back; ``area_ends``: where the 0x02 lies that closes each. What brokers write
+        has a plain shape, name and value in turn: nothing to sort out."""
         data = np.frombuffer(blob, np.uint8)
         marks = np.flatnonzero((data - np.uint8(_NAME_END)) < 2)  # 0x01 or 0x02
-        is_end = data[marks] == _ENTRY_END[0]
+        is_end = data[marks] == ENTRY_END
         if len(is_end) % 2 == 0 and is_end[1::2].all() and not is_end[::2].any():
             divider, ends = marks[::2], marks[1::2]
             begins = _behind(ends)
@@ -179,13 +225,13 @@ def _areas(batch: MessageBatch) -> tuple[memoryview, Ints]:
     lengths = batch.headers["properties_length"].astype(np.int64)
     ends = starts + lengths
     last = gather(batch.buffer, np.maximum(ends - 1, 0), "u1")
-    closed = bool(((last == _ENTRY_END[0]) & (lengths > 0)).all())
+    closed = bool(((last == ENTRY_END) & (lengths > 0)).all())
     room = lengths if closed else lengths + 1
     area_ends: Ints = np.cumsum(room) - 1
     blob = bytearray(int(area_ends[-1]) + 1 if len(area_ends) else 0)
     copy_ranges(batch.buffer, starts, lengths, blob, area_ends + 1 - room)
     if not closed:
-        np.frombuffer(blob, np.uint8)[area_ends] = _ENTRY_END[0]
+        np.frombuffer(blob, np.uint8)[area_ends] = ENTRY_END
     return memoryview(blob), area_ends
 
 

@@ -13,6 +13,8 @@ _MAX_GROUPS = 64
 _WINDOWS_EXPONENT = 2  # a range is copied as 4 to 8 windows: at most a quarter of it twice
 _WIDEST_EXPONENT = 12
 _PASS_BYTES = 1 << 20  # copied at once: stays in the processor's cache between its gather and its scatter
+_WHOLE_BYTES = 512  # longer ranges are copied faster as windows
+_ALIKE_ROWS = 32  # ranges of one length, on average, that are worth a gather of their own
 
 
 def gather(buffer: Buffer, positions: Ints, dtype: np.dtype[np.void] | str) -> npt.NDArray[np.void]:
@@ -72,9 +74,12 @@ def copy_ranges(
     """Copy ``source[starts[i]:starts[i] + lengths[i]]`` to ``target`` at ``places[i]``; all ranges must lie inside, places must
     not overlap.
 
-    A range is copied as a few windows of one width, the last of which ends with the range and may overlap the one before: two
-    gathers for all ranges of about one length, without an object per range and without the interpreter lock.
+    Short ranges of few lengths are copied whole, those of one length at once. Else a range is copied as a few windows of one
+    width, the last of which ends with the range and may overlap the one before: two gathers for all ranges of about one length,
+    without an object per range and without the interpreter lock.
     """
+    if _copied_whole(source, starts, lengths, target, places):
+        return
     filled = np.flatnonzero(lengths)
     if not len(filled):
         return
@@ -85,6 +90,30 @@ def copy_ranges(
         _copy_windows(
             source, starts[rows], lengths[rows], target, places[rows], 1 << min(width, _WIDEST_EXPONENT)
         )
+
+
+def _copied_whole(
+    source: Buffer, starts: Ints, lengths: Ints, target: bytearray | memoryview, places: Ints
+) -> bool:
+    """``copy_ranges`` of short ranges of few lengths; whether these are such."""
+    if not len(lengths) or int(lengths.max()) > _WHOLE_BYTES:
+        return False
+    counts = np.bincount(lengths)
+    kinds = np.flatnonzero(counts)
+    if len(kinds) * _ALIKE_ROWS > len(lengths):
+        return False
+    order = slice(None) if len(kinds) == 1 else np.argsort(lengths.astype(np.uint16), kind="stable")
+    begins, ends = starts[order], np.cumsum(counts[kinds]).tolist()
+    places, first = places[order], 0
+    for length, end in zip(kinds.tolist(), ends, strict=True):
+        if length:
+            sources, targets = _windows(source, length), _windows(target, length)
+            step = max(1, _PASS_BYTES // length)
+            for low in range(first, end, step):
+                some = slice(low, min(low + step, end))
+                targets[places[some]] = sources[begins[some]]
+        first = end
+    return True
 
 
 def _copy_windows(

@@ -43,6 +43,11 @@ class TopicTable:
         if len(index) and bool((self._lengths == 0).any()):
             names.append(b"")
         for rows, topics in self._groups:
+            first = topics[:1].tobytes()
+            if topics.tobytes() == first * len(topics):  # as in most buffers: no object for each
+                index[rows] = len(names)
+                names.append(first)
+                continue
             local, distinct = intern(topics.tolist(), len(topics))
             # Topics of different lengths differ, so each length numbers its own.
             index[rows] = local + len(names)

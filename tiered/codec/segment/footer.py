@@ -15,7 +15,7 @@ MAGIC = b"PAR1"
 """What a Parquet file begins and ends with."""
 
 _ENCRYPTED = b"PARE"
-_END_BYTES = 8
+END_BYTES = 8
 """Length of the metadata (u4) and the magic."""
 
 MAX_FOOTER_BYTES = 64 << 20
@@ -33,20 +33,20 @@ def footer_bytes(tail: Buffer, *, object_length: int, key: str) -> int:
 
     ``Corrupt`` if it does not end as Parquet does or claims more than there is; ``Refused`` if it is encrypted.
     """
-    end = bytes(memoryview(tail)[-_END_BYTES:])
+    end = bytes(memoryview(tail)[-END_BYTES:])
     if end[4:] == _ENCRYPTED:
         raise Refused(
             "a segment is encrypted, which this program cannot read",
             hint="use the program version that wrote it or a later one",
             key=key,
         )
-    length = int.from_bytes(end[:4], "little") + _END_BYTES
+    length = int.from_bytes(end[:4], "little") + END_BYTES
     most = min(object_length - len(MAGIC), MAX_FOOTER_BYTES)
-    if len(end) < _END_BYTES or end[4:] != MAGIC or length > most:
+    if len(end) < END_BYTES or end[4:] != MAGIC or length > most:
         raise Corrupt(
             "a segment does not end as a Parquet file",
             key=key,
-            position=max(0, object_length - _END_BYTES),
+            position=max(0, object_length - END_BYTES),
             expected=f"a footer of at most {most} bytes",
             found=end.hex(" "),
         )

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from tiered.codec.segment.reader import Segment
+from tiered.codec.segment.reader import BandBytes, Segment
 from tiered.codec.types import Buffer, Ints
 
 _FILTERED = ("unique_key", "keys.list.element")
@@ -37,9 +37,9 @@ def groups_with_key(segment: Segment, index: Buffer, key: str) -> list[int]:
     ]
 
 
-def rows_with_key(segment: Segment, row_group: int, data: Buffer, key: str) -> Ints:
-    """Rows of a row group, ascending, that have the key. ``data`` and errors: as ``Segment.columns``."""
-    batch = segment.columns(row_group, data, ("unique_key", "keys"))
+def rows_with_key(segment: Segment, bands: tuple[int, int], data: BandBytes, key: str) -> Ints:
+    """Rows of bands of a row group, ascending, that have the key. ``data`` and errors: as ``Segment.columns``."""
+    batch = segment.columns(bands, data, ("unique_key", "keys"))
     unique = pc.fill_null(pc.equal(batch.column("unique_key"), key), False)
     lists = batch.column("keys")
     found = pc.equal(pc.list_flatten(lists), key)
@@ -48,9 +48,11 @@ def rows_with_key(segment: Segment, row_group: int, data: Buffer, key: str) -> I
     return rows
 
 
-def numbers(segment: Segment, row_group: int, data: Buffer, names: Sequence[str]) -> dict[str, Ints] | None:
-    """Columns of numbers and times (in ms) of a row group; ``None`` if one has no value in some row."""
-    batch = segment.columns(row_group, data, names)
+def numbers(
+    segment: Segment, bands: tuple[int, int], data: BandBytes, names: Sequence[str]
+) -> dict[str, Ints] | None:
+    """Columns of numbers and times (in ms) of bands of a row group; ``None`` if one has no value in some row."""
+    batch = segment.columns(bands, data, names)
     found: dict[str, Ints] = {}
     for name in names:
         column = batch.column(name)

@@ -1,10 +1,13 @@
-"""A segment, read from its footer and from row groups that are fetched one at a time."""
+"""A segment, read from its footer and from bands of rows: some pages of a row group, or all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +18,7 @@ from tiered.codec.segment.directory import SegmentDirectory, decode_directory
 from tiered.codec.segment.footer import (
     ARCHIVE_ID,
     DIRECTORY,
+    END_BYTES,
     FORMAT,
     INDEX_CRC,
     MAGIC,
@@ -22,10 +26,15 @@ from tiered.codec.segment.footer import (
     check_footer,
     footer_bytes,
 )
+from tiered.codec.segment.pages import ChunkPages, FileShape, PartOfFile
 from tiered.codec.segment.writer import SEGMENT_FORMAT
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, Invalid, Refused
 from tiered.model import ByteRange
+
+TOGETHER_BYTES = 12 << 20
+"""Of records in bands that are decoded together: two bands of 4 MiB, rounded up to whole vectors of rows. Every call costs some
+2 ms beside its rows; larger arrays cost more than that, in pages that the system hands out and takes back each time."""
 
 _AS_DICTIONARIES = ["topic", "store_host", "born_host"]
 _FAILURES = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
@@ -36,11 +45,20 @@ _NONSENSE = (*_FAILURES, Invalid, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecords:
-    """The records of a row group, back to back in ``buffer`` between ``edges``."""
+class BandRecords:
+    """The records of bands, back to back in ``buffer`` between ``edges``; ``buffer`` may hold those of other bands, too."""
 
     buffer: memoryview
     edges: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class BandBytes:
+    """Stored bytes of neighbouring bands of a row group: ``stored``, those of ``Segment.range_of_bands`` (empty if bodies are
+    not asked for), and ``head``, those of ``Segment.head_range``, where the row group has one."""
+
+    stored: Buffer
+    head: Buffer | None = None
 
 
 def open_segment(
@@ -76,9 +94,17 @@ def open_segment(
                 expected=f"{name} {wanted.hex()}",
                 found=found,
             )
-    directory = decode_directory(values.get(DIRECTORY.encode(), b""), key=key, position=position)
+    version = int(values[FORMAT.encode()])
+    directory = decode_directory(
+        values.get(DIRECTORY.encode(), b""), version=version, key=key, position=position
+    )
     rows = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-    if rows != directory.groups["rows"].tolist() or directory.groups_end > position:
+    columns = {len(directory.pages_of(n)) for n in range(len(rows)) if directory.is_banded(n)}
+    if (
+        rows != directory.groups["rows"].tolist()
+        or directory.groups_end > position
+        or columns - {metadata.num_columns}
+    ):
         raise Corrupt(
             "a segment's directory is not of its row groups",
             key=key,
@@ -86,7 +112,7 @@ def open_segment(
             expected=f"{len(rows)} row groups before {position}",
             found=f"{len(directory.groups)}, which end at {directory.groups_end}",
         )
-    return Segment(key, object_length, position, directory, metadata)
+    return Segment(key, object_length, position, directory, metadata, _Shape(footer[:-END_BYTES]))
 
 
 def _check_format(values: dict[bytes, bytes], *, key: str, position: int) -> None:
@@ -116,12 +142,27 @@ class Segment:
     footer_position: int
     directory: SegmentDirectory
     metadata: pq.FileMetaData
+    _shape: _Shape
 
     def range_of(self, row_group: int) -> ByteRange:
-        """The bytes of one row group: one ranged read."""
+        """The bytes of one row group."""
         group = self.directory.groups[row_group]
         start = int(group["position"])
         return ByteRange(start, start + int(group["stored_length"]))
+
+    def range_of_bands(self, first: int, end: int) -> ByteRange:
+        """Of bands [first, end) of one row group: what is fetched for them alone, which is their pages of the last column, or
+        the whole row group where that is one band."""
+        bands = self.directory.bands
+        last = bands[end - 1]
+        return ByteRange(int(bands["position"][first]), int(last["position"]) + int(last["stored_length"]))
+
+    def head_range(self, row_group: int) -> ByteRange | None:
+        """What all bands of a row group share: its columns but the last. ``None`` where it is one band."""
+        if not self.directory.is_banded(row_group):
+            return None
+        first, _ = self.directory.bands_of(row_group)
+        return ByteRange(self.range_of(row_group).start, int(self.directory.bands["position"][first]))
 
     @property
     def index_range(self) -> ByteRange:
@@ -141,9 +182,9 @@ class Segment:
                 found=found,
             )
 
-    def check_group(self, row_group: int, data: Buffer) -> None:
-        """``Corrupt`` unless these are the bytes of a row group that were written."""
-        place, stated = self.range_of(row_group), int(self.directory.groups["crc32c"][row_group])
+    def check_band(self, band: int, data: Buffer) -> None:
+        """``Corrupt`` unless these are the bytes of ``range_of_bands`` of one band that were written."""
+        place, stated = self.range_of_bands(band, band + 1), int(self.directory.bands["crc32c"][band])
         if len(data) != place.length or crc32c(data) != stated:
             raise Corrupt(
                 "a row group of a segment is damaged",
@@ -153,57 +194,160 @@ class Segment:
                 found=f"{len(data)} bytes, CRC32C {crc32c(data):#010x}",
             )
 
-    def columns(self, row_group: int, data: Buffer, names: Sequence[str]) -> pa.RecordBatch:
-        """Columns of one row group, decoded from exactly the bytes of ``range_of``; text that repeats as dictionaries.
+    def check_head(self, row_group: int, data: Buffer) -> None:
+        """``Corrupt`` unless these are the bytes of ``head_range`` that were written."""
+        begin, table = self.range_of(row_group).start, self.directory.pages_of(row_group)
+        for page in (*table[:-1].ravel().tolist(), table[-1, 0].item()):
+            self._page(page, begin, data)
+
+    def is_sound_head(self, row_group: int, data: Buffer) -> bool:
+        """Whether ``check_head`` finds nothing."""
+        try:
+            self.check_head(row_group, data)
+        except Corrupt:
+            return False
+        return True
+
+    def _page(self, row: tuple[int, int, int], begin: int, source: Buffer | None) -> Buffer:
+        """A page, by its row of the table, out of bytes that begin at ``begin`` in the file."""
+        length, stated, position = row
+        at = position - begin
+        page = memoryview(b"" if source is None else source)[max(at, 0) : max(at + length, 0)]
+        if len(page) != length or (length and crc32c(page) != stated):
+            raise Corrupt(
+                "a page of a segment is damaged",
+                key=self.key,
+                position=position,
+                expected=f"CRC32C {stated:#010x}",
+            )
+        return page
+
+    def _pages(self, rows: list[tuple[int, int, int]], begin: int, source: Buffer | None) -> Buffer:
+        """Pages that lie back to back, each checked."""
+        pages = [self._page(row, begin, source) for row in rows]
+        if len(pages) == 1:
+            return pages[0]
+        return memoryview(source or b"")[rows[0][2] - begin :][: sum(map(len, pages))]
+
+    def columns(self, bands: tuple[int, int], data: BandBytes, names: Sequence[str]) -> pa.RecordBatch:
+        """Columns of bands [first, end) of one row group; text that repeats as dictionaries.
 
         ``Corrupt`` if the bytes are not those that were written.
         """
-        self.check_group(row_group, data)
-        place = self.range_of(row_group)
+        first, end = bands
+        group = int(self.directory.bands["row_group"][first])
+        place = self.range_of_bands(first, end)
+        if not self.directory.is_banded(group):
+            self.check_band(first, data.stored)
+            source: Any = pa.PythonFile(PartOfFile(data.stored, place.start, self.length), mode="r")
+            metadata = self.metadata
+        else:
+            pieces = self._file_of(group, bands, data, names)
+            source, metadata = pa.BufferReader(b"".join(pieces)), None
         try:
             file = pq.ParquetFile(
-                pa.PythonFile(_Window(data, place.start, self.length), mode="r"),
-                metadata=self.metadata,
+                source,
+                metadata=metadata,
                 read_dictionary=_AS_DICTIONARIES,
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
-            table = file.read_row_group(row_group, columns=list(names), use_threads=False)
+            number = group if metadata is not None else 0
+            table = file.read_row_group(number, columns=list(names), use_threads=False)
             batch: pa.RecordBatch = table.select(list(names)).combine_chunks().to_batches()[0]
         except (*_FAILURES, IndexError) as error:
             raise self._undecodable(place, str(error)) from error
-        if len(batch) != int(self.directory.groups["rows"][row_group]):
+        if len(batch) != int(self.directory.bands["rows"][first:end].sum()):
             raise self._undecodable(place, f"{len(batch)} rows")
         return batch
 
-    def records(self, row_group: int, data: Buffer) -> GroupRecords:
-        """The records of one row group, as the broker wrote them, from exactly the bytes of ``range_of``.
+    def _file_of(
+        self, group: int, bands: tuple[int, int], data: BandBytes, names: Sequence[str]
+    ) -> list[Buffer]:
+        """A Parquet file of the pages of some columns of bands, each checked."""
+        table, (first, _) = self.directory.pages_of(group), self.directory.bands_of(group)
+        low, high = bands[0] - first, bands[1] - first
+        starts = [(self.range_of(group).start, data.head), (self.range_of_bands(*bands).start, data.stored)]
+        found: dict[int, ChunkPages] = {}
+        place = self.range_of_bands(*bands)
+        try:
+            shape = self._shape.read()
+            for leaf in shape.leaves_of(names):
+                begin, source = starts[leaf == len(table) - 1]
+                dictionary, *rows = table[leaf, [0, *range(low + 1, high + 1)]].tolist()
+                found[leaf] = ChunkPages(
+                    self._page(dictionary, begin, source), self._pages(rows, begin, source)
+                )
+            return shape.file(found, int(self.directory.bands["rows"][bands[0] : bands[1]].sum()))
+        except _NONSENSE as error:
+            raise self._undecodable(place, str(error)) from error
+
+    def records(self, bands: tuple[int, int], data: BandBytes) -> BandRecords:
+        """The records of bands [first, end) of one row group, as the broker wrote them.
 
         ``Corrupt`` if they are not the records that were sealed.
         """
-        place = self.range_of(row_group)
+        place = self.range_of_bands(*bands)
         try:
-            values = assemble(self.columns(row_group, data, ASSEMBLED_FROM))
+            values = assemble(self.columns(bands, data, ASSEMBLED_FROM))
         except _NONSENSE as error:
             raise self._undecodable(place, str(error)) from error
         edges = edges_of_values(values)
         buffer = memoryview(values.buffers()[2])
-        crc, run = self.directory.crc_before(row_group), None
-        for part in self.directory.parts_of(row_group):
-            if run not in (None, part["run"]):
+        parts = self.directory.parts_between(*bands)
+        ends = edges[np.append(0, np.cumsum(parts["rows"], dtype=np.int64))].tolist()
+        crc, run = self.directory.crc_before(bands[0]), None
+        wanted = parts[["run", "crc32c", "bytes"]].tolist()
+        for begin, end, (number, stated, size) in zip(ends, ends[1:], wanted, strict=False):
+            if run not in (None, number):
                 crc = 0
-            run, first = part["run"], int(part["first_row"])
-            begin, end = int(edges[first]), int(edges[first + int(part["rows"])])
+            run = number
             crc = crc32c(buffer[begin:end], crc)
-            if values.null_count or crc != part["crc32c"] or end - begin != part["bytes"]:
+            if values.null_count or crc != stated or end - begin != size:
                 raise Corrupt(
                     "records of a segment are not those that were sealed",
                     key=self.key,
                     position=place.start,
-                    expected=f"CRC32C {int(part['crc32c']):#010x} of {int(part['bytes'])} bytes",
+                    expected=f"CRC32C {stated:#010x} of {size} bytes",
                     found=f"CRC32C {crc:#010x} of {end - begin} bytes",
                 )
-        return GroupRecords(buffer, edges)
+        return BandRecords(buffer, edges)
+
+    def each_band(self, bands: tuple[int, int], data: BandBytes) -> Iterator[BandRecords | Corrupt]:
+        """The records of each of bands [first, end) of one row group, or what is wrong with it, one after the other. ``data``
+        may go on behind them.
+
+        Neighbours are decoded together, up to ``TOGETHER_BYTES`` of records. Where that fails each is decoded by itself, so
+        damage is that of one band, and takes no other with it.
+        """
+        table, (first, end) = self.directory.bands, bands
+        begin, stored = self.range_of_bands(first, first + 1).start, memoryview(data.stored)
+        while first < end:
+            sizes = np.cumsum(table["bytes"][first:end])
+            stop = first + max(1, int(np.searchsorted(sizes, TOGETHER_BYTES, "right")))
+            place = self.range_of_bands(first, stop)
+            some = BandBytes(stored[place.start - begin : place.end - begin], data.head)
+            yield from self._together((first, stop), some)
+            first = stop
+
+    def _together(self, bands: tuple[int, int], data: BandBytes) -> Iterator[BandRecords | Corrupt]:
+        first, end = bands
+        try:
+            found = self.records(bands, data)
+        except Corrupt as error:
+            if end - first == 1:
+                yield error
+                return
+        else:
+            rows = np.append(0, np.cumsum(self.directory.bands["rows"][first:end])).tolist()
+            for low, high in pairwise(rows):
+                yield BandRecords(found.buffer, found.edges[low : high + 1])
+            return
+        begin = self.range_of_bands(*bands).start
+        for band in range(first, end):
+            place = self.range_of_bands(band, band + 1)
+            mine = BandBytes(memoryview(data.stored)[place.start - begin : place.end - begin], data.head)
+            yield from self._together((band, band + 1), mine)
 
     def _undecodable(self, place: ByteRange, found: str) -> Corrupt:
         return Corrupt(
@@ -211,34 +355,14 @@ class Segment:
         )
 
 
-class _Window:
-    """The one part of a file that is here; pyarrow believes that it reads all of it."""
+class _Shape:
+    """What a footer says of all its row groups, parsed when it is asked for."""
 
-    closed = False
+    def __init__(self, metadata: Buffer) -> None:
+        self._metadata = metadata
+        self._found: FileShape | None = None
 
-    def __init__(self, data: Buffer, start: int, length: int) -> None:
-        self._data, self._start, self._length = memoryview(data), start, length
-        self._at = 0
-
-    def read(self, size: int = -1) -> memoryview:
-        first = self._at - self._start
-        if size < 0 or first < 0 or first + size > len(self._data):
-            raise ValueError(f"bytes {self._at} to {self._at + size} are not of the row group")
-        self._at += size
-        return self._data[first : first + size]
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._length)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def read(self) -> FileShape:
+        if self._found is None:
+            self._found = FileShape.of(self._metadata)
+        return self._found

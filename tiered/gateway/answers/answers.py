@@ -15,14 +15,16 @@ from concurrent.futures import Executor
 from cachetools import LRUCache
 
 from tiered.clock import Clock
+from tiered.codec.record.lite import is_lite
 from tiered.codec.remoting.codes import PULL_LOOKED, PullStatus, RequestCode, ResponseCode, is_logical
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
+from tiered.gateway.answers.liteoffsets import LiteOffsets
 from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.names import name_of
-from tiered.gateway.answers.offsets import Offsets
+from tiered.gateway.answers.offsets import OF_QUEUES, Offsets
 from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
 from tiered.gateway.knowledge.archive import GatewayArchive
@@ -34,10 +36,12 @@ from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.positions import Positions
 from tiered.gateway.knowledge.rights import Rights
+from tiered.gateway.knowledge.unchecked import Unchecked
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.filters import Filters
-from tiered.gateway.pull.verdict import HELD, PullJudge, Why
+from tiered.gateway.pull.litequeues import LitePulls
+from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why
 from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
@@ -45,16 +49,8 @@ from tiered.settings import Settings
 
 log = logging.getLogger("tiered.gateway")
 
-PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 _STATS = frozenset(
     {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN}
-)
-_OF_QUEUES = frozenset(
-    {
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-    }
 )
 _LOOKUPS = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE})
 _TELLING = frozenset(
@@ -62,7 +58,6 @@ _TELLING = frozenset(
 )
 """Requests that say something of who sends them, which holds when the broker has taken it."""
 
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 _MAX_OTHERS = 256
 _MAX_NAME = 255
 """Characters of a broker's name that are compared and kept: a longer one is not a broker's name."""
@@ -151,14 +146,20 @@ class Answers:
         filters = Filters(self.clients, asking)
         coverage = Coverage(archive, clock, floor)
         memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
-        knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage)
+        unchecked = Unchecked(metrics, clock)
+        knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage, unchecked)
         self._judge = PullJudge(knowledge, filters, clock, memory)
         self._pulls = Pulls(
             knowledge, self._judge, filters, settings.gateway, metrics, clock, self._topics.is_excluded
         )
-        self._offsets = Offsets(archive, asking, minimums, coverage, metrics)
-        self._lookups = Lookups(archive, asking, settings.gateway, metrics, self._rights, self._is_served)
-        self._stats = Stats(archive, asking, minimums, metrics)
+        self._lite_pulls = LitePulls(knowledge, filters, settings.gateway, metrics)
+        self._offsets = Offsets(archive, asking, minimums, coverage, metrics, unchecked)
+        lite = settings.gateway.lite_queues
+        self._lite_offsets = LiteOffsets(self._offsets, archive, knowledge, metrics, enabled=lite)
+        self._lookups = Lookups(
+            archive, asking, settings.gateway, metrics, self._rights, self._is_served, unchecked
+        )
+        self._stats = Stats(archive, asking, minimums, metrics, unchecked)
         self._resets = Resets(self._offsets, asking, metrics, clock)
 
     # ---- requests
@@ -171,7 +172,8 @@ class Answers:
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
-        return not topic or self._is_served(topic)
+        lite = self._lite_pulls.takes(request) or self._lite_offsets.takes(request)
+        return not topic or self._is_served(topic) or lite
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
@@ -200,7 +202,10 @@ class Answers:
         if connection.broker_name == self._broker:  # another one has accounts of its own
             self._rights.learn(request, answer)
         try:
-            if code in PULLS:
+            if self._lite_pulls.takes(request):  # its records say nothing of its own offsets
+                if self._is_ours(request.ext, connection):
+                    self._compare(answer, first, connection)
+            elif code in PULLS:
                 ours = self._is_ours(request.ext, connection)
                 if answer.code in PULL_LOOKED and ours is not False:
                     self._positions.pull(request.ext, connection)
@@ -240,6 +245,8 @@ class Answers:
         try:
             if request.code not in PULLS:
                 return PASS if self._passes(request, answer) else HOLD
+            if self._lite_pulls.takes(request):
+                return PASS if not _is_skip(answer) else HELD[Why.SKIP]
             verdict = self._judge.judge(request.ext, answer, body, whole=whole)
             return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
         except Invalid as error:
@@ -248,7 +255,7 @@ class Answers:
 
     def _passes(self, request: Command, answer: Command) -> bool:
         code = request.code
-        if code in _OF_QUEUES:
+        if code in OF_QUEUES:
             return self._offsets.passes(request, answer)
         if code in _LOOKUPS:
             return self._lookups.passes(request, answer)
@@ -316,17 +323,16 @@ class Answers:
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> Made:
         if isinstance(verdict.why, Why):
+            if self._lite_pulls.takes(request):
+                return await self._lite_pulls.answer(request, answer, connection)
             return await self._pulls.answer(request, answer, verdict.why, connection)
         return self._resets.delivered(request, answer)
 
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:
         match request.code:
-            case RequestCode.GET_MIN_OFFSET:
-                return await self._offsets.minimum(request, answer, connection)
-            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
-                return await self._offsets.search(request, answer, connection)
-            case RequestCode.GET_EARLIEST_MSG_STORETIME:
-                return await self._offsets.earliest(request, answer, connection)
+            case code if code in OF_QUEUES:
+                offsets = self._lite_offsets if self._lite_offsets.takes(request) else self._offsets
+                return await offsets.answer(request, answer, connection)
             case RequestCode.VIEW_MESSAGE_BY_ID:
                 return await self._lookups.view(request, answer, connection)
             case RequestCode.QUERY_MESSAGE:
@@ -342,9 +348,8 @@ class Answers:
     # ---- inside
 
     def _is_served(self, topic: str) -> bool:
-        """Neither one of RocketMQ's own topics, nor at level ``DISABLE``, nor a light queue: its records are another topic's,
-        and name their offsets there."""
-        if topic.startswith(LIGHT_QUEUE_PREFIX) or self._topics.is_system(topic):
+        """Neither one of RocketMQ's own topics, nor at level ``DISABLE``, nor a lite queue: its records name other offsets."""
+        if is_lite(topic) or self._topics.is_system(topic):
             return False
         return self._archive.storage_level(topic) is not StorageLevel.DISABLE
 

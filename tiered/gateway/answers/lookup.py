@@ -13,16 +13,20 @@ from tiered.gateway.knowledge.archive import LookupArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.rights import Rights, unproven
 from tiered.gateway.knowledge.stored import NOT_FOUND, is_not_found, is_record_at, whole_records
+from tiered.gateway.knowledge.unchecked import Lacking, Unchecked
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed, max_body_bytes, reply
 from tiered.metrics import Metrics
-from tiered.settings import Gateway
+from tiered.settings import MIB, Gateway
 
 MAX_FOUND = 1024
 """Most messages of one query, whatever the client asks for."""
 
 UNIQUE_FOUND = 32
 """What a broker looks up for a unique key, whatever the client asks for (``defaultQueryMaxNum``)."""
+
+ONE_MORE = 4 * MIB
+"""Asked for beyond what fits one answer, so that it is seen when more was found: a broker's largest message, by default."""
 
 
 class Lookups:
@@ -36,6 +40,7 @@ class Lookups:
         metrics: Metrics,
         rights: Rights,
         served: Callable[[str], bool],
+        unchecked: Unchecked,
     ) -> None:
         """``served``: whether messages of a topic may come from the archive at all."""
         self._archive = archive
@@ -43,6 +48,7 @@ class Lookups:
         self._metrics = metrics
         self._rights = rights
         self._served = served
+        self._unchecked = unchecked
         self._max_bytes = max_body_bytes(settings)
 
     def passes(self, request: Command, answer: Command) -> bool:
@@ -67,7 +73,9 @@ class Lookups:
         record = None
         if offset >= 0:
             record = await self._asking.call(connection, lambda: self._archive.view_message(offset))
-        if record is not None and len(record) <= self._max_bytes:
+        if record is not None and len(record) > self._max_bytes:
+            self._unchecked.count("view", Lacking.ROOM)
+        elif record is not None:
             topic = decode_message(record).topic
             if request.ext.get("topic") in (None, "", topic) and self._served(topic):
                 if not self._rights.may_read(request.ext, topic):
@@ -85,7 +93,8 @@ class Lookups:
         """
         query = QueryRequest.parse(request.ext)
         if query.paged or query.other_index:
-            return self._count("query", "passed", None)
+            self._unchecked.count("query", Lacking.KIND)
+            return None
         most = max(query.max_count, UNIQUE_FOUND) if query.unique else query.max_count
         most = max(0, min(most, MAX_FOUND))
         local = whole_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
@@ -98,10 +107,14 @@ class Lookups:
             query.begin_ms,
             query.end_ms,
             unique=query.unique,
-            max_bytes=self._max_bytes,
+            max_bytes=self._max_bytes + ONE_MORE,
         )
         archived = await self._asking.call(connection, lambda: self._archive.query_message(lookup))
-        merged = self._merge(local, archived, most)
+        merged, whole = self._merge(local, archived, most)
+        if whole:
+            self._unchecked.complete("query")
+        else:
+            self._unchecked.count("query", Lacking.ROOM)
         if len(merged) == len(local):
             return self._count("query", "passed", None)
         body = b"".join(merged)
@@ -109,21 +122,25 @@ class Lookups:
 
     def _merge(
         self, local: Sequence[memoryview], archived: Sequence[memoryview], most: int
-    ) -> list[memoryview]:
-        """What fits one frame. One message has one physical offset, wherever it is kept. The newest archived ones first."""
+    ) -> tuple[list[memoryview], bool]:
+        """What fits one frame, and whether no record was too much for it. One message has one physical offset, wherever it is
+        kept. The newest archived ones first."""
         merged = list(local)
         seen = {physical_offset_of(record) for record in local}
-        size = sum(map(len, local))
+        size, whole = sum(map(len, local)), True
         for record in reversed(archived):
             place = physical_offset_of(record)
-            if place in seen or size + len(record) > self._max_bytes:
-                continue
             if len(merged) >= most:
                 break
+            if place in seen:
+                continue
+            if size + len(record) > self._max_bytes:
+                whole = False
+                continue
             seen.add(place)
             merged.append(record)
             size += len(record)
-        return merged
+        return merged, whole
 
     def _count(self, what: str, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels(what, outcome).inc()

@@ -11,10 +11,19 @@ from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.caughtup import Coverage
 from tiered.gateway.knowledge.minimums import Minimums
+from tiered.gateway.knowledge.unchecked import Lacking, Unchecked
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
 from tiered.model import BoundaryType, MessageQueue
+
+OF_QUEUES = frozenset(
+    {
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +41,36 @@ class Offsets:
     """Corrects answers that the broker can only give for what it still has."""
 
     def __init__(
-        self, archive: BoundsArchive, asking: Asking, minimums: Minimums, coverage: Coverage, metrics: Metrics
+        self,
+        archive: BoundsArchive,
+        asking: Asking,
+        minimums: Minimums,
+        coverage: Coverage,
+        metrics: Metrics,
+        unchecked: Unchecked,
     ) -> None:
         self._archive = archive
         self._asking = asking
         self._minimums = minimums
         self._coverage = coverage
         self._metrics = metrics
+        self._unchecked = unchecked
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether there is nothing to correct; an answer about a queue of which nothing was deleted needs no archive."""
         if answer.code != ResponseCode.SUCCESS:
             return True
         return request.code == RequestCode.GET_MIN_OFFSET and number_field(answer.ext, "offset") <= 0
+
+    async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """What the client gets instead; ``None``: the broker's answer."""
+        match request.code:
+            case RequestCode.GET_MIN_OFFSET:
+                return await self.minimum(request, answer, connection)
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                return await self.search(request, answer, connection)
+            case _:
+                return await self.earliest(request, answer, connection)
 
     async def minimum(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """31: the smaller of both minimums."""
@@ -83,23 +109,32 @@ class Offsets:
         """29: the archive's answer where it knows a message behind the one that is meant, else the broker's."""
         search, local = SearchRequest.parse(request.ext), number_field(answer.ext, "offset")
         found = await self._asking.call(connection, lambda: self.find(search, local))
-        await self.sure(connection, search.queue, found)
+        sure = await self.sure(connection, search.queue, found, "search_offset")
+        if not sure:
+            return None
         if found.offset is None or found.offset == local:
             return self._count("search_offset", None)
         made = changed(answer, answer.code, answer.remark, {"offset": found.offset})
         return self._count("search_offset", made)
 
-    async def sure(self, connection: ConnectionInfo, queue: QueueRequest, found: TimeSearch) -> None:
+    async def sure(
+        self, connection: ConnectionInfo, queue: QueueRequest, found: TimeSearch, what: str
+    ) -> bool:
         """``Unavailable`` if the broker's queue begins behind the archive's end, so that what is meant may lie between them.
 
-        A broker that does not tell the gateway where it begins (rights) is believed; so is what it told a consumer last.
+        A broker that does not tell the gateway where it begins (rights) is believed, which is counted as unchecked (``what``:
+        the question), and false; so is what it told a consumer last.
         """
         if found.open_end is None:
-            return
+            return True
         begin = await self._coverage.begin(connection, MessageQueue(queue.topic, queue.queue_id))
         if begin is None:
             begin = self._minimums.get(queue.topic, queue.queue_id)
-        if begin is not None and begin > found.open_end:
+        if begin is None:
+            self._unchecked.count(what, Lacking.BEGIN)
+            return False
+        self._unchecked.complete(what)
+        if begin > found.open_end:
             raise Unavailable(
                 "the broker has deleted messages that the archive does not have yet; the answer may be one of them",
                 topic=queue.topic,
@@ -107,6 +142,7 @@ class Offsets:
                 archive_end=found.open_end,
                 broker_begin=begin,
             )
+        return True
 
     def find(self, search: SearchRequest, local: int) -> TimeSearch:
         """The archived offset at a store time, for which the broker says ``local``. Blocks.

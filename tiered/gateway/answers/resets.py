@@ -131,7 +131,7 @@ class Resets:
         found: dict[int, int] = {}
         searched = await self._asking.call(connection, lambda: self._searched(reset, table))
         for index, (queue, local, search) in searched.items():
-            await self._offsets.sure(connection, queue, search)
+            await self._offsets.sure(connection, queue, search, "reset")
             if search.offset is not None and search.offset < local:
                 found[index] = search.offset
         return found

@@ -1,13 +1,18 @@
 """Tables for people and tools: topic stats (202), consume stats (208), consume time span (303).
 
-The broker shows its own minimum, and no time where it has deleted the message; both are filled in from the archive. These
-answers only inform: if the archive is away, or a table looks strange, they pass as they came.
+The broker shows its own minimum, and no time where it has deleted the message; both are filled in from the archive. A minimum
+or an earliest time that the archive cannot say in time is no answer: the tool is told to try again, since the broker's own
+number looks like a queue that lost messages. A time that the broker leaves out shows by itself that it is missing: without it
+the table passes, and that is counted and said, as is what is damaged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
@@ -18,6 +23,8 @@ from tiered.gateway.answers.names import name_of
 from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.minimums import Minimums
+from tiered.gateway.knowledge.samebroker import Differs
+from tiered.gateway.knowledge.unchecked import Lacking, Unchecked
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.metrics import Metrics
 
@@ -28,88 +35,149 @@ MAX_TIMES = 64
 
 MAX_BODY = 8 * 1024 * 1024
 
+Table = ObjectMap | dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A store time that the broker left out: where it belongs, and of which message it is."""
+
+    value: dict[str, Any]
+    name: str
+    topic: str
+    queue_id: int
+    offset: int
+
 
 class Stats:
     """Fills in tables."""
 
-    def __init__(self, archive: BoundsArchive, asking: Asking, minimums: Minimums, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        archive: BoundsArchive,
+        asking: Asking,
+        minimums: Minimums,
+        metrics: Metrics,
+        unchecked: Unchecked,
+    ) -> None:
         self._archive = archive
         self._asking = asking
         self._minimums = minimums
         self._metrics = metrics
+        self._unchecked = unchecked
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether there is no table."""
         return answer.code != ResponseCode.SUCCESS
 
     async def fill(self, request: Command, answer: Command, connection: ConnectionInfo) -> NewBody | None:
-        """The table with what the archive knows; ``None``: as it came."""
+        """The table with what the archive knows; ``None``: as it came. ``Unavailable``: a number of the broker's would be
+        wrong, and the archive does not say the right one."""
         what = name_of(request.code)
-        outcome, made = "passed", None
-        if 0 < len(answer.body) <= MAX_BODY:
-            try:
-                made = await self._filled(RequestCode(request.code), answer.body, connection)
-            except Corrupt as error:
+        if len(answer.body) > MAX_BODY:
+            self._unchecked.count(what, Lacking.LARGE)
+            return None
+        try:
+            table = _decoded(RequestCode(request.code), answer.body)
+        except Corrupt as error:
+            if len(answer.body):
                 self._metrics.gateway_bad_requests.labels(str(request.code)).inc()
                 log.debug(
                     "a table of the broker is strange", extra={"code": request.code, "error": str(error)}
                 )
-            except TieredError as error:
-                log.debug(
-                    "a table passes without the archive", extra={"code": request.code, "error": str(error)}
-                )
-        if made is not None:
-            outcome = "corrected"
-        self._metrics.cold_answers.labels(what, outcome).inc()
-        return None if made is None else NewBody(made)
+            self._metrics.cold_answers.labels(what, "passed").inc()
+            return None
+        lacking: set[Lacking] = set()
+        try:
+            filled = await self._filled(RequestCode(request.code), table, connection, lacking)
+        except Differs:
+            lacking.add(Lacking.OTHER_BROKER)
+            filled = False
+        except Corrupt as error:
+            log.debug("a table passes as it came", extra={"code": request.code, "error": str(error)})
+            lacking.add(Lacking.DAMAGE)
+            filled = False
+        for reason in lacking:
+            self._unchecked.count(what, reason)
+        if not lacking:
+            self._unchecked.complete(what)
+        if filled or not lacking:
+            self._metrics.cold_answers.labels(what, "corrected" if filled else "passed").inc()
+        return NewBody(_encoded(table)) if filled else None
 
     async def _filled(
-        self, code: RequestCode, body: bytes | memoryview, connection: ConnectionInfo
-    ) -> bytes | None:
-        if code is RequestCode.QUERY_CONSUME_TIME_SPAN:
-            spans = _spans(body)
-            return await self._asking.call(connection, lambda: self._time_spans(spans))
-        table = decode_object_map(body, "offsetTable")
+        self, code: RequestCode, table: Table, connection: ConnectionInfo, lacking: set[Lacking]
+    ) -> bool:
+        """Whether anything was filled in; ``lacking`` hears what could not be."""
+        until = asyncio.get_running_loop().time() + self._asking.call_seconds
+        if isinstance(table, dict):
+            spans = table["consumeTimeSpanSet"]
+            if len(spans) > MAX_TIMES:
+                lacking.add(Lacking.MANY_TIMES)
+            found = await self._asking.call(
+                connection, lambda: self._earliest(spans[:MAX_TIMES]), until=until
+            )
+            for span, first in found:
+                span["minTimeStamp"] = first
+            return bool(found)
+        filled = False
         if code is RequestCode.GET_TOPIC_STATS_INFO:
-            for key, value in table.entries:
-                topic, queue_id, low = key.get("topic"), key.get("queueId"), _int(value, "minOffset")
-                if isinstance(topic, str) and isinstance(queue_id, int) and low is not None:
-                    self._minimums.learn(topic, queue_id, low)
-        return await self._asking.call(connection, lambda: self._offset_table(code, table))
+            filled = await self._put_minimums(table, connection, until)
+        asked = list(_times_asked(code, table))
+        if not asked:
+            return filled
+        if len(asked) > MAX_TIMES:
+            lacking.add(Lacking.MANY_TIMES)
+        try:
+            times = await self._asking.call(connection, lambda: self._times(asked[:MAX_TIMES]), until=until)
+        except Differs:
+            raise
+        except TieredError as error:
+            log.debug("a table passes without times", extra={"code": code, "error": str(error)})
+            lacking.add(Lacking.DAMAGE if isinstance(error, Corrupt) else Lacking.TIMES)
+            return filled
+        for one, time_ms in times:
+            one.value[one.name] = time_ms
+        return filled or bool(times)
 
-    def _offset_table(self, code: RequestCode, table: ObjectMap) -> bytes | None:
-        times = _Times(self._archive)
-        filled = False
-        for key, value in table.entries:
-            topic, queue_id = key.get("topic"), key.get("queueId")
-            if isinstance(topic, str) and isinstance(queue_id, int) and isinstance(value, dict):
-                fill = self._topic_entry if code is RequestCode.GET_TOPIC_STATS_INFO else self._consume_entry
-                filled |= fill(topic, queue_id, value, times)
-        return table.encode() if filled else None
-
-    def _topic_entry(self, topic: str, queue_id: int, value: dict[str, Any], times: _Times) -> bool:
-        """Minimum, and the last message's time when the broker has deleted it."""
-        low, high = _int(value, "minOffset"), _int(value, "maxOffset")
-        filled = False
-        if low is not None and low > 0:
-            archived = self._archive.min_offset(topic, queue_id)
-            if archived is not None and archived < low:
-                value["minOffset"] = int(archived)
-                filled = True
-        if high is not None and high > 0 and _int(value, "lastUpdateTimestamp") in (0, -1):
-            filled |= times.put(value, "lastUpdateTimestamp", topic, queue_id, high - 1)
-        return filled
-
-    def _consume_entry(self, topic: str, queue_id: int, value: dict[str, Any], times: _Times) -> bool:
-        """The time of the last consumed message, when the broker has deleted it."""
-        offset = _int(value, "consumerOffset")
-        if offset is None or offset <= 0 or _int(value, "lastTimestamp") not in (0, -1):
+    async def _put_minimums(self, table: ObjectMap, connection: ConnectionInfo, until: float) -> bool:
+        """The archive's minimums where the broker has deleted messages; whether any is smaller."""
+        cut: list[tuple[dict[str, Any], str, int, int]] = []
+        for topic, queue_id, value in _entries(table):
+            low = _int(value, "minOffset")
+            if low is not None:
+                self._minimums.learn(topic, queue_id, low)
+                if low > 0:
+                    cut.append((value, topic, queue_id, low))
+        if not cut:
             return False
-        return times.put(value, "lastTimestamp", topic, queue_id, offset - 1)
 
-    def _time_spans(self, spans: dict[str, Any]) -> bytes | None:
-        filled = False
-        for span in spans["consumeTimeSpanSet"][:MAX_TIMES]:
+        def smaller() -> list[tuple[dict[str, Any], int]]:
+            found = []
+            for value, topic, queue_id, low in cut:
+                archived = self._archive.min_offset(topic, queue_id)
+                if archived is not None and archived < low:
+                    found.append((value, int(archived)))
+            return found
+
+        found = await self._asking.call(connection, smaller, until=until)
+        for value, low in found:
+            value["minOffset"] = low
+        return bool(found)
+
+    def _times(self, asked: list[_Asked]) -> list[tuple[_Asked, int]]:
+        """The store times that the archive has. Blocks."""
+        found = []
+        for one in asked:
+            time_ms = self._archive.message_time(one.topic, one.queue_id, one.offset)
+            if time_ms is not None:
+                found.append((one, int(time_ms)))
+        return found
+
+    def _earliest(self, spans: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+        """The earliest store times, where they are before what the broker has. Blocks."""
+        found = []
+        for span in spans:
             queue, first = span.get("messageQueue"), _int(span, "minTimeStamp")
             if not isinstance(queue, dict) or first is None:
                 continue
@@ -118,28 +186,39 @@ class Stats:
                 continue
             archived = self._archive.earliest_message_time(topic, queue_id)
             if archived is not None and not 0 <= first <= archived:
-                span["minTimeStamp"] = int(archived)
-                filled = True
-        return json.dumps(spans, separators=(",", ":"), ensure_ascii=False).encode() if filled else None
+                found.append((span, int(archived)))
+        return found
 
 
-class _Times:
-    """Store times of single messages, ``MAX_TIMES`` of them at most."""
+def _times_asked(code: RequestCode, table: ObjectMap) -> Iterator[_Asked]:
+    """Times that the broker does not know any more: of each queue's last message, or of the last one that was consumed."""
+    topic_stats = code is RequestCode.GET_TOPIC_STATS_INFO
+    name, end = ("lastUpdateTimestamp", "maxOffset") if topic_stats else ("lastTimestamp", "consumerOffset")
+    for topic, queue_id, value in _entries(table):
+        offset = _int(value, end)
+        if offset is not None and offset > 0 and _int(value, name) in (0, -1):
+            yield _Asked(value, name, topic, queue_id, offset - 1)
 
-    def __init__(self, archive: BoundsArchive) -> None:
-        self._archive = archive
-        self._left = MAX_TIMES
 
-    def put(self, value: dict[str, Any], name: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Set a field to the store time of the message at ``offset``, if the archive has it."""
-        if self._left <= 0:
-            return False
-        self._left -= 1
-        found = self._archive.message_time(topic, queue_id, offset)
-        if found is None:
-            return False
-        value[name] = int(found)
-        return True
+def _entries(table: ObjectMap) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for key, value in table.entries:
+        topic, queue_id = key.get("topic"), key.get("queueId")
+        if isinstance(topic, str) and isinstance(queue_id, int) and isinstance(value, dict):
+            yield topic, queue_id, value
+
+
+def _decoded(code: RequestCode, body: bytes | memoryview) -> Table:
+    return (
+        _spans(body)
+        if code is RequestCode.QUERY_CONSUME_TIME_SPAN
+        else decode_object_map(body, "offsetTable")
+    )
+
+
+def _encoded(table: Table) -> bytes:
+    if isinstance(table, dict):
+        return json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    return table.encode()
 
 
 def _int(value: object, name: str) -> int | None:

@@ -70,14 +70,17 @@ class Asking:
                 "it was not known in time whether the archive is of this broker", seconds=seconds, hint=limit
             ) from None
 
-    async def call(self, connection: ConnectionInfo, function: Callable[[], T]) -> T:
+    async def call(
+        self, connection: ConnectionInfo, function: Callable[[], T], *, until: float | None = None
+    ) -> T:
         """``function``, which may block, run in the pool; tried again while there is time if the archive is ``Unavailable``.
+        ``until``: of the event loop's clock, where one answer takes several calls.
 
         Consumers that pull try again by themselves, those who call this for an application do not.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.call_seconds
-        await self.require_same(connection, self.call_seconds, self._limit)
+        end = loop.time() + self.call_seconds if until is None else until
+        await self.require_same(connection, max(end - loop.time(), 0.0), self._limit)
         while True:
             try:
                 return await self.wait(

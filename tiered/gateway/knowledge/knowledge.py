@@ -10,11 +10,13 @@ from tiered.gateway.knowledge.caughtup import Coverage
 from tiered.gateway.knowledge.clients import Clients
 from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.knowledge.rights import Rights
+from tiered.gateway.knowledge.unchecked import Unchecked
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The archive and how it is asked; who reads, and may; where the broker's queues begin, and what it still has."""
+    """The archive and how it is asked; who reads, and may; where the broker's queues begin, and what it still has; what was
+    said of answers that pass unchecked."""
 
     archive: PullArchive
     asking: Asking
@@ -22,3 +24,4 @@ class Knowledge:
     rights: Rights
     minimums: Minimums
     coverage: Coverage
+    unchecked: Unchecked

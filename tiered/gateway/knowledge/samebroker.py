@@ -303,6 +303,7 @@ class SameBroker:
 
 def _again(error: TieredError) -> Unavailable:
     """The same for one more asker: an error raised twice would grow."""
-    made = Unavailable(error.message, hint=error.hint)
+    kind = Differs if isinstance(error, Differs) else Unavailable
+    made = kind(error.message, hint=error.hint)
     made.fields = dict(error.fields)
     return made

@@ -27,6 +27,7 @@ from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.rights import unproven
+from tiered.gateway.knowledge.unchecked import Lacking
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.compare import ArchivedPlaces, in_reach, is_enough
@@ -73,6 +74,7 @@ class Pulls:
         self._clients = knowledge.clients
         self._rights = knowledge.rights
         self._coverage = knowledge.coverage
+        self._unchecked = knowledge.unchecked
         self._judge = judge
         self._filters = filters
         self._metrics = metrics
@@ -104,6 +106,8 @@ class Pulls:
             wanted = await self._filters.of(pull)
             cold = ColdPull(why, pull, bounds, answer, connection, wanted, pull.offset)
             made = await self._looked_up(cold)
+            if why is Why.DOUBT:
+                self._unchecked.complete("pull")
             if unchecked and made is not None and not self._rights.may_read(request.ext, pull.topic):
                 return self._unproven(answer, pull)
             return made
@@ -116,6 +120,9 @@ class Pulls:
             if not await self._may_pass(why, connection):
                 raise
             log.debug("the archive cannot say whether messages are missing", extra={"error": str(error)})
+        if why is Why.DOUBT:
+            self._unchecked.count("pull", Lacking.DELETION)
+            return None
         return self._count("passed", None)
 
     async def _settled(
@@ -125,10 +132,12 @@ class Pulls:
         if why not in (Why.TAIL, Why.DOUBT):
             return why
         queue, offset = queue_of_pull(request.ext), number_field(request.ext, "queueOffset")
-        if not self._judge.is_close(request.ext, answer) and not await in_reach(
-            self._archive, self._coverage, connection, queue, offset
-        ):
-            return self._judge.forced(request.ext)
+        if not self._judge.is_close(request.ext, answer):
+            near = await in_reach(self._archive, self._coverage, connection, queue, offset)
+            if near is None:
+                self._unchecked.count("pull", Lacking.PLACE)
+            if not near:
+                return self._judge.forced(request.ext)
         if why is Why.TAIL:
             sure = await self._coverage.has_the_rest(connection, queue, offset)
             if sure:

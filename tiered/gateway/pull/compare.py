@@ -50,14 +50,17 @@ async def is_enough(cold: ColdPull, archived: ArchivedPlaces, coverage: Coverage
 
 async def in_reach(
     archive: KnownArchive, coverage: Coverage, connection: ConnectionInfo, queue: MessageQueue, offset: int
-) -> bool:
+) -> bool | None:
     """Whether the message at ``offset`` lies so close to the start of the broker's log that a deletion under way may reach it.
 
-    Deletion goes by bytes: what is known of the archive says where in the log the offset lies, at least. Nothing known: no.
+    Deletion goes by bytes: what is known of the archive says where in the log the offset lies, at least. ``None``: the
+    broker or the archive does not say.
     """
     begin = await coverage.log_begin(connection)
     try:
         place = None if begin is None else archive.physical_floor(queue, offset)
     except TieredError:
-        return False
-    return begin is not None and place is not None and place - begin < FAR_BYTES
+        return None
+    if begin is None or place is None:
+        return None
+    return place - begin < FAR_BYTES

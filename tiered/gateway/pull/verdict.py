@@ -14,6 +14,7 @@ from tiered.codec.remoting.codes import (
     PULL_LOOKED,
     PullRequest,
     PullStatus,
+    RequestCode,
     ResponseCode,
     number_field,
     text_field,
@@ -26,6 +27,8 @@ from tiered.gateway.ports import NEED_BODY, PASS, PEEK_BYTES, Reason, Verdict
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.gaps import lacks
 from tiered.model import MessageQueue
+
+PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 NEAR_MINIMUM = 1 << 24
 """A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of

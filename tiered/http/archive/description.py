@@ -72,6 +72,10 @@ def _list(name: str) -> dict[str, object]:
     return {"type": "array", "items": _ref(name)}
 
 
+def _next(kind: str) -> dict[str, object]:
+    return {"type": kind, "description": "there is more behind this one: give it as after"}
+
+
 _WHOLE: dict[str, object] = {"type": "integer"}
 _STRING: dict[str, object] = {"type": "string"}
 _FLAG: dict[str, object] = {"type": "boolean"}
@@ -111,12 +115,20 @@ _FAILURE = {
 _RESULTS: dict[str, dict[str, object]] = {
     "page": _STRING,
     "openapi": {"type": "object"},
-    "topics": _object("stale topics", stale=_STALE, topics=_list("Topic")),
-    "queues": _object("stale topic queues", stale=_STALE, topic=_STRING, queues=_list("Queue")),
+    "topics": _object("stale topics", stale=_STALE, topics=_list("Topic"), next=_next("string")),
+    "queues": _object(
+        "stale topic queues", stale=_STALE, topic=_STRING, queues=_list("Queue"), next=_next("integer")
+    ),
     "messages": _object(
         "topic queue_id min_offset max_offset messages next_offset end",
         topic=_STRING, queue_id=_WHOLE, min_offset=_WHOLE, max_offset=_WHOLE, messages=_list("Message"),
         next_offset=_WHOLE, end={**_FLAG, "description": "nothing more is archived now"}, error=_FAILURE,
+    ),
+    "compacted": _object(
+        "stale topic queue_id commit min_offset messages next_offset end",
+        stale=_STALE, topic=_STRING, queue_id=_WHOLE, min_offset=_WHOLE, messages=_list("Message"), next_offset=_WHOLE,
+        commit={**_WHOLE, "description": "what is kept is decided by messages up to this one; pages may have different ones"},
+        end={**_FLAG, "description": "nothing more is archived at this commit"}, error=_FAILURE,
     ),
     "query": _object("topic key messages", topic=_STRING, key=_STRING, messages=_list("Message")),
 }  # fmt: skip

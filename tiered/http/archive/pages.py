@@ -11,14 +11,16 @@ from itertools import chain
 from typing import Protocol, cast
 
 from tiered.archive.read.lookup import KeyLookup, Located
+from tiered.archive.state.listing import TopicState
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
-from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
+from tiered.errors import Corrupt, Invalid, Refused, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import sql_filter, tag_filter
 from tiered.http.archive.rows import (
+    PageOfRows,
     fields_with_body,
     listed,
     message_line,
@@ -28,7 +30,7 @@ from tiered.http.archive.rows import (
 )
 from tiered.http.refusals import HttpRefusal, dumped, error_fields, refused_parameter
 from tiered.http.routes import Values
-from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+from tiered.model import CompactedPage, GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset
 from tiered.settings import MIB
 
 READER = ReaderId("tiered-http")
@@ -44,15 +46,21 @@ class BrowsedStore(Protocol):
 
     def get_message(self, pull: Pull) -> GetMessageResult: ...
 
+    def compacted_page(self, topic: str, queue_id: int, offset: int | None, count: int) -> CompactedPage: ...
+
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> QueueOffset | None: ...
 
     def query(self, lookup: KeyLookup) -> list[Located]: ...
 
-    def topics(self, *, system: bool = False) -> Iterator[str]: ...
+    def list_topics(
+        self, *, prefix: str = "", after: str | None = None, system: bool = False
+    ) -> Iterator[TopicState]: ...
 
-    def queues(self, topic: str | None = None) -> Iterator[QueueState]: ...
+    def queues(
+        self, topic: str | None = None, *, after: MessageQueue | None = None
+    ) -> Iterator[QueueState]: ...
 
     def follow(self) -> bool: ...
 
@@ -68,11 +76,13 @@ class ArchivePages:
         """The pieces of a page, the first one made. Raises only ``TieredError``s of the store and ``HttpRefusal``."""
         match name:
             case "topics":
-                pieces = self._topics(bool(values["system"]))
+                pieces = self._topics(values)
             case "queues":
-                pieces = self._queues(str(values["topic"]))
+                pieces = self._queues(values)
             case "messages":
                 pieces = self._messages(values)
+            case "compacted":
+                pieces = self._compacted(values)
             case _:
                 pieces = self._query(values)
         return chain((next(pieces, b""),), pieces)
@@ -85,21 +95,29 @@ class ArchivePages:
             return '{"stale":true'
         return '{"stale":false'
 
-    def _topics(self, system: bool) -> Iterator[bytes]:
+    def _topics(self, values: Values) -> Iterator[bytes]:
         beginning = self._fresh()
-        rows = (
-            topic_fields(name, list(self._store.queues(name))) for name in self._store.topics(system=system)
+        after, count = cast("str | None", values["after"]), cast("int | None", values["count"])
+        found = self._store.list_topics(
+            prefix=str(values["prefix"] or ""), after=after, system=bool(values["system"])
         )
-        yield from listed(f'{beginning},"topics":[', rows, "]}\n")
+        page = PageOfRows(map(topic_fields, found), count, "topic")
+        yield from listed(f'{beginning},"topics":[', page, "]")
+        yield page.end()
 
-    def _queues(self, topic: str) -> Iterator[bytes]:
-        beginning = self._fresh()
-        rows = (queue_fields(queue) for queue in self._store.queues(topic))
+    def _queues(self, values: Values) -> Iterator[bytes]:
+        topic, beginning = str(values["topic"]), self._fresh()
+        after, count = cast("int | None", values["after"]), cast("int | None", values["count"])
+        rows = map(
+            queue_fields,
+            self._store.queues(topic, after=None if after is None else MessageQueue(topic, after)),
+        )
         first = next(rows, None)
-        if first is None:
+        if first is None and (after is None or next(self._store.queues(topic), None) is None):
             raise _unknown_topic(topic)
-        named = f'{beginning},"topic":{quoted(topic)},"queues":['
-        yield from listed(named, chain([first], rows), "]}\n")
+        page = PageOfRows(rows if first is None else chain([first], rows), count, "queue_id")
+        yield from listed(f'{beginning},"topic":{quoted(topic)},"queues":[', page, "]")
+        yield page.end()
 
     def _query(self, values: Values) -> Iterator[bytes]:
         topic, key = str(values["topic"]), str(values["key"])
@@ -159,6 +177,38 @@ class ArchivePages:
             "next_offset": offset,
             "end": failure is None and offset >= result.max_offset,
         }
+        if failure is not None:
+            tail["error"] = error_fields(failure)
+        yield b"]," + dumped(tail)[1:]
+
+    def _compacted(self, values: Values) -> Iterator[bytes]:
+        topic, queue_id, beginning = str(values["topic"]), cast("int", values["queue"]), self._fresh()
+        try:
+            page = self._store.compacted_page(
+                topic, queue_id, cast("int | None", values["offset"]), cast("int", values["count"])
+            )
+        except Refused as error:
+            refusal = HttpRefusal(409, error.message, hint=error.hint or "read it by tiered read --compacted")
+            refusal.fields |= error.fields
+            raise refusal from error
+        head = {
+            "topic": topic, "queue_id": queue_id, "commit": page.commit, "min_offset": page.min_offset,
+        }  # fmt: skip
+        yield f"{beginning},".encode() + dumped(head)[1:-2] + b',"messages":['
+        asked, failure, lines, divider = cast("int | None", values["offset"]), None, list[bytes](), b""
+        following = page.min_offset if asked is None else asked
+        try:
+            for following, record in page.records:
+                lines.append(message_line(following, memoryview(record)))
+                following += 1
+                if len(lines) == PAGE_MESSAGES:
+                    yield divider + b",".join(lines)
+                    lines, divider = [], b","
+            following = page.next_offset
+        except TieredError as error:
+            failure = error
+        yield divider * bool(lines) + b",".join(lines)
+        tail: dict[str, object] = {"next_offset": following, "end": failure is None and page.last}
         if failure is not None:
             tail["error"] = error_fields(failure)
         yield b"]," + dumped(tail)[1:]

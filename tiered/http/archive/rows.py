@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from tiered.archive.state.listing import TopicState
 from tiered.archive.state.values import QueueState
 from tiered.codec.record.layout import SYS_COMPRESSED
 from tiered.codec.record.message import Message, body_fields, decode_message, message_fields
@@ -37,17 +39,36 @@ def message_line(queue_offset: int, record: memoryview) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def topic_fields(name: str, queues: Sequence[QueueState]) -> dict[str, object]:
+class PageOfRows:
+    """At most ``count`` of ``rows``; afterwards ``end`` says where the next page begins: behind the last one's ``key``."""
+
+    def __init__(self, rows: Iterator[dict[str, object]], count: int | None, key: str) -> None:
+        self._rows = rows
+        self._count = count
+        self._key = key
+        self._last: object = None
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        for row in islice(self._rows, self._count):
+            self._last = row[self._key]
+            yield row
+
+    def end(self) -> bytes:
+        """The end of the object that holds the list; with a member ``next``, to be given as ``after``, if there is more."""
+        if self._count is None or next(self._rows, None) is None:
+            return b"}\n"
+        return f',"next":{json.dumps(self._last, ensure_ascii=False)}}}\n'.encode("utf-8", "replace")
+
+
+def topic_fields(topic: TopicState) -> dict[str, object]:
     """What the queues of a topic hold together."""
-    oldest = [queue.min_store_time for queue in queues if queue.min_store_time is not None]
-    newest = [queue.max_store_time for queue in queues if queue.max_store_time is not None]
     return {
-        "topic": name,
-        "queues": len(queues),
-        "messages": sum(queue.messages for queue in queues),
-        "bytes": sum(queue.bytes for queue in queues),
-        "oldest": min(oldest, default=None),
-        "newest": max(newest, default=None),
+        "topic": topic.topic,
+        "queues": topic.queues,
+        "messages": topic.messages,
+        "bytes": topic.bytes,
+        "oldest": topic.min_store_time,
+        "newest": topic.max_store_time,
     }
 
 

@@ -6,6 +6,7 @@ from tiered.http.routes import PageRoute, Parameter, ParameterKind
 
 _TOPIC = Parameter("topic", ParameterKind.TEXT, "name of the topic", in_path=True, required=True)
 _QUEUE = Parameter("queue", ParameterKind.WHOLE, "queue id", in_path=True, required=True, high=(1 << 31) - 1)
+_COUNT = Parameter("count", ParameterKind.WHOLE, "most rows; absent: all", low=1, high=100_000)
 
 ROUTES = (
     PageRoute("page", "/", "A page for people that reads the others."),
@@ -14,10 +15,29 @@ ROUTES = (
         "topics",
         "/v1/topics",
         "Archived topics, in order of their names.",
-        (Parameter("system", ParameterKind.FLAG, "RocketMQ's own topics too", default=False),),
+        (
+            Parameter("system", ParameterKind.FLAG, "RocketMQ's own topics too", default=False),
+            Parameter("prefix", ParameterKind.TEXT, "only topics whose names begin with this"),
+            Parameter(
+                "after", ParameterKind.TEXT, "only topics behind this one: the next of the page before"
+            ),
+            _COUNT,
+        ),
     ),
     PageRoute(
-        "queues", "/v1/topics/{topic}/queues", "Archived queues of a topic, with their offsets.", (_TOPIC,)
+        "queues",
+        "/v1/topics/{topic}/queues",
+        "Archived queues of a topic, with their offsets.",
+        (
+            _TOPIC,
+            Parameter(
+                "after",
+                ParameterKind.WHOLE,
+                "only queues behind this one: the next of the page before",
+                high=(1 << 31) - 1,
+            ),
+            _COUNT,
+        ),
     ),
     PageRoute(
         "messages",
@@ -39,6 +59,18 @@ ROUTES = (
             Parameter(
                 "sql", ParameterKind.TEXT, "only messages whose properties satisfy this SQL92 expression"
             ),
+        ),
+    ),
+    PageRoute(
+        "compacted",
+        "/v1/topics/{topic}/queues/{queue}/compacted",
+        "The newest message of each key (all of KEYS) of a queue, in order, as a compaction topic keeps them. Only for queues"
+        " that have a projection near their end.",
+        (
+            _TOPIC,
+            _QUEUE,
+            Parameter("offset", ParameterKind.WHOLE, "where to begin: the next_offset of the page before"),
+            Parameter("count", ParameterKind.WHOLE, "most messages", default=32, low=1, high=10_000),
         ),
     ),
     PageRoute(

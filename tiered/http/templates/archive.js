@@ -29,18 +29,24 @@ const messages = guarded(async (topic, queue, offset) => {
     row(made, [m.queue_offset, time(m.store_timestamp), m.tags, m.keys.join(" "), (m.body ?? m.body_base64).slice(0, 200)]);
   if (!said.end) row(made, ["more"], () => messages(topic, queue, said.next_offset));
 });
-const queues = guarded(async topic => {
-  const said = await ask(`/v1/topics/${encodeURIComponent(topic)}/queues`);
+const PAGE = 200;
+const queues = guarded(async (topic, after) => {
+  const path = `/v1/topics/${encodeURIComponent(topic)}/queues?count=${PAGE}`;
+  const said = await ask(path + (after === undefined ? "" : "&after=" + after));
   const made = table(topic, ["queue", "first", "end", "messages", "oldest", "newest"]);
   for (const q of said.queues)
     row(made, [q.queue_id, q.min_offset, q.max_offset, q.messages, time(q.oldest), time(q.newest)],
         () => messages(topic, q.queue_id));
+  if (said.next !== undefined) row(made, ["more"], () => queues(topic, said.next));
 });
-const topics = guarded(async () => {
-  const said = await ask("/v1/topics");
+const topics = guarded(async after => {
+  const given = (name, value) => value ? `&${name}=` + encodeURIComponent(value) : "";
+  const said = await ask(`/v1/topics?count=${PAGE}` + given("prefix", at("prefix").value) + given("after", after));
   const made = table("topics", ["topic", "queues", "messages", "bytes", "oldest", "newest"]);
   for (const t of said.topics)
     row(made, [t.topic, t.queues, t.messages, t.bytes, time(t.oldest), time(t.newest)], () => queues(t.topic));
+  if (said.next !== undefined) row(made, ["more"], () => topics(said.next));
 });
-at("read").onclick = topics;
+at("read").onclick = () => topics();
+at("prefix").onchange = () => topics();
 topics();

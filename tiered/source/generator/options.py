@@ -7,13 +7,18 @@ from pathlib import Path
 
 from tiered.errors import Invalid
 
+MAX_QUEUES = 1 << 24
+"""Each takes some ten bytes of memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class GeneratorOptions:
     """What to write. ``queues`` is per topic; ``rate`` in messages/s (``None``: as fast as possible).
 
     ``tags`` must be equally long in UTF-8. ``vary_bodies``: eight sizes from half of ``body_bytes`` up to it.
-    ``ahead``: keep the next commitlog file allocated, as a running broker does.
+    ``ahead``: keep the next commitlog file allocated, as a running broker does. ``zipf``: once each queue has a message, the
+    k-th busiest gets a share in proportion to 1 / k^``zipf``; ``None``: round robin. ``consume_queues``: also write a file of
+    units for each queue, as a broker does, and as nothing that archives needs: of a million queues they are a million files.
     """
 
     store_dir: Path
@@ -33,6 +38,8 @@ class GeneratorOptions:
     born_host: str = "10.1.2.3:50001"
     store_host: str = "127.0.0.1:10911"
     ahead: bool = True
+    zipf: float | None = None
+    consume_queues: bool = True
 
     def __post_init__(self) -> None:
         if self.start_physical_offset % self.file_bytes:
@@ -53,6 +60,12 @@ class GeneratorOptions:
                 queues=self.queues,
                 body_bytes=self.body_bytes,
                 tags=self.tags,
+            )
+        if len(self.topics) * self.queues > MAX_QUEUES or (self.zipf is not None and self.zipf <= 0):
+            raise Invalid(
+                "the generator fills a bounded number of queues, by a Zipf exponent above 0",
+                found=f"{len(self.topics)} topics of {self.queues} queues, exponent {self.zipf}",
+                expected=f"at most {MAX_QUEUES} queues in all",
             )
 
 

@@ -112,6 +112,7 @@ class BatchRenderer:
         self.rng = rng
         self.compressible = compressible
         self._pool: Octets | None = None
+        self._names: dict[int, npt.NDArray[np.void]] = {}
         self._run_id = rng.integers(0, 256, 8, np.uint8).tobytes().hex().upper().encode()
         self.topic_bytes = np.array([len(t.encode()) for t in topics], np.int64)
         # Sizes of everything but body and topic.
@@ -189,11 +190,9 @@ class BatchRenderer:
         wide = 1 if matrix[0, 7] == MAGIC_V1 & 0xFF else 2
         assert matrix[0, 7] in (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
         length = int(self.topic_bytes[plan.topic[rows[0]]])
-        names = np.array([t.encode() for t in self.topics if len(t.encode()) == length], f"V{max(length, 1)}")
         if length:
             # Topics of one length share a shape; each row gets its own name.
-            among = np.cumsum(self.topic_bytes == length) - 1
-            own = names[among[plan.topic[rows]]]
+            own = self._names_of(length)[plan.topic[rows]]
             at = tail_at + wide
             matrix[:, at : at + length] = own.view(np.uint8).reshape(len(rows), length)
         sequence = plan.sequence[rows]
@@ -206,6 +205,15 @@ class BatchRenderer:
         tags = np.array([t.encode() for t in self.tags], f"V{len(self.tags[0].encode())}")
         own_tags = tags[plan.tag[rows]]
         matrix[:, -1 - tags.itemsize : -1] = own_tags.view(np.uint8).reshape(len(rows), tags.itemsize)
+
+    def _names_of(self, length: int) -> npt.NDArray[np.void]:
+        """Names of all topics that are so many bytes long, each at its topic's place."""
+        if length not in self._names:
+            places = np.flatnonzero(self.topic_bytes == length)
+            names = np.zeros(len(self.topics), f"V{length}")
+            names[places] = np.array([self.topics[at].encode() for at in places.tolist()], f"V{length}")
+            self._names[length] = names
+        return self._names[length]
 
     def _bodies(self, length: int, sequence: Ints) -> Octets:
         """Rows of ``length`` bytes: pieces of the pool at random places, beginning with the running number if

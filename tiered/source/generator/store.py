@@ -10,10 +10,8 @@ show half-written records.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +23,7 @@ from tiered.clock import Clock
 from tiered.codec.javahash import java_hashes
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.consumequeue import CQ_DTYPE, UNIT_BYTES, Units, encode_units
-from tiered.codec.record.frame import Frames, Stop, scan, verify
+from tiered.codec.record.frame import Frames, Stop, scan
 from tiered.codec.record.layout import BLANK_HEADER_BYTES, SYS_COMMIT, SYS_TRANSACTION
 from tiered.codec.record.message import Message, encode_message
 from tiered.codec.record.properties import property_columns
@@ -34,17 +32,19 @@ from tiered.errors import Invalid, Unavailable
 from tiered.source.generator.options import GeneratorOptions, topic_names
 from tiered.source.generator.recordbatch import BatchPlan, BatchRenderer
 from tiered.source.generator.storefiles import (
+    MAX_RECORD_BYTES,
     CommitLogFiles,
     ConsumeQueueFiles,
     numbered,
+    scan_file,
     write_broker_checkpoint,
 )
+from tiered.source.generator.traffic import NextOffsets, QueueTraffic, occurrences
 
 __all__ = ["GeneratorOptions", "StoreGenerator", "topic_names"]
 
 _BATCH_BYTES = 16 << 20
 _MAX_BATCH_BYTES = 64 << 20
-_MAX_RECORD_BYTES = 1 << 30
 _PACE_SECONDS = 0.02
 
 
@@ -61,11 +61,11 @@ class StoreGenerator:
         self.rng = rng if rng is not None else np.random.default_rng(options.seed)
         self.physical_offset = options.start_physical_offset
         """Where the next record goes."""
-        self.next_offsets: defaultdict[tuple[str, int], int] = defaultdict(lambda: options.start_queue_offset)
-        """Queue offset of each queue's next message."""
+        self.next_offsets = NextOffsets(options.topics, options.queues, options.start_queue_offset)
         self.log = CommitLogFiles(options.store_dir / "commitlog", options.file_bytes, ahead=options.ahead)
         self.consume_queues = ConsumeQueueFiles(options.store_dir / "consumequeue", options.queue_file_units)
         self._renderer: BatchRenderer | None = None
+        self._traffic = QueueTraffic(len(options.topics) * options.queues, options.zipf)
         self._sequence = 0
         self._lock_fd: int | None = None
 
@@ -232,6 +232,10 @@ class StoreGenerator:
                 found=to_physical,
                 expected=f"{self.min_offset()} to {self.physical_offset}",
             )
+        if not self.options.consume_queues:
+            raise Invalid(
+                "a store without consume queues cannot lose its tail: they say where each queue ends then"
+            )
         self.log.truncate(to_physical, zero=zero)
         for topic, queue_id, directory in self.consume_queues.queues():
             self.next_offsets[topic, queue_id] = self.consume_queues.truncate(directory, to_physical)
@@ -256,20 +260,16 @@ class StoreGenerator:
 
     def _plan(self, count: int) -> BatchPlan:
         """The next ``count`` messages, were the commitlog file endless."""
-        topics, queues = len(self.options.topics), self.options.queues
-        slots = topics * queues
+        topics = len(self.options.topics)
         sequence = np.arange(self._sequence, self._sequence + count, dtype=np.int64)
-        slot = sequence % slots
+        slot = self._traffic.slots_of(sequence, self.rng)
         topic, queue_id = slot % topics, slot // topics
-        first = self._sequence % slots
-        lap = (np.arange(count, dtype=np.int64) + first) // slots - (slot < first)
-        used = [self.next_offsets[self.options.topics[s % topics], s // topics] for s in range(slots)]
         body_length = np.full(count, self.options.body_bytes, np.int64)
         if self.options.vary_bodies:
             body_length -= body_length // 2 * self.rng.integers(0, 8, count) // 7
         size = self._render_with().record_sizes(topic, body_length)
         place = self.physical_offset + np.cumsum(size) - size
-        offset = np.array(used, np.int64)[slot] + lap
+        offset = self.next_offsets.of_slots()[slot] + occurrences(slot)
         tag = self.rng.integers(0, len(self.options.tags), count)
         return BatchPlan(
             topic, queue_id, offset, place, body_length, size, sequence, tag, self.clock.now_ms()
@@ -303,13 +303,17 @@ class StoreGenerator:
 
     def _finish(self, record: bytes) -> None:
         """Count a record written whole and put it on its queue."""
-        frames = scan(record, base=self.physical_offset, max_record_bytes=_MAX_RECORD_BYTES)
+        frames = scan(record, base=self.physical_offset, max_record_bytes=MAX_RECORD_BYTES)
         self._dispatch(record, frames, missing_only=False)
         self.physical_offset += len(record)
         self._sequence += 1
 
     def _put_planned(self, plan: BatchPlan) -> None:
         """Consume-queue units straight from the plan: the records just rendered are not read again."""
+        if not self.options.consume_queues:
+            slots = plan.queue_id * len(self.options.topics) + plan.topic
+            self.next_offsets.raise_slots(slots, plan.queue_offset + 1)
+            return
         units = np.empty(len(plan.size), CQ_DTYPE)
         units["phys"], units["size"] = plan.physical_offset, plan.size
         units["tags_code"] = java_hashes([tag.encode() for tag in self.options.tags])[plan.tag]
@@ -364,32 +368,31 @@ class StoreGenerator:
             first = int(after[low]) - 1
             skip = max(0, self.next_offsets[queue] - first) if missing_only else 0
             if skip < high - low:
-                part = encoded[(low + skip) * UNIT_BYTES : high * UNIT_BYTES]
-                self.consume_queues.write(*queue, first + skip, part)
+                if self.options.consume_queues:
+                    part = encoded[(low + skip) * UNIT_BYTES : high * UNIT_BYTES]
+                    self.consume_queues.write(*queue, first + skip, part)
                 self.next_offsets[queue] = int(after[high - 1])
 
     def _find_end(self) -> None:
-        """Set the end of the log and of every queue from the files; units missing for the newest file are
-        written.
+        """Set the end of the log and of every queue from the files. Units missing for the newest file are written; where there
+        are no consume queues at all, those of every file, or none if none are wanted.
         """
         self.next_offsets.clear()
+        counted = self.consume_queues.directory.is_dir()
+        if counted and not self.options.consume_queues:
+            raise Invalid(
+                "the store has consume queues: continue it with them", path=str(self.consume_queues.directory)
+            )
         for topic, queue_id, directory in self.consume_queues.queues():
             self.next_offsets[topic, queue_id] = self.consume_queues.end(directory)
         self.physical_offset = self.options.start_physical_offset
-        for base, path in reversed(numbered(self.log.directory)):
-            if path.stat().st_size != self.options.file_bytes:
-                raise Invalid(
-                    "the store has commitlog files of another size",
-                    path=str(path),
-                    found=path.stat().st_size,
-                    expected=self.options.file_bytes,
-                    hint="continue it with the file size it was begun with",
-                )
-            with path.open("rb") as file:
-                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            frames = verify(data, scan(data, base=base, max_record_bytes=_MAX_RECORD_BYTES), base)
+        files = numbered(self.log.directory)
+        for number, (base, path) in reversed(list(enumerate(files))):
+            data, frames = scan_file(base, path, self.options.file_bytes)
             if len(frames) == 0 and frames.stop is Stop.ZERO and base > self.min_offset():
                 continue  # allocated ahead
+            for older in () if counted else files[:number]:
+                self._dispatch(*scan_file(*older, self.options.file_bytes), missing_only=True)
             self._dispatch(data, frames, missing_only=True)
             self.physical_offset = base + (len(data) if frames.stop is Stop.BLANK else frames.end)
             return

@@ -6,14 +6,19 @@ Write side, used by the generator only; the reader is ``local``. One thread.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from tiered.codec.record.consumequeue import UNIT_BYTES, pre_blank
+from tiered.codec.record.frame import Frames, scan, verify
 from tiered.codec.record.layout import MAGIC_BLANK
 from tiered.codec.types import Buffer
+from tiered.errors import Invalid
+
+MAX_RECORD_BYTES = 1 << 30
 
 _CHECKPOINT_BYTES = 4096
 _UNIT = struct.Struct(">qiq")
@@ -26,6 +31,21 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
         return []
     found = [(int(p.name), p) for p in directory.iterdir() if p.name.isdigit() and len(p.name) == 20]
     return sorted(found)
+
+
+def scan_file(base: int, path: Path, file_bytes: int) -> tuple[memoryview, Frames]:
+    """A commitlog file, and the records in it that are whole. ``Invalid`` if it is not of ``file_bytes``."""
+    if path.stat().st_size != file_bytes:
+        raise Invalid(
+            "the store has commitlog files of another size",
+            path=str(path),
+            found=path.stat().st_size,
+            expected=file_bytes,
+            hint="continue it with the file size it was begun with",
+        )
+    with path.open("rb") as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return data, verify(data, scan(data, base=base, max_record_bytes=MAX_RECORD_BYTES), base)
 
 
 def allocate(path: Path, length: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tiered.archive.read.content import NAMES, check_block
+from tiered.archive.read.agreement import NAMES, check_block
 from tiered.archive.read.objects import BlockSlice, ObjectReader
 from tiered.archive.read.runs import row_offsets
 from tiered.archive.state.values import ObjectState
@@ -50,7 +50,7 @@ def shares(partitions: Sequence[ScanPartition]) -> list[Share]:
     seen: set[ObjectRef] = set()
     made = []
     for partition in partitions:
-        mine = {portion.object.ref for portion in partition.portions} - seen
+        mine = partition.objects - seen
         seen |= mine
         made.append(Share(partition, frozenset(mine)))
     return made

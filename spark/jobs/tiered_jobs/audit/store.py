@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tiered.archive.state.aliases import lite_queue_table
+from tiered.codec.format.aliases import LITE_QUEUE_ID
 from tiered.codec.record.consumequeue import UNIT_BYTES, Units, decode_units, is_pre_blank
+from tiered.codec.record.lite import is_lite
 from tiered.errors import Invalid, NotFound, Unavailable
-from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark.options import parse_options
+from tiered_spark.queues import CHUNK
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -34,30 +41,45 @@ def store_differences(
         )  # fmt: skip
     (snapshot,) = snapshots
     options = parse_options(work.options(includeSystemTopics="true"))
-    archived = {
-        (q.queue.topic, q.queue.queue_id): (q.min_offset, q.max_offset)
-        for q in snapshot.view.state.queues()
-        if q.generation is not None and q.queue.topic != OFF_QUEUE_TOPIC and options.takes(q.queue.topic)
-    }
     rows: list[Row] = []
+    kinds: Counter[str] = Counter()
     compared = behind = there = 0
     place = (snapshot.place.cluster, snapshot.place.broker)
-    for topic, queue_id, (low, high) in broker_queues(Path(work.args.store)):
-        if not options.takes(topic) or high == 0:
-            continue
-        there += 1
-        mine = archived.get((topic, queue_id))
-        if mine is None:
-            behind += high - low
-            continue
-        compared += 1
-        behind += max(0, high - max(mine[1], low))
-        what, start, end = _difference(mine, (low, high))
-        if what:
-            detail = f"the broker has [{low}, {high}), the archive [{mine[0]}, {mine[1]})"
-            rows.append((what, *place, topic, queue_id, start, end, None, None, detail))
+    mine = (q for q in broker_queues(Path(work.args.store)) if options.takes(q.topic) and q.end)
+    while some := list(islice(mine, CHUNK)):
+        there += len(some)
+        for queue, archived in zip(some, _archived(snapshot, some), strict=True):
+            if archived is None:
+                behind += queue.end - queue.first
+                continue
+            compared += 1
+            behind += max(0, queue.end - max(archived[1], queue.first))
+            what, start, end = _difference(archived, (queue.first, queue.end))
+            if what is None:
+                continue
+            kinds[what] += 1
+            if len(rows) < work.args.limit:
+                told_of = (
+                    f"the broker has [{queue.first}, {queue.end}), the archive [{archived[0]}, {archived[1]})"
+                )
+                rows.append((what, *place, queue.topic, queue.queue_id, start, end, None, None, told_of))
     told["store"] = {"queues": there, "queues_compared": compared, "messages_behind": behind}
-    return rows, Counter(row[0] for row in rows)
+    return rows, kinds
+
+
+def _archived(snapshot: Snapshot, some: Sequence[BrokerQueue]) -> list[tuple[int, int] | None]:
+    """Of each queue [first, next) queue offset in the archive; ``None``: it has nothing of it."""
+    topics, ids = [queue.topic for queue in some], np.array([queue.queue_id for queue in some])
+    found, _ = snapshot.view.state.queue_table(topics, ids)
+    lite = np.flatnonzero((ids == LITE_QUEUE_ID) & np.fromiter(map(is_lite, topics), np.bool_, len(topics)))
+    if len(lite):  # the archive keeps them as further names of messages in other queues
+        found = found.copy()
+        found[lite], _ = lite_queue_table(snapshot.view.state.view, [topics[row] for row in lite.tolist()])
+    ends = zip(found["min_offset"].tolist(), found["max_offset"].tolist(), strict=True)
+    return [
+        pair if current else None
+        for pair, current in zip(ends, (found["generation"] > 0).tolist(), strict=True)
+    ]
 
 
 def _difference(archived: tuple[int, int], broker: tuple[int, int]) -> tuple[str | None, int, int]:
@@ -69,17 +91,27 @@ def _difference(archived: tuple[int, int], broker: tuple[int, int]) -> tuple[str
     return None, 0, 0
 
 
-def broker_queues(store: Path) -> Iterator[tuple[str, int, tuple[int, int]]]:
-    """(topic, queue id, [first readable, next) queue offset) of every consume queue of a store. ``NotFound`` if it has none."""
+@dataclass(frozen=True, slots=True)
+class BrokerQueue:
+    """A consume queue: its first readable queue offset, and the one behind its last."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+
+
+def broker_queues(store: Path) -> Iterator[BrokerQueue]:
+    """Every consume queue of a store. ``NotFound`` if it has none."""
     root = store / "consumequeue"
     hint = "give the directory that holds commitlog and consumequeue; queues in RocksDB are not read"
     if not root.is_dir():
         raise NotFound("no consume queues are here", flag="--store", found=str(store), hint=hint)
     try:
         log = sorted(int(name) for name in os.listdir(store / "commitlog") if name.isdigit())
-        for topic in sorted(root.iterdir()):
-            for queue in sorted(path for path in topic.iterdir() if path.name.isdigit()):
-                yield topic.name, int(queue.name), _bounds(queue, log[0] if log else 0)
+        for topic in sorted(os.listdir(root)):
+            for name in sorted(filter(str.isdigit, os.listdir(root / topic)), key=int):
+                yield BrokerQueue(topic, int(name), *_bounds(root / topic / name, log[0] if log else 0))
     except FileNotFoundError as error:
         raise NotFound(
             "the store changed, or is not a broker's", flag="--store", found=str(error.filename), hint=hint

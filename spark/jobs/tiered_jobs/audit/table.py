@@ -6,21 +6,23 @@ by message.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tiered.codec.arrow.arrays import repeated
 from tiered.errors import Invalid, NotFound
 from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing
 from tiered_jobs.pipeline.silver import topic_matches
-from tiered_jobs.pipeline.table import Files, taken
+from tiered_jobs.pipeline.table import Files, document, taken
 from tiered_jobs.work import pinned
-from tiered_spark.options import matches
+from tiered_spark.options import matches, parse_options
+from tiered_spark.queues import read_queues
 from tiered_spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str,
     assert archived is not None  # an archive is always found, or NotFound was raised
     table = _table(work, place, snapshots, columns)
     both = archived.withColumn("side", F.lit(0)).unionByName(table.withColumn("side", F.lit(1)))
-    both = both.join(F.broadcast(_queues(work, snapshots)), list(QUEUE), "left")
+    both = both.join(_queues(work, snapshots), list(QUEUE), "left")
     anew = F.coalesce("anew", F.lit(False)) if made else F.lit(False)
     life = F.when(anew, F.xxhash64(*LIFE)) if made else F.lit(None).cast("long")
     both = both.withColumns({"anew": anew, "life": life})
@@ -86,7 +88,8 @@ def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
     if not files.exists(place):
         hint = "give --table of the pipeline, or a directory of Parquet files"
         raise NotFound("there is no table", flag="--table", table=place, hint=hint)
-    made = json.loads(files.read(f"{place}/_source.json") or b"{}")
+    source = f"{place}/_source.json"
+    made = document(source, (files.read(source) or b"{}").decode(errors="replace"))
     return place, made, taken(files, place)
 
 
@@ -154,13 +157,21 @@ def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequenc
 
 def _queues(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
     """The first readable offset of every queue, and whether it ever began anew."""
-    rows = [
-        (s.place.cluster, s.place.broker, q.queue.topic, q.queue.queue_id, q.min_offset, q.highest_generation > 1)
-        for s in snapshots for q in s.view.state.queues() if q.generation is not None
-    ]  # fmt: skip
-    return work.spark.createDataFrame(
-        rows, "cluster string, broker string, topic string, queue_id int, min_offset long, anew boolean"
-    )
+    options = parse_options(work.options(includeSystemTopics="true"))
+    parts = []
+    for s in snapshots:
+        walked = read_queues(s.view.state, s.choice(options), "min_offset", "highest_generation")
+        queues, columns = walked.queues, walked.columns
+        parts.append(
+            pa.table(
+                {
+                    "cluster": repeated(s.place.cluster, len(queues)), "broker": repeated(s.place.broker, len(queues)),
+                    "topic": queues.topics.take(pa.array(queues.topic)), "queue_id": queues.queue_id,
+                    "min_offset": columns["min_offset"], "anew": columns["highest_generation"] > 1,
+                }
+            )
+        )  # fmt: skip
+    return work.spark.createDataFrame(pa.concat_tables(parts))
 
 
 def _sums() -> list[Column]:

@@ -103,15 +103,22 @@ def run(work: Work) -> int:
     bad = bool(totals["missing"] or totals["extra"] or totals["different"] or unequal)
     told: dict[str, Any] = {
         "verdict": "DIFFERENT" if bad else "same", "by": plan.by, "ignored": list(plan.ignored), **totals,
+        "gap_messages_left": work.gap_messages({}), "gap_messages_right": work.gap_messages(plan.other),
     }  # fmt: skip
     if work.args.json:
         work.out.record({**told, "topics": topics, "examples": examples})
         return TieredError.exit_code if bad else 0
-    work.out.record(told, kinds=dict.fromkeys(totals, Kind.COUNT))
+    work.out.record(
+        told, kinds=dict.fromkeys((*totals, "gap_messages_left", "gap_messages_right"), Kind.COUNT)
+    )
     work.out.table(TOPIC_COLUMNS, [[row[c.name] for c in TOPIC_COLUMNS] for row in topics], title="topics")
     if examples:
         work.out.table(
             EXAMPLE_COLUMNS, [[row[c.name] for c in EXAMPLE_COLUMNS] for row in examples], title="examples"
+        )
+    if told["gap_messages_left"] or told["gap_messages_right"]:
+        work.out.note(
+            "what was lost before it could be archived (gap_messages) is compared with nothing: see table=gaps"
         )
     if totals["unmatched_left"] or totals["unmatched_right"]:
         work.out.note(

@@ -6,6 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tiered.archive.state.keys import RUN
+from tiered.archive.state.layout import RUN_RECORD_DTYPE
+from tiered.archive.state.tallies import records
 from tiered.clock import Clock
 from tiered.codec.format.block import compress
 from tiered.codec.format.sections import CODEC_NONE
@@ -45,12 +50,15 @@ class Sample:
         return self.levels[level].stored / self.whole.stored if self.whole.stored else 1.0
 
 
-def measure(snapshots: Sequence[Snapshot], count: int, levels: Sequence[int], clock: Clock) -> Sample:
-    """Fetches at most ``count`` blocks, spread evenly over all bytes of records, one after the other: memory is that of one."""
+def measure(
+    snapshots: Sequence[Snapshot], total: int, count: int, levels: Sequence[int], clock: Clock
+) -> Sample:
+    """Fetches at most ``count`` blocks, spread evenly over all ``total`` bytes of records, one after the other: the memory is
+    that of one."""
     now: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     made = {level: [0, 0] for level in levels}
     seconds = dict.fromkeys(levels, 0.0)
-    for snapshot, ref, number in _chosen(snapshots, count):
+    for snapshot, ref, number in _chosen(snapshots, total, count):
         item, objects = snapshot.object(ref), snapshot.view.objects
         row = objects.block_table(item)[number]
         (raw,) = objects.block_bytes(item, number, number + 1)
@@ -73,17 +81,25 @@ def measure(snapshots: Sequence[Snapshot], count: int, levels: Sequence[int], cl
     )
 
 
-def _chosen(snapshots: Sequence[Snapshot], count: int) -> Iterator[tuple[Snapshot, ObjectRef, int]]:
-    """Blocks that hold the bytes in the middle of ``count`` equal parts; each once."""
-    total = sum(live_bytes(run) for snapshot in snapshots for run in snapshot.view.state.runs_all())
-    before, number, last = 0, 0, None
+def _chosen(
+    snapshots: Sequence[Snapshot], total: int, count: int
+) -> Iterator[tuple[Snapshot, ObjectRef, int]]:
+    """Blocks that hold the bytes in the middle of ``count`` equal parts of all ``total``; each once. One walk, as arrays."""
+    wanted = np.array([total * (2 * number + 1) // (2 * count) for number in range(count)], np.int64)
+    before, last = 0, None
     for snapshot in snapshots:
-        for run in snapshot.view.state.runs_all():
-            size = live_bytes(run)
-            while number < count and (at := total * (2 * number + 1) // (2 * count)) < before + size:
-                block = run.first_block + (at - before) * run.block_count // size
-                if (run.object, block) != last:
-                    yield snapshot, run.object, block
-                last = (run.object, block)
-                number += 1
-            before += size
+        for _, runs in records(snapshot.view.state.view, RUN, RUN_RECORD_DTYPE):
+            sizes = live_bytes(runs)
+            ends = before + np.cumsum(sizes)
+            here = wanted[np.searchsorted(wanted, before) : np.searchsorted(wanted, ends[-1])]
+            rows = np.searchsorted(ends, here, side="right")
+            inside = here - (ends[rows] - sizes[rows])
+            blocks = runs["first_block"][rows] + inside * runs["block_count"][rows] // sizes[rows]
+            places = zip(
+                runs["commit_seq"][rows].tolist(), runs["object"][rows].tolist(), blocks.tolist(), strict=True
+            )
+            for place in places:
+                if place != last:
+                    yield snapshot, ObjectRef(*place[:2]), place[2]
+                last = place
+            before = int(ends[-1])

@@ -17,10 +17,10 @@ from tiered.errors import Invalid, NotFound
 from tiered.settings.option import ONE_DAY_MS
 from tiered.text.human import Kind, size
 from tiered.text.output import Column
+from tiered.text.prices import Price, read_prices
 from tiered.text.values import duration_ms, size_bytes, whole
 from tiered_jobs.estimate.codecs import Codec, Sample, measure
 from tiered_jobs.estimate.model import Cost, Load, Scenario, assumptions, month
-from tiered_jobs.estimate.prices import Price, read_prices
 from tiered_jobs.estimate.stats import ArchiveStats, load_of, scaled, stats_of
 from tiered_jobs.work import SharedFlags, Work, commits, number_flag, whole_flag
 
@@ -123,7 +123,9 @@ def run(work: Work) -> None:
     sample = None
     if args.sample_blocks:
         work.say(f"compressing a sample of at most {args.sample_blocks} blocks again")
-        sample = measure(snapshots, args.sample_blocks, args.zstd_levels, work.clock)
+        sample = measure(
+            snapshots, sum(s.raw for s in stats), args.sample_blocks, args.zstd_levels, work.clock
+        )
     scenarios = _scenarios(args.retention_days, args.merge_bytes, sample)
     rows = [
         (scenario, price, _cost(loads, scenario, price, args.reads_per_month, args.reads_leave))
@@ -166,7 +168,8 @@ def _loads(stats: Sequence[ArchiveStats], bytes_a_day: int | None) -> list[Load]
     if bytes_a_day is None:
         return loads
     every = sum(load.raw for load in loads)
-    return [scaled(load, bytes_a_day * load.raw / every) for load in loads]
+    # The share first: of one archive it is 1, and the rate exactly what was given.
+    return [scaled(load, bytes_a_day * (load.raw / every)) for load in loads]
 
 
 def _scenarios(days: Sequence[float], merge: int, sample: Sample | None) -> list[Scenario]:

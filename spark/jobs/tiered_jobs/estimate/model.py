@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.settings import MIB
-from tiered_jobs.estimate.prices import Price
+from tiered.text.prices import Price
 from tiered_spark.groups import GROUP_BYTES
 
 DAYS_A_MONTH = 365 / 12

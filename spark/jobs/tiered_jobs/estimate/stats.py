@@ -5,14 +5,17 @@ Blocks lie at the beginning of an object and its tables behind them: the fold, w
 
 from __future__ import annotations
 
-import math
+from array import array
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tiered.archive.keys import Area, CommitKey, split_key
-from tiered.archive.state.values import RunState
-from tiered.model import ObjectRef
+from tiered.archive.state.keys import RUN
+from tiered.archive.state.layout import NO_TIME_HIGH, NO_TIME_LOW, RUN_RECORD_DTYPE
+from tiered.archive.state.tallies import records
+from tiered.codec.types import Ints
 from tiered.settings.option import ONE_DAY_MS
 from tiered_jobs.estimate.model import Lengths, Load
 from tiered_spark.groups import GROUP_BYTES
@@ -55,22 +58,17 @@ class ArchiveStats:
         return float(self.data.sum() + self.commits.sum() * self.commit_weight + self.checkpoints)
 
 
-def live_bytes(run: RunState) -> int:
-    """Of the records of a run that can be read."""
-    return run.flat_end - run.first_flat_offset
+def live_bytes(runs: npt.NDArray[np.void]) -> Ints:
+    """Of the records of each run that can be read."""
+    found: Ints = runs["flat_end"] - runs["first_flat_offset"]
+    return found
 
 
 def stats_of(snapshot: Snapshot) -> ArchiveStats:
     """Of one archive."""
-    state = snapshot.view.state
-    raw_of: dict[ObjectRef, int] = {}
-    low, high, messages = math.inf, -math.inf, 0
-    for run in state.runs_all():
-        raw_of[run.object] = raw_of.get(run.object, 0) + live_bytes(run)
-        low, high = min(low, run.min_store_time), max(high, run.max_store_time)
-        messages += run.end - run.start
-    lengths, blocks, tables = [], 0, 0
-    for item in state.objects():
+    runs = _of_runs(snapshot)
+    lengths, blocks, tables = array("d"), 0, 0
+    for item in snapshot.view.state.objects():
         first = min(
             (position for position, length, _ in item.sections.values() if length), default=item.length
         )
@@ -81,10 +79,47 @@ def stats_of(snapshot: Snapshot) -> ArchiveStats:
     commits, weight, commit_span = _log(snapshot)
     checkpoints = _checkpoints(snapshot)
     return ArchiveStats(
-        messages, sum(raw_of.values()), blocks, tables, sum(1 + math.ceil(raw / GROUP_BYTES) for raw in raw_of.values()),
-        np.array(lengths, np.float64), commits, weight, len(checkpoints), sum(checkpoints),
-        int(high - low) if messages else 0, commit_span,
+        runs.messages, runs.raw, blocks, tables, runs.scan_gets, np.array(lengths, np.float64), commits, weight,
+        len(checkpoints), sum(checkpoints), runs.message_span, commit_span,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveRuns:
+    """What all live runs say together; fields as of ``ArchiveStats``."""
+
+    messages: int
+    raw: int
+    scan_gets: int
+    message_span: int
+
+
+def _of_runs(snapshot: Snapshot) -> _LiveRuns:
+    """One walk, as arrays."""
+    messages, low, high = 0, NO_TIME_LOW, NO_TIME_HIGH
+    objects, bytes_of = [np.zeros(0, _OBJECT)], [np.zeros(0, np.int64)]
+    for _, runs in records(snapshot.view.state.view, RUN, RUN_RECORD_DTYPE):
+        messages += int((runs["end"] - runs["start"]).sum())
+        low, high = min(low, int(runs["min_store_time"].min())), max(high, int(runs["max_store_time"].max()))
+        places = np.empty(len(runs), _OBJECT)
+        places["seq"], places["number"] = runs["commit_seq"], runs["object"]
+        found, sums = _summed(places, live_bytes(runs))
+        objects.append(found)
+        bytes_of.append(sums)
+    _, raw = _summed(np.concatenate(objects), np.concatenate(bytes_of))
+    gets = int((1 - (-raw // GROUP_BYTES)).sum())
+    return _LiveRuns(messages, int(raw.sum()), gets, high - low if messages else 0)
+
+
+_OBJECT = np.dtype([("seq", "<i8"), ("number", "<i4")])
+
+
+def _summed(places: npt.NDArray[np.void], amounts: Ints) -> tuple[npt.NDArray[np.void], Ints]:
+    """Each place once, and what its amounts are together."""
+    found, mine = np.unique(places, return_inverse=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, mine, amounts)
+    return found, sums
 
 
 def load_of(stats: ArchiveStats) -> Load:

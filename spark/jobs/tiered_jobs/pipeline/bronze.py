@@ -38,7 +38,8 @@ class Bronze:
         from pyspark.sql import functions as sf
 
         self._keep(work)
-        options = work.options(columns=ALL, maxBytesPerTrigger=batch_bytes or None)
+        strict = str(not work.args.skip_lost).lower()
+        options = work.options(columns=ALL, maxBytesPerTrigger=batch_bytes or None, failOnDataLoss=strict)
         rows = work.spark.readStream.format("rocketmq_tiered").options(**options).load()
         counted = rows.withColumn("store_date", Hours(sf.col("store_timestamp")).date()).observe(
             METRICS, sf.count(sf.lit(1)).alias("rows"), sf.sum(sf.octet_length("body")).alias("bytes")

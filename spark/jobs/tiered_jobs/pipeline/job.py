@@ -57,6 +57,13 @@ class Flags(SharedFlags):
     format: Annotated[str, typer.Option("--format", help="Of bronze: " + ", ".join(FORMATS) + ".")] = (
         "parquet"
     )
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost",
+            help="What retention removed before this table had it is left out, with a warning; default: an error.",
+        ),
+    ] = False
     batch_bytes: Annotated[
         str | None,
         typer.Option(

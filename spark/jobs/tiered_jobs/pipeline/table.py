@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from tiered.errors import Invalid, Refused
+from tiered.errors import Corrupt, Invalid, Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ def keep(files: Files, url: str, wanted: Mapping[str, object], *, what: str, hin
     if found is None:
         files.create(url, json.dumps(dict(wanted), indent=2).encode())
         return
-    before = json.loads(found)
+    before = document(url, found.decode(errors="replace"))
     for name, value in wanted.items():
         if before.get(name) != value:
             raise Refused(
@@ -141,8 +141,7 @@ def last_batch(files: Files, layer: str) -> tuple[int | None, int]:
     open_ = max(begun, default=-1) if max(begun, default=-1) > max(ended, default=-1) else None
     if not ended:
         return open_, 0
-    text = (files.read(f"{state}/commits/{max(ended)}") or b"").decode()
-    told = json.loads(text.partition("\n")[2].partition("\n")[0] or "{}")
+    told = _line(files, f"{state}/commits/{max(ended)}", 1, "{}")
     return open_, int(told.get("nextBatchWatermarkMs", 0))
 
 
@@ -152,8 +151,35 @@ def taken(files: Files, layer: str) -> dict[str, int]:
     ended = _numbers(files.names(f"{state}/commits"))
     if not ended:
         return {}
-    text = (files.read(f"{state}/offsets/{max(ended)}") or b"").decode()
-    return {name: int(commit) for name, commit in json.loads(text.splitlines()[2]).items()}
+    url = f"{state}/offsets/{max(ended)}"
+    found = _line(files, url, 2, "")
+    if not all(isinstance(commit, int) for commit in found.values()):
+        raise _damaged(url, str(found))
+    return found
+
+
+def _line(files: Files, url: str, number: int, absent: str) -> dict[str, Any]:
+    """A line of a file of Spark's checkpoints; ``absent`` where the file ends before it."""
+    lines = (files.read(url) or b"").decode(errors="replace").splitlines()
+    return document(url, lines[number] if number < len(lines) else absent)
+
+
+def document(url: str, text: str) -> dict[str, Any]:
+    """``Corrupt`` names a file whose JSON is damaged."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError
+    except ValueError as error:
+        raise _damaged(url, text) from error
+    return found
+
+
+def _damaged(url: str, text: str) -> Corrupt:
+    return Corrupt(
+        "a file of the table's state is damaged", key=url, expected="a JSON object, of commits by archive if of offsets",
+        found=text[:80], hint="restore it from a copy, or delete the layer's directory: the next run makes it anew",
+    )  # fmt: skip
 
 
 def _numbers(names: list[str]) -> list[int]:

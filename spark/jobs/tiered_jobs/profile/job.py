@@ -88,7 +88,7 @@ def run(work: Work) -> None:
     snapshots = work.snapshots()
     work.say("looking at the tables of the archive")
     facts = gather(snapshots, options)
-    if not facts.topics:
+    if not len(facts.topics):
         raise NotFound(
             "no topic matches",
             topics=args.topics,
@@ -130,12 +130,12 @@ def _add_silent(found: dict[str | None, Counted], facts: Facts, limit: int) -> N
     if OTHERS in found:
         found[OTHERS].topics = len(facts.topics) - (len(found) - 1)
         return
-    silent = sorted(facts.topics.keys() - found.keys())
-    room = limit - len(found)
-    for topic in silent[:room]:
+    silent = len(facts.topics) - len(found)
+    shown = facts.others([name for name in found if name is not None], limit - len(found))
+    for topic in shown:
         found[topic] = Counted()
-    if silent[room:]:
-        found[OTHERS] = Counted(topics=len(silent) - room)
+    if silent > len(shown):
+        found[OTHERS] = Counted(topics=silent - len(shown))
 
 
 def _check_file(path: Path | None) -> None:

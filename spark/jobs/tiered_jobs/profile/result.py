@@ -31,16 +31,14 @@ def summary(
 ) -> dict[str, Any]:
     """Of all topics. ``in_all``: unique keys, keys and producers over all topics, ``None`` if no record was read; times in ms
     since 1970."""
-    topics = [
-        {"topic": name, **_topic(one, facts.topics[name], bucket_ms)}
-        for name, one in found.items() if name is not OTHERS
-    ]  # fmt: skip
+    named = {name: one for name, one in found.items() if name is not OTHERS}
+    of = facts.of(named)
+    topics = [{"topic": name, **_topic(one, of[name], bucket_ms)} for name, one in named.items()]
     others = None
     if OTHERS in found:
-        rest = _added([f for name, f in facts.topics.items() if name not in found])
         one = found[OTHERS]
-        others = {"topics": one.topics, **_topic(one, rest, bucket_ms)}
-    every = _added(list(facts.topics.values()))
+        others = {"topics": one.topics, **_topic(one, facts.without(named), bucket_ms)}
+    every = facts.without()
     first = [one.first for one in found.values() if one.first is not None]
     last = [one.last for one in found.values() if one.last is not None]
     unique, keys, producers = in_all or (None, None, None)
@@ -55,13 +53,6 @@ def summary(
         "job": "profile", "made": made_ms, "archives": dict(archives), "bucket_ms": bucket_ms,
         "records_read": in_all is not None, "totals": totals, "topics": topics, "others": others,
     }  # fmt: skip
-
-
-def _added(facts: list[TopicFacts]) -> TopicFacts:
-    return TopicFacts(
-        sum(f.queues for f in facts), max((f.largest_queue for f in facts), default=0), sum(f.record_bytes for f in facts),
-        sum(f.stored_bytes for f in facts), sum(f.gaps for f in facts), sum(f.gap_messages for f in facts),
-    )  # fmt: skip
 
 
 def _topic(one: Counted, facts: TopicFacts, bucket_ms: int) -> dict[str, Any]:

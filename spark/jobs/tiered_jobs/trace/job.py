@@ -31,6 +31,8 @@ COLUMNS = (
     Column("body_size", "size", Kind.SIZE, less=5),
 )
 
+LOST = "{:,} messages were lost before they could be archived, and one of its steps may be among them: see table=gaps"
+
 ASKED = {"key": "key", "unique_key": "unique key", "message_id": "message id", "transaction": "transaction"}
 
 
@@ -88,6 +90,7 @@ def run(work: Work) -> None:
         "first_store_timestamp": told[0]["store_timestamp"],
         "last_store_timestamp": told[-1]["store_timestamp"],
         "complete": not (search.more or search.unfollowed),
+        "gap_messages": work.gap_messages({"topics": "*", "includeSystemTopics": "true"}, snapshots),
         "archives": commits(snapshots),
     }
     if work.args.json:
@@ -100,6 +103,8 @@ def run(work: Work) -> None:
         work.out.note(
             f"there are more than {work.args.limit} steps: the oldest are shown; --limit shows more"
         )
+    if summary["gap_messages"]:
+        work.out.note(LOST.format(summary["gap_messages"]))
     if search.unfollowed:
         work.out.note("the last look-up found keys that were not followed: trace one of these steps, too")
 

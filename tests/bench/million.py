@@ -1,0 +1,204 @@
+"""A million queues: archived, opened, rebuilt, one of them read; and one commit among them, RocksDB beside the JSON provider.
+
+One archive, in the order of its life. Traffic: each queue has one message, then as many again by Zipf's law.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.millioncommit import committing
+from tests.bench.run import QUIET, TIERED, NoFigure, Row, idle_run
+from tests.kit.daemonproc import Daemon
+from tests.kit.measured import Measured, cpu_seconds, measure
+from tiered.source.generator.store import topic_names
+
+BODY_BYTES = 64
+TOPIC_QUEUES = 1000
+MIB = 1 << 20
+SECONDS = 1200.0
+EXTRA = 1000
+"""One message more for every so many queues, so that there is something to save."""
+READ = 10_000
+"""So many queues are read through one gateway."""
+TOUCHED = 100
+"""One queue of so many is touched by the commit that is measured."""
+
+
+class Life:
+    """One store of many queues and its archive."""
+
+    def __init__(self, work: Path, queues: int) -> None:
+        self.work = work
+        self.queues = queues
+        self.topics = max(1, queues // TOPIC_QUEUES)
+        self.store, self.state = work / "store", work / "state"
+        self.archive = f"file://{work / 'archive'}"
+        self.topic = topic_names(self.topics, "DemoTopic")[self.topics // 2]
+
+    def queue_names(self, every: int) -> tuple[list[str], list[int]]:
+        """One queue of so many: topics and queue ids."""
+        names = topic_names(self.topics, "DemoTopic")
+        chosen = range(0, self.queues, every)
+        return [names[at % self.topics] for at in chosen], [at // self.topics for at in chosen]
+
+    def generate(self, messages: int) -> Measured:
+        """So many messages more."""
+        return generated(self.store, messages, self.topics, self.queues // self.topics)
+
+    def once(self) -> Measured:
+        """Everything that is new archived, from the state that is there."""
+        places = ("--store", str(self.store), "--archive", self.archive, "--state", str(self.state))
+        return measure((*TIERED, "run", "--once", *places, *QUIET))
+
+    def opened(self) -> str:
+        """Seconds and CPU until a daemon is ready, and its resident memory then; it is killed."""
+        daemon = Daemon(self.work, self.store, self.archive, state=self.state, fork=False, **{"web.port": 0})
+        started = time.monotonic()
+        try:
+            daemon.start(ready=False)
+            daemon.wait_until(daemon.ready, "ready", SECONDS)
+            seconds, resident = time.monotonic() - started, daemon.rss_bytes()
+            return f"{seconds:.1f} s, {cpu_seconds(daemon.child.pid):.1f} s, {resident / MIB:.0f} MiB"
+        finally:
+            daemon.kill()
+
+    def saved(self) -> tuple[float, float, int]:
+        """Seconds and CPU until a daemon has saved a checkpoint of everything, and its peak memory; it is killed."""
+        daemon = Daemon(
+            self.work, self.store, self.archive, state=self.state, fork=False,
+            **{"web.port": 0, "archive.checkpoint_commits": 1},
+        )  # fmt: skip
+        place = self.work / "archive"
+        before = set(place.rglob("checkpoint/*"))
+        started = time.monotonic()
+        try:
+            daemon.start(ready=False)
+            daemon.wait_until(
+                lambda: bool(set(place.rglob("checkpoint/*")) - before), "a checkpoint", SECONDS
+            )
+            pid = daemon.child.pid
+            return time.monotonic() - started, cpu_seconds(pid), daemon.peak_rss_bytes()
+        finally:
+            daemon.kill()
+
+    def asked(self, *verb: str) -> tuple[Measured, int, int]:
+        """A verb that reads: its cost, its GETs and what they brought."""
+        told = self.work / "gets.json"
+        command = (sys.executable, "-m", "tests.bench.counted", str(told), *verb, "--archive", self.archive)
+        measured = measure(command)
+        figures = json.loads(told.read_text())
+        return measured, figures["gets"], figures["bytes"]
+
+
+def generated(store: Path, messages: int, topics: int, queues: int) -> Measured:
+    """Messages appended by ``tiered gen``."""
+    command = [
+        *TIERED, "gen", "--store", str(store), "--messages", str(messages), "--topics", str(topics), "--queues", str(queues),
+        "--body-bytes", str(BODY_BYTES), "--file-bytes", "256MiB", "--zipf", "1", "--no-consume-queues",
+    ]  # fmt: skip
+    return measure(command)
+
+
+def million(work: Path, queues: int) -> list[Row]:
+    """Every figure of ``queues`` queues."""
+    life = Life(work, queues)
+    idle = idle_run(work)
+    made = life.generate(queues)
+    first = life.once()
+    life.generate(queues)
+    second = life.once()
+    few = Life(work / "few", 64)
+    few.generate(queues)
+    base = few.once()
+    shutil.rmtree(few.work)
+    net = base.cpu_seconds - idle.cpu_seconds
+    name = f"{queues:,} queues"
+    rows = [
+        Row(f"store of {name} made, a message each: time, CPU", _took(made), "-", "-", "-"),
+        _rate(f"archiving their first messages, {name}", first, idle, queues, net, "-"),
+        _rate(f"archiving as many again by Zipf's law, {name} known", second, idle, queues, net, "≥ 0.5"),
+        *_opening(life, name),
+    ]
+    shutil.rmtree(life.store)
+    rows += [
+        *_reading(life, name),
+        *_gateway(life, name),
+        *committing(work, life.state, life.queue_names(TOUCHED), name),
+    ]
+    return rows
+
+
+def _took(measured: Measured) -> str:
+    return f"{measured.seconds:.1f} s, {measured.cpu_seconds:.1f} s, {measured.peak_bytes / 1e6:.0f} MB"
+
+
+def _rate(what: str, ours: Measured, idle: Measured, messages: int, base_cpu: float, target: str) -> Row:
+    """CPU of a message beside that of 64 queues; what a process costs anyway is left out of both."""
+    cpu = ours.cpu_seconds - idle.cpu_seconds
+    each, base = cpu / messages * 1e6, base_cpu / messages * 1e6
+    return Row(
+        f"{what}: CPU of a message, rate, peak memory",
+        f"{each:.1f} µs, {messages / ours.seconds:,.0f}/s, {ours.peak_bytes / 1e6:.0f} MB",
+        f"{base:.1f} µs (64 queues)", f"{base / each:.2f}", target,
+    )  # fmt: skip
+
+
+def _opening(life: Life, name: str) -> list[Row]:
+    life.generate(life.queues // EXTRA)
+    took, cpu, peak = life.saved()
+    saved = Row(
+        f"a checkpoint of everything, from commits that were folded anew for it, {name}: time, CPU, peak memory",
+        f"{took:.1f} s, {cpu:.1f} s, {peak / 1e6:.0f} MB", "-", "-", "-",
+    )  # fmt: skip
+    opened = Row(
+        f"daemon open, {name} known: ready after, CPU, resident", life.opened(), "-", "-", "≤ 2 s, ≤ 512 MiB"
+    )
+    shutil.rmtree(life.state / "metadata")
+    what = f"the same without its metadata: rebuilt from the bucket, {name}"
+    rebuilt = Row(what, life.opened(), "-", "-", "≤ 60 s")
+    return [saved, opened, rebuilt]
+
+
+def _reading(life: Life, name: str) -> list[Row]:
+    rows = []
+    for verb in (("read", "--topic", life.topic, "--queue", "7"), ("queues", "--topic", life.topic)):
+        measured, gets, size = life.asked(*verb)
+        rows.append(
+            Row(
+                f"tiered {verb[0]} of one {'queue' if verb[0] == 'read' else 'topic'}, {name}: CPU, peak memory, GETs",
+                f"{measured.cpu_seconds:.2f} s, {measured.peak_bytes / 1e6:.0f} MB, {gets} of {size / 1e6:.1f} MB",
+                "-", "-", "≤ 1 s, ≤ 150 MB, ≤ 10",
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _gateway(life: Life, name: str) -> list[Row]:
+    """The first cold pull of a gateway that knows nothing yet, and then pulls of very many queues."""
+    topics, ids = life.queue_names(max(1, life.queues // READ))
+    said = subprocess.run(
+        (sys.executable, "-m", "tests.bench.manyqueues", life.archive),
+        input=json.dumps(list(zip(topics, ids, strict=True))), stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    first, last = json.loads(said.stdout)
+    gets = f"{first['gets']} of {first['bytes'] / 1e6:.1f} MB"
+    least = len(ids)
+    if last["messages"] < least:
+        raise NoFigure(f"{last['messages']} messages were read of {least} queues that have one each at least")
+    return [
+        Row(
+            f"first cold pull of a gateway, {name}: CPU with its start, peak memory, GETs",
+            f"{first['cpu_seconds']:.2f} s, {first['peak_bytes'] / 1e6:.0f} MB, {gets}",
+            "-", "-", "≤ 1 s, ≤ 150 MB, ≤ 10",
+        ),
+        Row(
+            f"the same when {least:,} queues were read: CPU, peak memory, GETs",
+            f"{last['cpu_seconds']:.1f} s, {last['peak_bytes'] / MIB:.0f} MiB, {last['gets']:,}", "-", "-", "≤ 512 MiB",
+        ),
+    ]  # fmt: skip

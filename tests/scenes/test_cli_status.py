@@ -1,0 +1,101 @@
+"""``tiered status``: what a month costs, what waits for deletion, and topics that the broker deleted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.command import archive_once, tiered
+from tests.kit.pipeline import Crafted
+from tiered.clock import SystemClock
+from tiered.daemon.brokertopics import NOTES_FILE
+from tiered.settings import ONE_DAY_MS
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, str]:
+    """A broker's store without a topic that it had, and the archive."""
+    broker, archive = Crafted(tmp_path / "store", file_bytes=1 << 16), tmp_path / "archive"
+    for number in range(20):
+        broker.send(("Gone", "Here")[number % 2], 0, b"%d" % number * 50)
+    assert archive_once(broker.store, archive, "hold.max_disk_percent=99").code == 0
+    config = Path(broker.store) / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"Here": {}}}))
+    shutil.rmtree(Path(broker.store) / "consumequeue" / "Gone", ignore_errors=True)
+    return Path(broker.store), f"file://{archive}"
+
+
+def status(place: tuple[Path, str], *words: object) -> Any:
+    done = tiered("status", "--archive", place[1], "--store", place[0], *words, "--json")
+    assert done.code == 0, done.err
+    return done.json
+
+
+def test_deleted_topics_and_what_becomes_of_them(place: tuple[Path, str], tmp_path: Path) -> None:
+    (gone,) = status(place)["deleted_topics"]
+    assert (gone["topic"], gone["messages"], gone["seen_ms"]) == ("Gone", 10, None)
+    assert gone["retention"] == "kept for ever: retain.deleted_topic_ms is 0"
+    after = ("--set", "retain.deleted_topic_ms=2d")
+    (gone,) = status(place, *after)["deleted_topics"]
+    assert "after a daemon beside the broker has seen it" in gone["retention"]
+    state = Path(f"{place[0]}.tiered")
+    notes = {"archive_id": status(place)["archive_id"], "since_ms": {"Gone": 1_700_000_000_000}}
+    (state / NOTES_FILE).write_text(json.dumps(notes))
+    (gone,) = status(place, *after)["deleted_topics"]
+    assert gone["seen_ms"] == 1_700_000_000_000
+    assert gone["retention"].startswith("trimmed from 2023-11-16")
+    (gone,) = status(place, *after, "--set", "retain.topics=Gone=forever")["deleted_topics"]
+    assert gone["retention"] == "kept for ever by a rule of retain.topics"
+    hold = ("hold", "add", "case 7", "--archive", place[1], "--topic", "G*", "--reason", "r")
+    assert tiered(*hold).code == 0
+    (gone,) = status(place, *after)["deleted_topics"]
+    assert gone["retention"].endswith("what the legal hold case 7 covers stays")
+    (place[0] / "config" / "topics.json").write_text("{")
+    assert str(status(place)["deleted_topics"]).startswith("not known: ")
+    without = tiered("status", "--archive", place[1], "--json").json
+    assert "deleted_topics" not in without
+
+
+def test_what_is_forgotten_and_when(place: tuple[Path, str]) -> None:
+    none = {"queues": 0, "generation": 0, "empty_queues": 0, "waiting_queues": 0, "next_ms": None}
+    assert status(place)["forgotten"] == none
+
+
+def test_a_month_by_a_table_of_prices(
+    place: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (listed,) = status(place)["cost_of_a_month"]
+    assert listed["store"] == "s3-standard"
+    assert listed["total"] is None, "an archive of a minute says nothing of its pace"
+    table = tmp_path / "prices.toml"
+    table.write_text(
+        'currency = "EUR"\n[store.mine]\nstorage_gb_month = 1000\nput_per_1000 = 2\nget_per_1000 = 0\n'
+        "[store.large]\nstorage_gb_month = 1000\nput_per_1000 = 2\nget_per_1000 = 0\nminimum_object_bytes = 1000000\n"
+    )
+    now_ms = SystemClock().now_ms()
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: now_ms + 10 * ONE_DAY_MS)
+    found = status(place, "--prices", table)
+    mine, large = found["cost_of_a_month"]
+    assert mine["currency"] == "EUR"
+    assert mine["storage"] == pytest.approx(found["stored_bytes"] / 2**30 * 1000, abs=1e-4)
+    count = sum(level["objects"] for level in found["levels"])
+    assert large["storage"] == pytest.approx(count * 1e6 / 2**30 * 1000, abs=1e-4)
+    puts = mine["writing"] / 2 * 1000
+    assert puts / (365 / 12) * 10 >= found["seq"] + 0.9, "a request for each commit"
+    assert mine["total"] == pytest.approx(mine["storage"] + mine["writing"], abs=1e-3)
+    assert tiered("status", "--archive", place[1], "--prices", tmp_path / "none.toml").code == 5
+
+
+def test_what_waits_for_deletion(place: tuple[Path, str]) -> None:
+    assert status(place)["wait_for_deletion"] == {"keys": 0, "objects": 0, "bytes": 0}
+    small = ("--set", "gc.enabled=true", "--set", "archive.takeover_wait_ms=0", "--take-over")
+    words = ("maintain", "--once", "--archive", place[1], "--store", place[0], *small)
+    for _ in range(2):
+        assert tiered(*words).code == 0, tiered(*words).err
+    found = status(place)
+    assert found["wait_for_deletion"]["keys"] == found["named_for_deletion"]

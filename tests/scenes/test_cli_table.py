@@ -1,0 +1,67 @@
+"""``tiered table``: what is kept, how far it is, and what happens when a catalog is away or secrets are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.tables import SealedPlace
+from tiered.table.catalog import open_catalog
+from tiered.table.orders import EMBEDDED, KeptTables
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> SealedPlace:
+    return SealedPlace(tmp_path_factory.mktemp("table"))
+
+
+def test_enabled_followed_and_disabled(place: SealedPlace) -> None:
+    assert place.table("list").json == []
+    (made,) = place.table("enable", "iceberg").json
+    assert (made["table"], made["topic"], made["files"], made["lag_commits"]) == (
+        "rocketmq.Orders",
+        "Orders",
+        1,
+        0,
+    )
+    assert len(place.rows("Orders")) == 20
+    again = place.table("enable", "iceberg")
+    assert (again.code, "kept already" in again.err) == (6, True)
+    place.sealed("Late")  # the round of maintain shows it
+    assert [(r["topic"], r["files"], r["lag_commits"]) for r in place.table("list").json] == [
+        ("Late", 1, 0), ("Orders", 1, 0),
+    ]  # fmt: skip
+    assert len(place.rows("Late")) == 20
+    catalog = open_catalog(KeptTables(EMBEDDED, {}, "rocketmq"), {}, str(place.state))
+    catalog.drop_table(("rocketmq", "Late"))
+    dry = place.table("sync", "--dry-run").json
+    assert [(r["topic"], r["added_files"], r["lag_commits"] > 0) for r in dry] == [
+        ("Late", 1, True), ("Orders", 0, False),
+    ]  # fmt: skip
+    assert not catalog.table_exists(("rocketmq", "Late"))
+    assert [r["added_files"] for r in place.table("sync", "--once").json] == [1, 0]
+    assert len(place.rows("Late")) == 20
+    assert place.table("disable", "rocketmq").json == {"disabled": "embedded:rocketmq"}
+    assert place.table("list").json == []
+    assert place.table("disable", "rocketmq").code == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["delta"], 2, "no such kind of table"),
+        (["iceberg", "--catalog", "http://127.0.0.1:9"], 4, "catalog of a table cannot do its work now"),
+        (["iceberg", "--property", "token=hush-hush"], 2, "secrets do not belong into the bucket"),
+        (["iceberg", "--catalog", "postgresql://me:hush-hush@h/db"], 2, "must not hold a password"),
+        (["iceberg", "--catalog", "no-such-name"], 4, "catalog of a table cannot do its work now"),
+        (["iceberg", "--property", "warehouse"], 2, "needs NAME=VALUE"),
+        (["iceberg", "--namespace", "a..b"], 2, "a namespace has a name"),
+        (["iceberg", "--topic", " "], 2, "a pattern of topics is empty"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_and_nothing_is(
+    place: SealedPlace, words: list[str], code: int, said: str
+) -> None:
+    done = place.table("enable", *words)
+    assert (done.code, said in done.error["message"]) == (code, True), done.err
+    assert "hush" not in done.err
+    assert place.table("list").json == []

@@ -1,0 +1,164 @@
+"""The page of the newest messages of their keys: what ``tiered read --compacted`` gives, at a cost that is bounded."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.archiveedits import Edits
+from tests.kit.assemble import AtOnce
+from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.gatewaydesk import at_default_level
+from tests.kit.httpscene import serving
+from tests.kit.projecting import folded, project_all, projecting, send_keyed
+from tests.kit.readstore import reader_follower
+from tiered.archive.read.compaction import CompactedQueue
+from tiered.codec.record.message import decode_message
+from tiered.settings import MIB, Compaction, Settings
+from tiered.store import compactedpages
+from tiered.store.compactedpages import KEPT_SECONDS
+from tiered.store.messages import MessageStore
+
+PATH = "/v1/topics/Orders/queues/0/compacted"
+FEW = Compaction(min_messages=20, renew_percent=25)
+"""What may come behind a projection: 40 messages, or half as many as there are keys."""
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[Scene]:
+    """300 messages of 40 keys, projected."""
+    with scene(tmp_path) as made:
+        send_keyed(made, random.Random(1), 300, 40)
+        project_all(made, projecting(made, messages=10_000))
+        yield made
+
+
+@contextmanager
+def pages(made: Scene, compaction: Compaction = FEW, memory_bytes: int = MIB) -> Iterator[Any]:
+    """The pages over a reader of its own; its clock is the scene's."""
+    settings = Settings(compaction=compaction)
+    follower = reader_follower(made.provider, made.clock, made.metrics, fetch=settings.fetch)
+    follower.open()
+    store = MessageStore(settings, follower, AtOnce(), made.clock, made.metrics)
+    store._compacted_pages._memory_bytes = memory_bytes
+    with serving(at_default_level(store)) as served:
+        yield served
+
+
+def read_on(served: Any, count: int, offset: int | None = None) -> tuple[list[tuple[int, bytes]], set[int]]:
+    """All pages from an offset on: offsets and bodies, and the commits that they were of."""
+    found: list[tuple[int, bytes]] = []
+    commits, at = set[int](), "" if offset is None else f"&offset={offset}"
+    while True:
+        said = served.json(f"{PATH}?count={count}{at}")
+        assert len(said["messages"]) <= count
+        assert "error" not in said
+        found += [(m["queue_offset"], base64.b64decode(m["body_base64"])) for m in said["messages"]]
+        commits.add(said["commit"])
+        if said["end"]:
+            return found, commits
+        assert not said["messages"] or found[-1][0] + 1 == said["next_offset"]
+        at = f"&offset={said['next_offset']}"
+
+
+def wanted(made: Scene) -> list[tuple[int, bytes]]:
+    return [(offset, decode_message(raw).body) for offset, raw in folded(made)]
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_all_pages_together_are_what_a_fold_keeps(keyed: Scene, count: int) -> None:
+    with pages(keyed) as served:
+        assert read_on(served, count)[0] == wanted(keyed) != []
+        middle = wanted(keyed)[len(wanted(keyed)) // 2][0]
+        assert read_on(served, count, middle)[0] == [row for row in wanted(keyed) if row[0] >= middle]
+        send_keyed(keyed, random.Random(2), 30, 40)
+        keyed.clock.advance(10)
+        assert read_on(served, count)[0] == wanted(keyed)
+        end = served.json(f"{PATH}?offset=100000")
+        assert (end["messages"], end["end"]) == ([], True)
+
+
+def test_a_queue_is_decided_once_for_all_its_pages(keyed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it grows, too, for a while: then it is decided anew, and no key is left out."""
+    decided, offsets = [], CompactedQueue.offsets
+
+    def counted(self: CompactedQueue) -> Any:
+        decided.append(self)
+        return offsets(self)
+
+    monkeypatch.setattr(CompactedQueue, "offsets", counted)
+    with pages(keyed) as served:
+        first = served.json(f"{PATH}?count=5")
+        send_keyed(keyed, random.Random(3), 20, 40)
+        keyed.clock.advance(5)
+        second = served.json(f"{PATH}?count=5&offset={first['next_offset']}")
+        assert (second["commit"], len(decided)) == (first["commit"], 1)
+        keyed.clock.advance(KEPT_SECONDS)
+        rest, commits = read_on(served, 5, second["next_offset"])
+        assert len(decided) == 2
+        assert min(commits) > first["commit"]
+        given = dict(rest) | {
+            m["queue_offset"]: base64.b64decode(m["body_base64"])
+            for m in (*first["messages"], *second["messages"])
+        }
+        assert set(wanted(keyed)) <= set(given.items())
+        assert served.json(f"{PATH}?count=5")["commit"] in commits
+        assert len(decided) == 2
+
+
+def test_what_a_projection_does_not_know_is_bounded(keyed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page does not read a queue from its beginning, nor gigabytes behind a projection: it says what would help."""
+    send_keyed(keyed, random.Random(4), 60, 40)
+    with pages(keyed) as served:
+        error = served.json(PATH, status=409)["error"]
+        assert (error["expected"], error["topic"]) == ("at most 40 messages and 268435456 bytes", "Orders")
+        assert "compaction.topics" in error["fix"]
+        project_all(keyed, projecting(keyed, messages=10_000))
+        keyed.clock.advance(10)
+        assert read_on(served, 100)[0] == wanted(keyed)
+    with pages(keyed, Compaction(min_messages=1, renew_percent=0)) as served:
+        assert read_on(served, 100)[0] == wanted(keyed)  # nothing came since
+        send_keyed(keyed, random.Random(4), 1, 40)
+        keyed.clock.advance(10)
+        monkeypatch.setattr(compactedpages, "MOST_BYTES", 10)
+        assert "and 10 bytes" in served.json(PATH, status=409)["error"]["expected"]
+    with pages(keyed, memory_bytes=100) as served:
+        monkeypatch.setattr(compactedpages, "MOST_BYTES", MIB)
+        assert "fetch.compact_bytes" in served.json(PATH, status=409)["error"]["fix"]
+
+
+def test_a_small_queue_needs_no_projection(tmp_path: Path) -> None:
+    """Nobody makes one of it."""
+    with scene(tmp_path) as made:
+        send_keyed(made, random.Random(5), 40 - 10, 9)
+        with pages(made) as served:
+            assert read_on(served, 4)[0] == wanted(made) != []
+
+
+def test_what_went_while_pages_are_read(keyed: Scene) -> None:
+    """Trimmed messages are left out of later pages; damage is said in the page, with where to go on."""
+    with pages(keyed) as served:
+        rows = wanted(keyed)
+        first = served.json(f"{PATH}?count=2")
+        edits = Edits(keyed)
+        edits.trim(ORDERS, rows[6][0])
+        edits.retire()
+        edits.delete()
+        keyed.clock.advance(5)
+        assert read_on(served, 3, first["next_offset"])[0] == rows[6:]
+        keyed.provider.spoil = lambda key, start, data: data if "/data/" not in key else bytes(len(data))
+        broken = served.json(f"{PATH}?count=3&offset={rows[6][0]}")
+        assert (broken["error"]["status"], broken["end"], broken["next_offset"]) == (500, False, rows[6][0])
+
+
+def test_queues_that_are_not_there(keyed: Scene) -> None:
+    with pages(keyed) as served:
+        for path in ("/v1/topics/Other/queues/0/compacted", "/v1/topics/Orders/queues/7/compacted"):
+            assert served.json(path, status=404)["error"]["message"] == "this queue is not archived"
+        assert served.json(f"{PATH}?count=0", status=400)["error"]["parameter"] == "count"

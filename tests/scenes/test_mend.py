@@ -1,0 +1,427 @@
+"""What is damaged or missing is mended from a copy: the same rows, nothing written over, nothing believed unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+
+import pytest
+
+from tests.kit.aged import BAND_BYTES
+from tests.kit.archiveedits import NUMBERS, Edits, rewind, start_again
+from tests.kit.assemble import KEYS, live_rows
+from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
+from tests.kit.merging import AtOnceTurn, merge_all, spread
+from tests.kit.movingfold import nobody_walks_over_the_live_fold
+from tests.kit.scrubbing import Scrubbing, flip, overwrite, paths
+from tests.kit.sealing import after_midnight, all_rows, seal_all
+from tiered.archive.care.commitlog import LocalRecords
+from tiered.archive.care.mend import PUT_AGAIN, WRITTEN_ANEW, Mend
+from tiered.archive.keys import CommitKey, build
+from tiered.archive.log.identity import ensure_identity
+from tiered.archive.log.maintenance import Done, OwnKeys
+from tiered.archive.rewrite.merge import MergeOptions
+from tiered.archive.rewrite.mergeplan import Bounds
+from tiered.archive.rewrite.writing import Layout
+from tiered.clock import ManualClock
+from tiered.errors import Refused, Unavailable
+from tiered.provider.base import Provider
+from tiered.provider.memory import MemoryProvider
+
+
+class Mending:
+    """A copy of a scene's archive as it is now, the scrub over the scene, and the task."""
+
+    def __init__(self, made: Scene, *, job_bytes: int = 1 << 20) -> None:
+        self.made = made
+        self.copy: Provider = MemoryProvider("", ManualClock())
+        for stored in made.provider.list(KEYS.root):
+            self.copy.put(stored.key, [bytes(made.provider.get(stored.key).data)])
+        self.rows = all_rows(made)
+        self.looking = Scrubbing.of(made)
+        self.looking.rest()
+        self.job_bytes = job_bytes
+
+    def task(self, *, copied: bool = True, local: bool = False) -> Mend:
+        options = MergeOptions(
+            1.0, 1000, Bounds(4096, 4096, 2, self.job_bytes, 1000), Layout(4096, 1, 1 << 16)
+        )
+        daemon = self.made.daemon
+        return Mend(
+            daemon.log, self.made.clock, options, OwnKeys(), self.looking.book, (lambda: self.copy) if copied else None,
+            local=LocalRecords(daemon.source, 1 << 22) if local else None,
+        )  # fmt: skip
+
+    def all(self, task: Mend | None = None) -> list[Done]:
+        """Look at everything, then mend until nothing is left."""
+        self.looking.later()
+        task, found = task or self.task(), []
+        while not found or found[-1].more:
+            found.append(task.run_once(AtOnceTurn(self.made.daemon)))
+            assert len(found) < 100
+        return found
+
+    def check_whole(self) -> None:
+        """The archive has the rows that it had, and nothing is wrong with it."""
+        assert all_rows(self.made) == self.rows
+        self.looking.later()
+        assert self.looking.damaged() == {}
+
+
+@contextmanager
+def sealed_scene(tmp_path: Path) -> Iterator[Scene]:
+    """Days that are over, merged and sealed."""
+    with scene(tmp_path) as made:
+        spread(made, 4)
+        merge_all(made.daemon)
+        after_midnight(made)
+        seal_all(made.daemon)
+        yield made
+
+
+@pytest.fixture(params=["level 0", "level 1", "level 2", "inside commits"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    inline = {"inline_bytes": 1 << 20} if request.param == "inside commits" else {}
+    with scene(tmp_path, **inline) as found:
+        spread(found, 4)
+        if request.param in ("level 1", "level 2"):
+            merge_all(found.daemon)
+        if request.param == "level 2":
+            after_midnight(found)
+            seal_all(found.daemon)
+        yield found
+
+
+def needed(made: Scene) -> list[str]:
+    """Paths that runs lie in."""
+    return sorted(
+        {o.path or build(CommitKey(o.ref.commit_seq)) for o in made.state.objects() if o.references}
+    )
+
+
+def test_what_is_missing_is_put_again_under_its_own_key(made: Scene) -> None:
+    mending = Mending(made)
+    for path in needed(made):
+        made.provider.delete(KEYS.key(path))
+    head = made.state.head()
+    mending.looking.later(0.3)
+    plan = mending.task().plan()
+    assert {row["how"] for row in plan.rows} == {PUT_AGAIN}
+    assert plan.jobs == len(needed(made))
+    done = mending.all()
+    assert all(one.trouble is None for one in done)
+    assert made.state.head() == head, "no commit is needed"
+    for path in needed(made):
+        assert made.provider.get(KEYS.key(path)).data == mending.copy.get(KEYS.key(path)).data
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
+def test_what_is_damaged_is_written_anew_and_nothing_is_written_over(made: Scene) -> None:
+    mending = Mending(made)
+    spoiled = {}
+    for path in needed(made):
+        flip(made.provider, path, 100)
+        spoiled[path] = bytes(made.provider.get(KEYS.key(path)).data)
+    done = mending.all()
+    assert [one.trouble for one in done if one.trouble] == []
+    for path, data in spoiled.items():
+        assert bytes(made.provider.get(KEYS.key(path)).data) == data
+    assert not set(spoiled) & set(needed(made)), "nothing refers to them any more"
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
+def test_a_large_object_is_written_anew_in_parts(made: Scene) -> None:
+    mending = Mending(made, job_bytes=3000)
+    path = max(needed(made), key=lambda p: made.provider.head(KEYS.key(p)).length)
+    flip(made.provider, path, 100)
+    done = mending.all()
+    assert sum("written_bytes" in one.figures for one in done) > 1
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
+def test_a_copy_that_is_damaged_too_is_not_believed(made: Scene) -> None:
+    mending = Mending(made)
+    path = needed(made)[0]
+    sound = flip(made.provider, path, 100)
+    flip(mending.copy, path, 101)
+    task = mending.task()
+    troubles = [one.trouble for one in mending.all(task) if one.trouble]
+    assert len(troubles) == 1
+    assert KEYS.key(path) in troubles[0]
+    assert list(mending.looking.damaged()) == [path], "still listed"
+    assert not task.due(made.clock.monotonic()), "and not tried again at once"
+    made.provider.delete(KEYS.key(path))
+    assert [one.trouble for one in mending.all() if one.trouble]
+    overwrite(mending.copy, path, sound)
+    mending.all()
+    mending.check_whole()
+
+
+def test_another_archive_is_no_copy(made: Scene) -> None:
+    mending = Mending(made)
+    flip(made.provider, needed(made)[0], 100)
+    mending.looking.later()
+    mending.copy = MemoryProvider("", ManualClock())
+    ensure_identity(mending.copy, KEYS, 1, lambda count: b"x" * count)
+    if not str(needed(made)[0]).startswith("segment/"):
+        with pytest.raises(Refused, match="not a copy"):
+            mending.all()
+    made.provider.delete(KEYS.key(needed(made)[0]))
+    with pytest.raises(Refused, match="not a copy"):
+        mending.all()
+
+
+def test_a_damaged_sealed_file_is_put_again_once_it_is_deleted(tmp_path: Path) -> None:
+    with sealed_scene(tmp_path) as made:
+        mending = Mending(made)
+        path = next(p for p in needed(made) if p.startswith("segment/"))
+        flip(made.provider, path, 100)
+        made.provider.delete(KEYS.key(path))
+        mending.all()
+        mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
+@pytest.mark.parametrize("missing", [True, False])
+def test_whatever_ends_it_it_is_done_by_the_next(made: Scene, missing: bool) -> None:
+    """A put or a commit of unknown outcome at every step; a new process each time."""
+    mending = Mending(made)
+    path = needed(made)[0]
+    if missing:
+        made.provider.delete(KEYS.key(path))
+    else:
+        flip(made.provider, path, 100)
+    mending.looking.later()
+    for number in range(1, 12):
+        seen = 0
+
+        def stop(key: str, start: int, length: int, number: int = number) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == number:
+                raise Unavailable("away")
+
+        made.provider.gate = stop
+        try:
+            mending.task().run_once(AtOnceTurn(made.daemon))
+        except Unavailable:
+            made.provider.gate = lambda key, start, length: None
+            if not (
+                missing and path.startswith("commit/")
+            ):  # which no daemon opens: its fold is all there is
+                start_again(made)
+            continue
+        finally:
+            made.provider.gate = lambda key, start, length: None
+        break
+    mending.all()
+    mending.check_whole()
+
+
+def test_edits_of_a_commit_are_left_to_repair(made: Scene) -> None:
+    mending = Mending(made)
+    path = build(CommitKey(1))
+    flip(made.provider, path, made.provider.head(KEYS.key(path)).length - 300)
+    troubles = [one.trouble for one in mending.all() if one.trouble]
+    assert "tiered repair" in troubles[0]
+    outlook = mending.task().plan()
+    assert (outlook.jobs, outlook.trouble) == (0, "1 of 1 damaged or missing keys cannot be mended")
+    assert path in paths(made.provider)
+
+
+def test_nothing_to_mend(made: Scene) -> None:
+    mending = Mending(made)
+    assert mending.task().plan().jobs == 0
+    assert not mending.task().due(made.clock.monotonic())
+    assert WRITTEN_ANEW
+
+
+def test_nothing_is_mended_by_a_walk_over_a_fold_that_changes(made: Scene) -> None:
+    mending = Mending(made)
+    for path in needed(made):
+        flip(made.provider, path, 0 if path.startswith("commit/") else 40)
+    mending.looking.later()
+    task = mending.task()
+    with nobody_walks_over_the_live_fold(made.daemon) as over:
+        assert task.plan().figures["damaged_keys"]
+        assert task.run_once(AtOnceTurn(made.daemon, before=over)).more
+
+
+def uncollected_gone(made: Scene) -> None:
+    """What was merged or sealed away is not in the bucket any more."""
+    for item in made.state.objects():
+        if item.path and not item.references:
+            made.provider.delete(KEYS.key(item.path))
+
+
+@pytest.mark.parametrize("made", ["level 0", "inside commits"], indirect=True)
+@pytest.mark.parametrize("missing", [True, False])
+def test_what_the_broker_still_has_is_written_anew_from_its_log(made: Scene, missing: bool) -> None:
+    mending = Mending(made)
+    for path in needed(made):
+        if missing and path.startswith("data/"):
+            made.provider.delete(KEYS.key(path))
+        else:
+            flip(made.provider, path, 100)
+    before = set(needed(made))
+    done = mending.all(mending.task(copied=False, local=True))
+    assert [one.trouble for one in done if one.trouble] == []
+    assert not before & set(needed(made)), "nothing refers to them any more"
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 1"], indirect=True)
+def test_which_commits_archived_its_records_is_still_read_in_the_damaged_object(made: Scene) -> None:
+    mending = Mending(made)
+    uncollected_gone(made)
+    before = needed(made)
+    for path in before:
+        flip(made.provider, path, 100)  # in its first block
+    done = mending.all(mending.task(copied=False, local=True))
+    assert [one.trouble for one in done if one.trouble] == []
+    assert not set(before) & set(needed(made))
+    mending.check_whole()
+
+
+def test_of_a_sealed_file_the_head_of_a_row_group_says_it_while_the_bodies_are_damaged(
+    tmp_path: Path,
+) -> None:
+    with scene(tmp_path) as made:
+        spread(made, 4)
+        merge_all(made.daemon)
+        after_midnight(made)
+        seal_all(made.daemon, band_bytes=BAND_BYTES)
+        mending = Mending(made)
+        uncollected_gone(made)
+        before = needed(made)
+        banded = 0
+        for path in before:
+            item, objects = made.state.object_at(path), made.objects()
+            assert item is not None
+            segment = objects.sealed(item).segment
+            if not segment.directory.is_banded(0):
+                continue
+            flip(made.provider, path, segment.range_of_bands(1, 2).start + 5)
+            banded += 1
+        done = mending.all(mending.task(copied=False, local=True))
+        assert [one.trouble for one in done if one.trouble] == []
+        assert banded
+        assert len(set(before) & set(needed(made))) == len(before) - banded
+        mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 1", "level 2"], indirect=True)
+def test_where_nobody_knows_the_commits_it_stays_listed(made: Scene) -> None:
+    mending = Mending(made)
+    uncollected_gone(made)
+    for path in needed(made):
+        made.provider.delete(KEYS.key(path))
+    done = mending.all(mending.task(copied=False, local=True))
+    troubles = [one.trouble for one in done if one.trouble]
+    assert len(troubles) == len(needed(made))
+    assert "nowhere else" in troubles[0]
+    assert mending.looking.damaged()
+
+
+@pytest.mark.parametrize("made", ["level 1", "level 2"], indirect=True)
+def test_what_an_object_was_made_of_mends_it_until_it_is_collected(made: Scene) -> None:
+    mending = Mending(made)
+    before = needed(made)
+    for number, path in enumerate(before):
+        if number % 2:
+            made.provider.delete(KEYS.key(path))
+        else:
+            flip(made.provider, path, 100)
+    done = mending.all(mending.task(copied=False))
+    assert [one.trouble for one in done if one.trouble] == []
+    assert not set(before) & set(needed(made))
+    mending.check_whole()
+
+
+def test_a_damaged_sealed_file_is_written_anew_from_the_copy_and_sealed_again(tmp_path: Path) -> None:
+    with sealed_scene(tmp_path) as made:
+        mending = Mending(made)
+        uncollected_gone(made)
+        before = needed(made)
+        for path in before:
+            flip(made.provider, path, 100)
+        assert [one.trouble for one in mending.all() if one.trouble] == []
+        mending.check_whole()
+        seal_all(made.daemon)
+        assert not set(before) & set(needed(made))
+        assert all(path.startswith("segment/") for path in needed(made))
+        mending.check_whole()
+
+
+def test_trimmed_and_rewound_runs_are_mended_in_their_bounds(tmp_path: Path) -> None:
+    with scene(tmp_path, inline_bytes=0) as made:
+        spread(made, 6)
+        plain = [m for m, _ in made.broker.sent[-20:] if not m.sys_flag]
+        rewind(made, plain[0])
+        queue = next(q for q in made.state.queues() if q.messages > 12 and q.queue.topic == "Orders")
+        Edits(made).trim(queue.queue, queue.min_offset + 7)
+        mending, before = Mending(made), live_rows(made.state, made.objects())
+        closed = {part.object for part in made.state.closed_parts()}
+        for path in needed(made):
+            flip(made.provider, path, 100)
+        done = mending.all(mending.task(copied=False, local=True))
+        troubled = [one.trouble for one in done if one.trouble]
+        assert len(troubled) == len(closed) > 0, "what the broker lost it cannot give back"
+        left = {run.object for run in made.state.runs_all()} & closed
+        assert not left, "but what lies beside it"
+        assert live_rows(made.state, made.objects()) == before
+
+
+def test_another_broker_at_the_same_place_is_not_believed(tmp_path: Path) -> None:
+    with scene(tmp_path, inline_bytes=0) as made:
+        spread(made, 2)
+        mending = Mending(made)
+        for path in needed(made):
+            flip(made.provider, path, 100)
+        message = next(m for m, _ in made.broker.sent if m.topic == "Orders" and not m.sys_flag)
+        at = message.physical_offset + 56  # its store time
+        made.broker.write(at, (message.store_timestamp + 1).to_bytes(8, "big"))
+        done = mending.all(mending.task(copied=False, local=True))
+        troubled = [one.trouble for one in done if one.trouble]
+        assert any("not those that the fold names" in each for each in troubled)
+        assert mending.looking.damaged()
+
+
+@pytest.mark.parametrize("made", ["level 1"], indirect=True)
+def test_an_object_that_has_only_some_of_them_is_not_taken_for_all(made: Scene) -> None:
+    mending = Mending(made)
+    older = [item.path for item in made.state.objects() if item.path and not item.references]
+    made.provider.delete(KEYS.key(older[-1]))
+    for path in needed(made):
+        made.provider.delete(KEYS.key(path))
+    done = mending.all(mending.task(copied=False))
+    assert any(one.trouble for one in done)
+    assert mending.looking.damaged()
+    kept = {q.queue: (q.min_offset, q.max_offset, q.messages) for q in made.state.queues()}
+    assert all(low + count == high for low, high, count in kept.values())
+    for path in older[-1:]:
+        made.provider.put(KEYS.key(path), [bytes(mending.copy.get(KEYS.key(path)).data)])
+    mending.all(mending.task(copied=False))
+    mending.check_whole()
+
+
+def test_what_a_rewind_closed_is_not_taken_from_what_was_written_there_since(tmp_path: Path) -> None:
+    with scene(tmp_path, inline_bytes=0) as made:
+        for number in range(4):
+            made.broker.send("Orders", 0, b"%d" % number * (400 - number), properties={"KEYS": "k"})
+        made.broker.send("Orders", 0, b"lost %d" % next(copy(NUMBERS)))  # as long as what comes in its place
+        made.daemon.settle(SETTLED_SECONDS)
+        rewind(made, made.broker.sent[-1][0])
+        (closed,) = made.state.closed_parts()
+        mending, before = Mending(made), live_rows(made.state, made.objects())
+        for path in needed(made):
+            flip(made.provider, path, 100)
+        done = mending.all(mending.task(copied=False, local=True))
+        assert len([one.trouble for one in done if one.trouble]) == 1
+        assert list(made.state.closed_parts()) == [closed]
+        assert live_rows(made.state, made.objects()) == before

@@ -1,0 +1,143 @@
+"""What ``tiered status`` says of money and of topics that are gone: no more than fold, settings and the broker's files tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tiered.archive.read.view import View
+from tiered.archive.rewrite.holds import holds_in_force
+from tiered.archive.rewrite.policy import policy_from
+from tiered.archive.state.keys import QUEUE, topic_key
+from tiered.archive.state.listing import list_topics
+from tiered.archive.state.tallies import records
+from tiered.archive.state.values import Forgotten
+from tiered.archive.state.view import ArchiveState
+from tiered.archive.state.walking import QUEUE_ID_BYTES
+from tiered.daemon.brokertopics import BrokersTopics
+from tiered.errors import TieredError
+from tiered.settings import ONE_DAY_MS, Settings
+from tiered.text.human import duration, second
+from tiered.text.prices import Price
+
+MONTH_MS = ONE_DAY_MS * 365 / 12
+LEAST_AGE_MS = 3_600_000
+"""Of an archive whose pace of writing means something."""
+
+
+def month(view: View, now_ms: int, prices: Sequence[Price], currency: str) -> list[dict[str, object]]:
+    """What each store charges for a month of the archive as it stands: of what the fold knows (objects, and the data inside
+    commits), and of writing on at its mean pace so far: a request for each commit and each object that is still there.
+    Checkpoints, edits of commits, and requests that read are not in it."""
+    lengths = [item.length for item in view.state.objects()]
+    puts = _puts_a_month(view, now_ms)
+    found: list[dict[str, object]] = []
+    for price in prices:
+        stored = sum(max(length, price.minimum_object_bytes) for length in lengths)
+        storage = stored / price.bytes_per_gb * price.storage_gb_month
+        writing = None if puts is None else puts / 1000 * price.put_per_1000
+        found.append(
+            {
+                "store": price.name,
+                "currency": currency,
+                "storage": round(storage, 4),
+                "writing": None if writing is None else round(writing, 4),
+                "total": None if writing is None else round(storage + writing, 4),
+            }
+        )
+    return found
+
+
+def _puts_a_month(view: View, now_ms: int) -> float | None:
+    age_ms = now_ms - view.identity.created_ms
+    if view.head is None or age_ms < LEAST_AGE_MS:
+        return None
+    objects = sum(1 for item in view.state.objects() if item.path)
+    return (view.head.seq + 1 + objects) * MONTH_MS / age_ms
+
+
+def awaiting_deletion(state: ArchiveState) -> dict[str, int]:
+    """Keys that were named for deletion and are not deleted yet, and what of them the fold knows as objects."""
+    keys = objects = size = 0
+    for found in state.retired():
+        keys += 1
+        item = None if found.object is None else state.object(found.object)
+        if item is not None:
+            objects, size = objects + 1, size + item.length
+    return {"keys": keys, "objects": objects, "bytes": size}
+
+
+def forgotten_queues(view: View, settings: Settings) -> dict[str, object]:
+    """Queues that were forgotten, above which generation a queue begins, how many queues have no message now, and how many of
+    these are noted, beside a daemon on this machine, as of deleted topics, until when the first of them waits."""
+    head, grace_ms = view.state.head(), settings.gc.grace_ms
+    gone = Forgotten() if head is None else head.forgotten
+    noted = BrokersTopics(settings, view.identity.archive_id, notes=False).empty_noted()
+    waiting = {topic_key(topic) for topic in noted}
+    empty = waits = 0
+    for chunk, found in records(view.state.view, QUEUE):
+        rows = np.flatnonzero(found["runs"] == 0).tolist()
+        empty += len(rows)
+        waits += sum(chunk[row][0][1:-QUEUE_ID_BYTES] in waiting for row in rows) if waiting else 0
+    return {
+        "queues": gone.queues,
+        "generation": gone.generation,
+        "empty_queues": empty,
+        "waiting_queues": waits,
+        "next_ms": min(noted.values()) + grace_ms if waits else None,
+    }
+
+
+def deleted_topics(view: View, settings: Settings) -> list[dict[str, object]] | str:
+    """Topics that the broker of ``source.store_dir`` deleted, and what retention does with what is archived of them."""
+    broker = BrokersTopics(settings, view.identity.archive_id, notes=False)
+    held = {found.topic: found.messages for found in list_topics(view.state.view)}
+    try:
+        gone = broker.deleted(set(held))
+    except TieredError as error:
+        return f"not known: {error}"
+    empty = broker.empty_noted() if gone else {}
+    return [
+        {
+            "topic": topic,
+            "messages": held[topic],
+            "seen_ms": since_ms,
+            "retention": "; ".join(
+                _fate(view, settings, topic, since_ms) if held[topic] else _left(settings, empty.get(topic))
+            ),
+        }
+        for topic, since_ms in sorted(gone.items())
+    ]
+
+
+def _left(settings: Settings, since_ms: int | None) -> Iterator[str]:
+    """What becomes of queues that have no message."""
+    if not settings.retain.forgets_queues:
+        yield "no message is left; its queues stay: retain.forget_queues, and deleted_topic_ms above 0, let them go"
+    elif since_ms is None:
+        yield f"no message is left; forgotten {duration(settings.gc.grace_ms)} after a daemon beside the broker has seen it"
+    else:
+        yield f"no message is left; forgotten from {second(since_ms + settings.gc.grace_ms)} on"
+
+
+def _fate(view: View, settings: Settings, topic: str, since_ms: int | None) -> Iterator[str]:
+    try:
+        holds = holds_in_force(view.log.provider, view.keys, view.identity.archive_id)
+        policy = policy_from(settings.retain, holds)
+    except TieredError as error:
+        yield f"not known: {error}"
+        return
+    after_ms, rule = settings.retain.deleted_topic_ms, policy.rule(topic)
+    own = any(policy.rule(topic) is each for _, each in policy.patterns)
+    if not after_ms:
+        kept = "for ever" if rule.forever else "as those of any topic"
+        yield f"kept {kept}: retain.deleted_topic_ms is 0"
+    elif own and rule.forever:
+        yield "kept for ever by a rule of retain.topics"
+    elif since_ms is None:
+        yield f"trimmed {duration(after_ms)} after a daemon beside the broker has seen it"
+    else:
+        yield f"trimmed from {second(since_ms + after_ms)} on"
+    for hold in policy.holds_of(topic):
+        yield f"what the legal hold {hold.name} covers stays"
