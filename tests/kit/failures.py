@@ -89,17 +89,23 @@ def shortened(line: str) -> str:
 
 
 def told(rings: Sequence[Failures]) -> str:
-    """The last words of a run: tracebacks' ends, those of tests that failed twice first, then names; "" if nothing failed."""
+    """The last words of a run: tracebacks' ends, those of tests that failed twice last, then names; "" if nothing failed.
+
+    Whoever keeps only the end of an output reads what fails the run.
+    """
     failed = [(name, ring.texts[name]) for ring in rings for name in ring.failed]
     once = [(name, ring.texts.get(name, "")) for ring in rings for name in sorted(ring.passed_alone)]
-    lines: list[str] = []
+    parts: list[list[str]] = []
+    room = ALL_LINES
     for name, text in (*failed, *once):
         part = ["", f"___ {name}", *text.splitlines()]
-        if len(lines) + len(part) > ALL_LINES:
-            lines += ["", "… the rest stands in the rings' own output"]
+        room -= len(part)
+        if room < 0:
+            parts.append(["", "… the rest stands in the rings' own output"])
             break
-        lines += part
-    for title, names in (("FAILED:", failed), ("FAILED BESIDE OTHERS, PASSED ALONE:", once)):
+        parts.append(part)
+    lines = [line for part in reversed(parts) for line in part]
+    for title, names in (("FAILED BESIDE OTHERS, PASSED ALONE:", once), ("FAILED:", failed)):
         if names:
             lines += ["", title, *(f"  {name}" for name, _ in names)]
     return "\n".join(lines)

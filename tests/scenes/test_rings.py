@@ -62,18 +62,18 @@ def test_what_failed_is_said_last_with_the_end_of_its_traceback(tmp_path: Path) 
     assert done.returncode == 1
     end = done.stdout.partition("FAILED (2)")[2].splitlines()
     assert [line for line in end if line.startswith("___ ")] == [
-        "___ test_it.py::test_always",
         "___ test_it.py::test_once",
+        "___ test_it.py::test_always",
     ]
     assert any("however often" in line for line in end)
     assert any("beside others" in line for line in end)
     assert end[-6:] == [
         "",
-        "FAILED:",
-        "  test_it.py::test_always",
-        "",
         "FAILED BESIDE OTHERS, PASSED ALONE:",
         "  test_it.py::test_once",
+        "",
+        "FAILED:",
+        "  test_it.py::test_always",
     ]
     assert len(end) < 60
 
@@ -100,7 +100,8 @@ def test_the_end_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
     assert {len(text.splitlines()) for text in texts.values()} == {failures.TEST_LINES}
     said = failures.told([Failures(texts, frozenset({"test_29"}))]).splitlines()
     assert len(said) <= failures.ALL_LINES + len(texts) + 6
-    assert said[-1] == "  test_29"
+    assert said[-1] == "  test_28"
+    assert said.index("___ test_1") < said.index("___ test_0"), "what is cut stands first"
     assert sum(line.startswith("  test_") for line in said) == len(texts), "names are never left out"
     assert len(failures.last_lines("x" * 999, 60)) == failures.LINE_LENGTH + 1
     assert rings.last_words([]) == ""
