@@ -99,7 +99,7 @@ def test_nothing_is_skipped_or_repeated_where_old_and_hot_meet(cold: ColdScene, 
     }
     found = {name: compare(wanted[name], outcome.lines()) for name, outcome in outcomes.items()}
     assert all(delivery.exact for delivery in found.values()), "\n".join(
-        f"{n}: {d}" for n, d in found.items()
+        [*(f"{n}: {d}" for n, d in found.items()), through.logged()]
     )
 
 

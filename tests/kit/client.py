@@ -165,6 +165,11 @@ class JavaClient:
         )
         return Running(command, child, path, scratch)
 
+    def logged(self, last_bytes: int = 4000) -> str:
+        """The end of the client library's own log, warnings and worse; all clients of the directory share it."""
+        path = self.directory / "logs/rocketmqlogs/rocketmq_client.log"
+        return path.read_bytes()[-last_bytes:].decode(errors="replace") if path.exists() else ""
+
     def _unused(self, command: str) -> str:
         names = (f"{command}-{number}" for number in itertools.count(1))
         return next(name for name in names if not (self.directory / f"{name}.out").exists())
