@@ -86,6 +86,7 @@ def test_nothing_is_skipped_or_repeated_where_old_and_hot_meet(cold: ColdScene, 
                 "group": cold.group(name),
                 "n": (BEFORE + MEANWHILE) // (3 if "sub" in options else 1),
                 "idle": 60,
+                "first_seconds": 180,  # four clients start beside a load: a lock of queues has a second each time
                 **options,
             }
             consumers[name] = through.start(command, **chosen)

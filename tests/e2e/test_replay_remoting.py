@@ -35,6 +35,8 @@ ALL = range(8000)
 FIRST = range(1000)
 GROUPS = ("Lost", "Gpop", "Gfifo")
 BODY = 500
+IDLE = 600
+"""Seconds without a message after which a consumer ends: longer than the test waits, which says what it misses."""
 
 
 @dataclass
@@ -158,7 +160,7 @@ def test_with_replay_every_message_arrives_though_the_daemon_is_killed(scene: Sc
     assert scene.daemon.stop() == 0
     # Nobody has consumed yet: of what is owed a window is sent at most, and the crash lies far behind it.
     scene.daemon.start(crash=ReplayPoint.AFTER_SEND, times=20)  # type: ignore[arg-type]
-    consumer = scene.clients.start("push", topic="T", group="Gpop", idle=60, n=10**9)
+    consumer = scene.clients.start("push", topic="T", group="Gpop", idle=IDLE, n=10**9)
     try:
         assert scene.daemon.wait(90) == CRASHED
         scene.daemon.start()
@@ -211,7 +213,7 @@ def test_an_operator_gives_a_new_group_its_history(scene: Scene) -> None:
     answer = tiered("replay", "--group", "Gnew", "--topic", "T", *times, *place, *sets)
     assert answer.code == 0, answer.err
     assert answer.rows()["messages"] == len(FIRST)
-    consumer = scene.clients.start("push", topic="T", group="Gnew", idle=60, n=10**9)
+    consumer = scene.clients.start("push", topic="T", group="Gnew", idle=IDLE, n=10**9)
     try:
         scene.daemon.wait_until(lambda: not _open(scene, "Gnew"), "sent")
         consumer.child.wait_until(
