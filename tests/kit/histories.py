@@ -6,10 +6,12 @@ record is readable at each queue offset. Nothing in the model knows of runs, so 
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -120,6 +122,17 @@ class History:
     @property
     def state(self) -> ArchiveState:
         return ArchiveState(self.store)
+
+    def copy(self) -> Self:
+        """Another that begins here and grows as this one would. Commits never change: they are shared."""
+        shared = {"store", "commits"}
+        grown = {name: value for name, value in vars(self).items() if name not in shared}
+        other = copy.copy(self)
+        vars(other).update(pickle.loads(pickle.dumps(grown)))
+        other.commits = list(self.commits)
+        other.store = MemoryStore()
+        other.store.put_many(self.store.iterate(b""), applied=self.store.applied())
+        return other
 
     # ---- growing
 

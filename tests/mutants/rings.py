@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "tests/kit/failures.py",
-        "        if len(lines) + len(part) > ALL_LINES:\n",
+        "        if room < 0:\n",
         "        if False:\n",
         f"{_RINGS}::test_the_end_is_bounded",
     ),

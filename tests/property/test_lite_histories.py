@@ -51,16 +51,18 @@ def test_a_reader_of_one_lite_queue_folds_the_same_of_it(seed: int) -> None:
     history = LiteHistory(random.Random(seed))
     for _ in range(25):
         history.step()
-    for scope in (
-        Scope.queue("%LMQ%a", 0),
-        Scope.topic("topic-0") | Scope.topic("%LMQ%b"),
-        Scope.beginning("%LMQ%"),
-    ):
-        part, whole = MemoryStore(), MemoryStore()
-        for commit in history.commits:
-            read = decode_commit(b"".join(encode_commit(commit, [bytes(commit.inline_length)])), key="c")
+    parts = [
+        (Scope.queue("%LMQ%a", 0), MemoryStore()),
+        (Scope.topic("topic-0") | Scope.topic("%LMQ%b"), MemoryStore()),
+        (Scope.beginning("%LMQ%"), MemoryStore()),
+    ]
+    whole = MemoryStore()
+    for commit in history.commits:
+        read = decode_commit(b"".join(encode_commit(commit, [bytes(commit.inline_length)])), key="c")
+        store_changes(whole, apply(whole, read))
+        for scope, part in parts:
             store_changes(part, apply(part, read, scope))
-            store_changes(whole, apply(whole, read))
+    for scope, part in parts:
         assert pairs(whole, scope) == pairs(history.store, scope) == pairs(part, scope)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from tests.kit.assemble import Counting
 from tests.kit.histories import ARCHIVE_ID, History
+from tiered.archive import ahead
 from tiered.archive.checkpoint import partial as partial_module
 from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.checkpoint.partial import PartialStore
@@ -31,7 +33,7 @@ from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataView
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, ObjectRef
-from tiered.provider.memory import MemoryProvider
+from tiered.provider.memory import MemoryObjects, MemoryProvider
 
 KEYS = ArchiveKeys("c", "b")
 TOPICS = 12
@@ -41,15 +43,28 @@ class Archive:
     """A history whose commits lie in a store, with checkpoints of small shards."""
 
     def __init__(self, seed: int, checkpoints: tuple[int, ...], steps: int) -> None:
-        self.provider = Counting(MemoryProvider("partial", ManualClock()))
+        self._open(MemoryObjects())
         self.history = History(random.Random(seed), topics=TOPICS)
-        self.reader = LogReader(self.provider, KEYS, ArchiveIdentity(ARCHIVE_ID, "c", "b", 0))
         self.manifests: list[Manifest] = []
         self._put(0)
         for step in range(steps):
             self.grow(1)
             if step in checkpoints:
                 self.save()
+
+    def copy(self) -> Archive:
+        """Another that begins where this one is."""
+        other, objects = copy.copy(self), MemoryObjects()
+        objects.objects, objects.keys = dict(self.objects.objects), list(self.objects.keys)
+        other._open(objects)
+        other.manifests = list(self.manifests)
+        other.history = self.history.copy()
+        return other
+
+    def _open(self, objects: MemoryObjects) -> None:
+        self.objects = objects
+        self.provider = Counting(MemoryProvider("partial", ManualClock(), objects))
+        self.reader = LogReader(self.provider, KEYS, ArchiveIdentity(ARCHIVE_ID, "c", "b", 0))
 
     def grow(self, steps: int) -> None:
         for _ in range(steps):
@@ -88,9 +103,15 @@ class Archive:
                 self.provider.put(KEYS.key(shard.path), [b"rotten"], create_only=False)
 
 
-@pytest.fixture
-def archive() -> Archive:
+@pytest.fixture(scope="module")
+def grown_archive() -> Archive:
     return Archive(3, (20, 40), 60)
+
+
+@pytest.fixture
+def archive(grown_archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)  # a store in memory: nobody has to wait for it
+    return grown_archive.copy()
 
 
 def pairs(view: MetadataView, scope: Scope = EVERYTHING) -> Iterator[tuple[bytes, bytes]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import mmap
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.hosts import encode_message_id
-from tiered.codec.record.message import decode_message, encode_message
+from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.codec.record.properties import key_hash, property_columns
 
 pytestmark = pytest.mark.depends_only_on_imports("tests/data/golden")
@@ -27,8 +29,22 @@ MAX_RECORD = 4 * 1024 * 1024 + 64 * 1024
 
 
 @pytest.fixture(scope="module")
-def roots(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return list(golden.stores(tmp_path_factory.mktemp("golden")))
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    yield list(golden.stores(tmp_path_factory.mktemp("golden")))
+    _slow.cache_clear()
+    _decoded.cache_clear()
+
+
+@functools.cache
+def _slow(store: Path) -> list[golden.SlowRecord]:
+    """What the slow reader says, which takes its time."""
+    return list(golden.records(store))
+
+
+@functools.cache
+def _decoded(raw: bytes) -> Message:
+    """A record by the decoder of one: several tests ask for each of 20,000."""
+    return decode_message(raw)
 
 
 def _batches(store: Path) -> list[tuple[int, bytes, Frames, MessageBatch]]:
@@ -46,7 +62,7 @@ def _batches(store: Path) -> list[tuple[int, bytes, Frames, MessageBatch]]:
 def test_every_record_agrees_with_the_slow_reader(roots: list[Path]) -> None:
     total = 0
     for store in roots:
-        slow = list(golden.records(store))
+        slow = _slow(store)
         row = 0
         for base, data, frames, batch in _batches(store):
             columns = property_columns(batch)
@@ -107,13 +123,13 @@ def test_manifest_of_the_broker_store(roots: list[Path]) -> None:
             assert sum(map(len, records)) == want["recordBytes"]
             assert hashlib.sha256(b"".join(records)).hexdigest() == want["sha256OfRecords"]
             for edge, raw in (("first", records[0]), ("last", records[-1])):
-                message = decode_message(raw)
+                message = _decoded(raw)
                 assert message.queue_offset == want[edge]["queueOffset"]
                 assert message.message_id == want[edge]["offsetMsgId"]
                 assert message.unique_key == want[edge]["uniqKey"]
                 assert message.store_timestamp == want[edge]["storeTimestamp"]
                 assert len(raw) == want[edge]["size"]
-            assert sum(len(decode_message(raw).body) for raw in records) == want["bodyBytes"]
+            assert sum(len(_decoded(raw).body) for raw in records) == want["bodyBytes"]
 
 
 def test_consume_queues_are_a_projection_of_the_log(roots: list[Path]) -> None:
@@ -151,8 +167,8 @@ def _vectorised_units(directory: Path) -> dict[int, tuple[int, int, int]]:
 def test_one_record_decoder_and_encoder_agree_with_the_broker(roots: list[Path]) -> None:
     rebuilt = with_crc = 0
     for store in roots:
-        for slow in golden.records(store):
-            message = decode_message(slow.raw)
+        for slow in _slow(store):
+            message = _decoded(slow.raw)
             assert {k.encode(): v.encode() for k, v in message.properties.items()} == slow.properties
             assert message.body_crc == slow.body_crc
             assert encode_message_id(message.store_host, message.physical_offset) == message.message_id

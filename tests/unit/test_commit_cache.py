@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +22,26 @@ from tiered.store import MessageStore
 COMMITS = 40
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Cold]:
-    """One message of one queue in each of many commits."""
-    with cold(tmp_path, open_now=False) as made:
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cold]:
+    with cold(tmp_path_factory.mktemp("quiet"), open_now=False) as made:
         for number in range(COMMITS):
             made.broker.send("Orders", 0, b"quiet %d" % number)
             made.archive()
         yield made
+
+
+@pytest.fixture
+def scene(archived: Cold) -> Iterator[Cold]:
+    """One message of one queue in each of many commits. Readers and objects that a test adds are taken away again."""
+    before = {stored.key for stored in archived.provider.list(KEYS.root)}
+    archived.provider.calls.clear()
+    yield archived
+    while archived.stores:
+        archived.stores.pop().close()
+    for stored in list(archived.provider.list(KEYS.root)):
+        if stored.key not in before:
+            archived.provider.delete(stored.key)
 
 
 def read_through(store: MessageStore, count: int = 7) -> list[bytes]:

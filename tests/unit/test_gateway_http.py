@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -31,14 +32,19 @@ def messages(count: int) -> list[Message]:
     return [one(n) for n in range(count)]
 
 
-@pytest.fixture
-def store() -> FakeStore:
+@pytest.fixture(scope="module")
+def encoded() -> FakeStore:
     made = FakeStore(first=FIRST)
     made.add("orders", 1, messages(1000))
     made.add("orders", 2, [])
     made.add("%RETRY%a/b", 0, messages(1))
     made.add("SYS_X", 0, messages(2))
     return made
+
+
+@pytest.fixture
+def store(encoded: FakeStore) -> FakeStore:
+    return replace(encoded, queues_held={queue: list(held) for queue, held in encoded.queues_held.items()})
 
 
 @pytest.fixture

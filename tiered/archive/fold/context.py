@@ -131,7 +131,9 @@ class Fold:
                 continue
             limit = _LIMITS.get(name, OFFSET_LIMIT)
             least = -OFFSET_LIMIT if name in _SIGNED else 0
-            low, high = int(column.min()), int(column.max())
+            low = high = int(column[0])
+            if len(column) > 1:
+                low, high = int(column.min()), int(column.max())
             if low < least or high > limit:
                 self.fail(
                     f"{batch.kind.name}: {name} is in range",

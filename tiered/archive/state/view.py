@@ -162,9 +162,12 @@ class ArchiveState:
 
     def runs_all(self) -> Iterator[RunState]:
         """Every live run, by queue, generation and offset."""
+        last, mq = b"", MessageQueue("", 0)
         for key, value in self.view.iterate(RUN):
             queue, generation = split_run_key(key)
-            yield run_state(queue_of(queue), generation, value)
+            if queue != last:
+                last, mq = queue, queue_of(queue)
+            yield run_state(mq, generation, value)
 
     def run_before(self, mq: MessageQueue, generation: int, offset: int) -> RunState | None:
         """The last live run of a generation that begins below ``offset``, an offset where a run begins."""

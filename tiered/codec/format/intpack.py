@@ -28,6 +28,7 @@ from tiered.errors import Corrupt
 _HEAD = struct.Struct("<Bqq")
 _TABLE = struct.Struct("<IB")
 _DIFFERENCES = 0x10
+_WHOLE, _HALF = 1 << 64, 1 << 63
 
 RELATIVE: Mapping[str, str] = {
     "max_store_time": "min_store_time",
@@ -83,18 +84,27 @@ def unpack_ints(data: Buffer, rows: int, *, key: str, position: int | None) -> I
             "bytes follow an integer column", key=key, position=position, expected=length, found=len(data)
         )
     form, base, step = _HEAD.unpack_from(data)
-    width = form & 0x0F
-    wide = np.zeros((rows, 8), np.uint8)
-    planes = np.frombuffer(data, np.uint8, width * rows, _HEAD.size).reshape(width, rows)
-    for place in range(width):  # a third of the time of laying them side by side in one go
-        wide[:, place] = planes[place]
-    values = wide.view("<u8").reshape(rows).astype(np.int64, copy=False)
+    if rows == 1:  # most columns of a small commit: a third of the time of the arrays below
+        offset = 0 if form & _DIFFERENCES else int.from_bytes(data[_HEAD.size :], "little")
+        return np.array([(base + offset + _HALF) % _WHOLE - _HALF], np.int64)
+    values = _unsigned(data, form & 0x0F, rows)
     if form & _DIFFERENCES:
         values[1:] += step
         values[:1] = base
         return np.cumsum(values)
     values += base
     return values
+
+
+def _unsigned(data: Buffer, width: int, rows: int) -> Ints:
+    """The planes of a column as integers, which no base has been added to."""
+    planes = np.frombuffer(data, np.uint8, width * rows, _HEAD.size).reshape(width, rows)
+    if width == 1:
+        return planes.reshape(rows).astype(np.int64)
+    wide = np.zeros((rows, 8), np.uint8)
+    for place in range(width):  # a third of the time of laying them side by side in one go
+        wide[:, place] = planes[place]
+    return wide.view("<u8").reshape(rows).astype(np.int64, copy=False)
 
 
 def pack_table(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
