@@ -136,6 +136,12 @@ MUTANTS = (
         "tests/scenes/test_app.py -k dead_writers",
     ),
     Mutant(
+        "tiered/provider/s3client.py",
+        '    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=time_of)\n',
+        "",
+        f"{_S3} -k without_the_sdks_own_parser",
+    ),
+    Mutant(
         "tiered/provider/s3.py",
         'MultipartUpload={"Parts": done}, **at, **condition\n',
         'MultipartUpload={"Parts": done}, **at\n',

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
+from botocore.utils import parse_timestamp
 
 from tiered.clock import ManualClock
 from tiered.errors import Unavailable
+from tiered.provider import s3client
 from tiered.provider.base import UnfinishedUpload
 from tiered.provider.s3 import S3Provider
 from tiered.settings import MIB, Store
@@ -96,3 +99,55 @@ def test_a_range_behind_the_end_is_an_answer(client: Recorded) -> None:
     )
     fetched = provider().get("k", 10, 5)
     assert (fetched.data, fetched.object_length) == (b"", 10)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-23T21:00:05Z",
+        "2026-11-23T21:00:05.123Z",
+        "1969-12-31T23:59:59.000001Z",
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        # left to the SDK
+        "2026-11-23T21:00:05.123456789Z",
+        "2026-11-23T21:00:05+02:00",
+        "20261123T210005Z",
+        "2026-11-23 21:00:05",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun, 06 Nov 1994 08:49:37 +0100",
+        "Sun Nov  6 08:49:37 1994",
+        "1732395605",
+        1732395605,
+        1732395605.5,
+    ],
+)
+def test_times_in_answers_are_what_the_sdk_makes_of_them(text: str | float) -> None:
+    found, wanted = s3client.time_of(text), parse_timestamp(text)
+    assert found == wanted
+    assert found.utcoffset() == wanted.utcoffset()
+
+
+@pytest.mark.parametrize("text", ["2026-02-30T00:00:00Z", "Mon, 31 Feb 2026 00:00:00 GMT", "soon", ""])
+def test_what_is_no_time_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="timestamp"):
+        s3client.time_of(text)
+
+
+def test_a_listing_is_read_without_the_sdks_own_parser_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(value: object) -> None:
+        raise AssertionError(value)
+
+    monkeypatch.setattr(s3client, "parse_timestamp", never)
+    session = s3client.make_session(Store(access_key_id="a", secret_access_key="b", region="us-east-1"))
+    client = s3client.make_client(Store(region="us-east-1", endpoint="http://localhost:1"), session)
+    body = (
+        b"<ListBucketResult><Contents><Key>k</Key><Size>3</Size>"
+        b"<LastModified>2026-11-23T21:00:05.500Z</LastModified></Contents></ListBucketResult>"
+    )
+
+    class Answer(AWSResponse):  # type: ignore[misc]
+        content = body
+
+    client.meta.events.register("before-send", lambda **_: Answer("http://localhost:1", 200, {}, None))
+    entries = client.list_objects_v2(Bucket="b")["Contents"]
+    assert [entry["LastModified"].isoformat() for entry in entries] == ["2026-11-23T21:00:05.500000+00:00"]

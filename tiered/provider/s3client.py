@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os.path
+import re
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import boto3  # noqa: TID251 - this is its door
@@ -12,12 +15,13 @@ import urllib3.exceptions
 from boto3.exceptions import Boto3Error  # noqa: TID251
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.utils import parse_timestamp
 
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.provider.s3errors import Context
 from tiered.settings import Store
 
-__all__ = ["Boto3Error", "from_transport", "make_client", "make_session"]
+__all__ = ["Boto3Error", "from_transport", "make_client", "make_session", "time_of"]
 
 _CREDENTIALS = (
     sdk.NoCredentialsError,
@@ -35,6 +39,7 @@ _CREDENTIALS = (
 def make_session(store: Store) -> botocore.session.Session:
     """Where credentials come from: the standard chain, a profile, static keys, or a role on top of any."""
     session = botocore.session.Session(profile=store.profile or None)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=time_of)
     if store.region:
         session.set_config_variable("region", store.region)  # for STS too
     if store.access_key_id:
@@ -75,6 +80,24 @@ def make_client(store: Store, session: botocore.session.Session, *, unsigned_pay
         verify=store.ca_bundle or None,
         config=config,
     )
+
+
+_LISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
+_STATED = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
+
+
+def time_of(value: Any) -> datetime:
+    """A time in an answer. As listings and headers have it, it is read here: botocore lets dateutil guess what is written:
+    most of the time of a listing. Whatever looks otherwise is left to botocore; ``ValueError`` if it is no time."""
+    try:
+        if _LISTED.fullmatch(value):
+            return datetime.fromisoformat(value)
+        if _STATED.fullmatch(value):
+            return parsedate_to_datetime(value)
+    except (TypeError, ValueError):  # a number, perhaps; a day that no month has
+        pass
+    found: datetime = parse_timestamp(value)
+    return found
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
