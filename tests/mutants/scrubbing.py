@@ -98,6 +98,12 @@ MUTANTS = (
     ),
     Mutant(
         _COMING,
+        "                if self._more_follows():\n",
+        "                if False:\n",
+        f"{_COMES}::test_parts_of_every_large_object_are_asked_for_ahead_and_once",
+    ),
+    Mutant(
+        _COMING,
         "            if self._next == first:\n",
         "            if self._next is None:\n",
         f"{_COMES}::test_objects_come_in_order_each_once",

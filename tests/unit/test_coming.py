@@ -91,6 +91,27 @@ def test_parts_come_before_the_next_object(store: Ranges, coming: Coming) -> Non
     )
 
 
+def test_parts_of_every_large_object_are_asked_for_ahead_and_once(store: Ranges, coming: Coming) -> None:
+    small, large = "abd", "cef"
+    parts = [(at, at + 10) for at in range(0, 80, 10)]
+    coming.expect(whole(name) if name in small else (name, 80, SIZE) for name in "abcdef")
+    threads = set[str]()
+    store.gate = lambda key, start, length: threads.add(threading.current_thread().name)
+    for name in "abcdef":
+        if name in small:
+            assert look(coming, name) == name.encode() * SIZE
+            continue
+        coming.begin((name, 80, SIZE))
+        coming.fetch(name, 80, SIZE)
+        coming.expect_parts((name, *part) for part in parts)
+        assert b"".join(bytes(coming.read(name, *part)) for part in parts) == name.encode() * 80
+        coming.forget(name)
+    assert all(name.startswith("ahead") for name in threads)
+    asked = [whole(name) for name in small] + [(name, 80, 20) for name in large]
+    asked += [(name, at, 10) for name in large for at, _ in parts]
+    assert sorted(store.gets) == sorted(asked), "nothing twice"
+
+
 def test_parts_of_a_forgotten_object_are_not_asked_for(store: Ranges, coming: Coming) -> None:
     coming.begin(("a", 80, SIZE))
     coming.fetch("a", 80, SIZE)

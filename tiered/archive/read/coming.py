@@ -23,12 +23,13 @@ class Coming(Held):
         self._pool: ThreadPoolExecutor | None = None
         self._objects: Iterator[Range] = iter(())
         self._next: Range | None = None
+        self._at_hand = ""
         self._parts: Iterator[Range] | None = None  # of the object at hand; None: not known yet
         self._under_way: deque[tuple[Range, Future[memoryview]]] = deque()
 
     def expect(self, objects: Iterator[Range]) -> None:
-        """What will be asked for first of each object, in this order; some may be left out. It takes the place of what was
-        expected before."""
+        """What will be asked for first of each object, in this order; some may be left out. Behind one that does not begin with
+        its object more of this object is expected. It takes the place of what was expected before."""
         while self._under_way:
             self._under_way.popleft()[1].cancel()
         self._objects, self._parts = objects, None
@@ -37,7 +38,7 @@ class Coming(Held):
     def begin(self, first: Range) -> None:
         """The object at hand is the one that this is asked for first of. Until its other parts are known, nothing is asked for
         of those behind it."""
-        self._parts = None
+        self._at_hand, self._parts = first[0], None
         if self._ahead < 2:
             return
         while self._under_way and self._under_way[0][0] != first:
@@ -73,10 +74,20 @@ class Coming(Held):
         while self._ahead > 1 and len(self._under_way) < self._ahead:
             part = next(parts, None)
             if part is None:
+                if self._more_follows():
+                    return
                 part, self._next = self._next, next(self._objects, None)
             if part is None:
                 return
             self._submit(part)
+
+    def _more_follows(self) -> bool:
+        """Whether what was asked for last is the first range of a later object and not all of it, as those of large objects:
+        its parts come next, and are not known yet. What is under way is read in the order in which it was asked for."""
+        if not self._under_way:
+            return False
+        key, start, _ = self._under_way[-1][0]
+        return key != self._at_hand and start > 0
 
     def _submit(self, wanted: Range) -> None:
         if self._pool is None:
