@@ -28,8 +28,9 @@ GIB = 1 << 30
 
 
 def aged_read(work: Path, messages: int, queues: int) -> list[Row]:
-    """The same messages read by sixteen readers, queue after queue, at every stage, beside the GETs that were made for it; and
-    how long the first message of a sealed queue takes from a store 50 ms away."""
+    """The same messages read by sixteen readers, queue after queue, at every stage, beside the GETs that were made for it, as
+    many at once; sealed also by one reader, beside the same GETs one after the other; and how long the first message of a
+    sealed queue takes from a store 50 ms away."""
     source = work / "store"
     size = two_days_ago(source, messages, queues)
     with cold(work, messages, queues, store=source, compression="zstd") as made:
@@ -42,7 +43,9 @@ def aged_read(work: Path, messages: int, queues: int) -> list[Row]:
             if sets is not None:
                 maintain(archive, source, work / "state", *sets)
             for where, place in archive.places:
-                rows += _stage(place, f"{stage}, from {where}", target)
+                rows += _stage(place, f"{stage}, from {where}", target, READERS, Fetch().threads)
+                if stage == "sealed":  # in turn, the GETs too
+                    rows += _stage(place, f"{stage}, from {where}", target, 1, 1)
             at_rest.append(_at_rest(archive))
             ratio, wanted = at_rest[-1] / at_rest[0], "≤ 0.85" if stage == "sealed" else "-"
             rows.append(Row(
@@ -80,14 +83,15 @@ def maintain(archive: ColdArchive, store: Path, state: Path, *sets: str) -> None
     measure((*command, *QUIET, "--set", "hold.max_disk_percent=99", *flags), archive.server.environment())
 
 
-def _stage(archive: ColdArchive, stage: str, target: str) -> list[Row]:
+def _stage(archive: ColdArchive, stage: str, target: str, readers: int, threads: int) -> list[Row]:
+    """``readers`` at once, beside ``threads`` of the same GETs at once."""
     ours, raw, cpu, raw_cpu, gets, stored = 0.0, 0.0, 1e9, 1e9, 0, 0
     for _ in range(ROUNDS):  # in turn, so that whatever else the machine does meets both
-        seconds, busy, pieces, stored = _read_all(archive)
+        seconds, busy, pieces, stored = _read_all(archive, readers)
         provider = archive.provider()
         raw_gets(provider, pieces[:1], 1)
         before = time.process_time()
-        alone, size = raw_gets(provider, pieces, Fetch().threads)
+        alone, size = raw_gets(provider, pieces, threads)
         raw_cpu = min(raw_cpu, time.process_time() - before)
         provider.close()
         ours, raw = max(ours, stored / seconds), max(raw, size / alone)
@@ -95,8 +99,9 @@ def _stage(archive: ColdArchive, stage: str, target: str) -> list[Row]:
     given = ours * archive.record_bytes / stored
     per_gib, each = gets * GIB / archive.record_bytes, stored / gets
     cpu_per_gb, raw_per_gb = cpu / archive.record_bytes * 1e9, raw_cpu / stored * 1e9
-    beside = f"{raw / 1e6:.0f} MB/s, {raw_per_gb:.2f} s of CPU a GB, the same GETs"
-    what = f"{archive.queues:,} interleaved queues, {stage}, {READERS} cold readers"
+    beside = f"{raw / 1e6:.0f} MB/s, {raw_per_gb:.2f} s of CPU a GB, the same GETs, {threads} at once"
+    reading = f"{readers} cold readers" if readers > 1 else "one cold reader"
+    what = f"{archive.queues:,} interleaved queues, {stage}, {reading}"
     said = f"{ours / 1e6:.0f} MB/s stored, {cpu_per_gb:.1f} s of CPU a GB of messages"
     return [
         Row(
@@ -117,9 +122,9 @@ def _at_rest(archive: ColdArchive) -> int:
     return sum(item.length for item in view.state.objects() if item.references)
 
 
-def _read_all(archive: ColdArchive) -> tuple[float, float, list[Piece], int]:
+def _read_all(archive: ColdArchive, readers: int) -> tuple[float, float, list[Piece], int]:
     """Seconds, CPU seconds, GETs, their bytes."""
-    with archive.opened() as (store, watched), ThreadPoolExecutor(READERS) as pool:
+    with archive.opened() as (store, watched), ThreadPoolExecutor(readers) as pool:
         started, cpu = time.monotonic(), time.process_time()
         found = list(pool.map(lambda q: read_queue(store, ReaderId(f"bench-{q}"), q), range(archive.queues)))
         took, cpu = time.monotonic() - started, time.process_time() - cpu

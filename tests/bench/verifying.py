@@ -44,15 +44,21 @@ def verifying(work: Path, messages: int, queues: int) -> list[Row]:
                     f"seal.enabled={'true' if level == 2 else 'false'}",
                 )
                 maintain(archive, work / "store", work / "state", *sets)
-            view = opened(archive.url, archive.server.store())
-            for item in view.state.objects():
-                if item.path and not item.references:  # as collection would, a grace later
-                    view.log.provider.delete(view.keys.key(item.path))
+                maintain(archive, work / "store", work / "state", *sets, "gc.enabled=true")
+            _collected(opened(archive.url, archive.server.store()))
             what = f"{archive.record_bytes / 1e9:.2f} GB in {queues} queues"
             for where, place in archive.places:
                 view = opened(place.url, place.server.store())
                 rows += _rows(place, view, f"level {level}, {what}, from {where}")
     return rows
+
+
+def _collected(view: View) -> None:
+    """What collection has named for deletion is deleted, as it would be a grace later."""
+    for item in view.state.objects():
+        if item.path and not item.references:
+            assert item.retired_by is not None, item
+            view.log.provider.delete(view.keys.key(item.path))
 
 
 def _rows(archive: ColdArchive, view: View, what: str) -> list[Row]:
