@@ -229,6 +229,14 @@ class Metrics(GatewayMetrics):
         self.scrub_progress = self._gauge(
             "scrub_progress_ratio", "Part of all bytes that the walk under way has behind it"
         )
+        self.scrub_ended = self._gauge(
+            "scrub_last_end_timestamp_seconds",
+            "When the last whole walk over keys (listing) or bytes (reading) ended, by this host's clock; 0: never",
+            "walk",
+        )
+        self.scrub_overdue = self._gauge(
+            "scrub_overdue", "1 while a walk of the scrub should have come to its end long ago and did not"
+        )
 
         self.table_lag = self._gauge(
             "table_lag_commits",
@@ -298,12 +306,15 @@ class Metrics(GatewayMetrics):
             if others := [value for value, _ in values[TABLES_SHOWN:]]:
                 gauge.labels(OTHER_TABLES).set(together(others))
 
-    def scrub(self, *, damaged: int, unchecked: int, skipped: int, progress: int) -> None:
-        """Set what the scrub knows; ``progress`` in percent."""
-        self.scrub_damaged.set(damaged)
-        self.scrub_unchecked.set(unchecked)
-        self.scrub_skipped.set(skipped)
-        self.scrub_progress.set(progress / 100)
+    def scrub(self, figures: Mapping[str, int], *, overdue: bool) -> None:
+        """Set what the scrub knows; ``figures``: see ``care.notes.figures_of``."""
+        self.scrub_damaged.set(figures["damaged_keys"])
+        self.scrub_unchecked.set(figures["oldest_unchecked_seconds"])
+        self.scrub_skipped.set(figures["skipped_keys"])
+        self.scrub_progress.set(figures["progress_percent"] / 100)
+        self.scrub_ended.labels("listing").set(figures["last_listed_end_ms"] / 1000)
+        self.scrub_ended.labels("reading").set(figures["last_read_end_ms"] / 1000)
+        self.scrub_overdue.set(overdue)
 
     def _declare_health(self) -> None:
         self.ready = self._gauge(

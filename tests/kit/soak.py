@@ -171,7 +171,7 @@ class Campaign(Daemons):
             f"{name}: {task['problem']}"
             for name, task in told["tasks"].items()
             if task["problem"]
-            and "takes longer than" not in task["problem"]
+            and not ("takes longer than" in task["problem"] or "is overdue" in task["problem"])
             and not (name == "gc" and self.place.lags)
         ]
 

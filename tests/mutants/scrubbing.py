@@ -158,6 +158,30 @@ MUTANTS = (
     ),
     Mutant(
         _TASK,
+        "        self._kept = -math.inf ",
+        "        self._kept = clock.monotonic() ",
+        f"{_SCRUB}::test_processes_of_one_turn_each_do_both_walks",
+    ),
+    Mutant(
+        _NOTES,
+        '        fields.get("last", ""),\n',
+        "",
+        f"{_SCRUB}::test_processes_of_one_turn_each_do_both_walks",
+    ),
+    Mutant(
+        _TASK,
+        "        return min(first, max(0.0, first - (self._clock.now_ms() - min(could_ms)) / 1000))\n",
+        "        return first\n",
+        f"{_SCRUB}::test_what_has_waited_over_restarts_does_not_wait_again",
+    ),
+    Mutant(
+        _TASK,
+        "            since_ms = self._reader.identity.created_ms if began_ms is None else began_ms\n",
+        "            since_ms = self._clock.now_ms() if began_ms is None else began_ms\n",
+        f"{_SCRUB}::test_a_walk_that_does_not_come_to_its_end_is_said",
+    ),
+    Mutant(
+        _TASK,
         "            return seq is not None and written_anew(stored, seq, *whole)\n",
         "            return False\n",
         f"{_SCRUB}::test_a_store_that_lies_about_nothing_but_its_bytes",

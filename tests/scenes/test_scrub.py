@@ -30,7 +30,7 @@ from tiered.archive.rewrite.policy import LegalHold
 from tiered.codec.format.commit import encode_stand_in
 from tiered.errors import Unavailable
 from tiered.provider.base import Provider
-from tiered.settings import ONE_DAY_MS, Gc
+from tiered.settings import ONE_DAY_MS, Gc, Scrub
 from tiered.table.orders import EMBEDDED, KeptTables, add_tables
 
 KINDS = ("in objects", "inside commits", "sealed")
@@ -238,6 +238,64 @@ def test_it_goes_on_where_it_was_whatever_ends_it(
     assert list(looking.damaged()) == [path]
     total = sum(stored.length for stored in made.provider.list(KEYS.root))
     assert sum(turn.spent) < total * 4, "what was looked at is not looked at again"
+
+
+def test_processes_of_one_turn_each_do_both_walks(made: Scene, tmp_path: Path) -> None:
+    """Kept: place, time, and whose turn it was. Else each process would begin with the listing that is due once more."""
+    options = {"list_interval_ms": 1000, "max_bytes_per_second": 20_000}
+    looking = Scrubbing.of(made, tmp_path, **options)
+    kinds = []
+    for _ in range(500):
+        figures = next(looking.turns()).figures
+        kinds.append("reading" if "reading_objects" in figures else "listing")
+        looking = looking.again()  # killed: nobody told it to keep anything
+        made.clock.advance(2 - 600)  # of(): nor is a walk under way waited for
+        if looking.notes.reading.ended_ms is not None:
+            break
+    assert looking.notes.reading.ended_ms == looking.task.figures()["last_read_end_ms"] != 0
+    assert kinds[:4] == ["listing", "reading"] * 2
+
+
+def test_what_has_waited_over_restarts_does_not_wait_again(made: Scene, tmp_path: Path) -> None:
+    """A process that ends within the pause after its start would otherwise never look at anything."""
+    clock = made.clock
+    looking = Scrubbing.of(made, tmp_path)
+    looking.rest()
+
+    def is_due_after(seconds: float) -> bool:
+        new = Scrubbing.of(made, tmp_path)
+        clock.advance(seconds - 600)  # of(): the time a first turn waits for
+        return new.task.due(clock.monotonic())
+
+    assert not is_due_after(HOUR_MS / 1000)
+    clock.advance(6 * 3600)
+    log = made.daemon.log
+    task = type(looking.task)(log.reader, log.proven, clock, Scrub(), looking.book)
+    assert task.due(clock.monotonic()), "due for longer than the pause"
+    clock.advance(-2 * 3600)
+    task = type(looking.task)(log.reader, log.proven, clock, Scrub(), looking.book)
+    assert not task.due(clock.monotonic())
+
+
+def test_a_walk_that_does_not_come_to_its_end_is_said(made: Scene, tmp_path: Path) -> None:
+    looking = Scrubbing.of(made, tmp_path, max_bytes_per_second=1000)
+    assert looking.task.overdue() is None
+    made.clock.advance(61 * ONE_DAY_MS / 1000)
+    found = str(looking.task.overdue())
+    assert "all bytes is overdue" in found
+    assert "scrub.read_interval_ms" in found
+    assert looking.task.document()["overdue"] == found
+    fast = Scrubbing.of(made, tmp_path, enabled=False)
+    assert fast.task.overdue() is None, "nobody is to walk"
+    fast = Scrubbing.of(made, tmp_path)
+    assert "all bytes is overdue" in str(next(fast.turns()).trouble)
+    fast.rest()
+    assert fast.task.overdue() is None
+    assert fast.task.trouble() is None
+    ended = fast.task.figures()
+    assert ended["last_read_end_ms"] >= ended["last_read_ms"] > 0
+    made.clock.advance(13 * 3600)
+    assert "all keys is overdue" in str(fast.again().task.overdue()), "and so it is after a restart"
 
 
 def test_what_is_stopped_in_the_middle_of_an_object_begins_it_again(made: Scene, tmp_path: Path) -> None:

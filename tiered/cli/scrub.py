@@ -170,7 +170,7 @@ def _kept(out: Output, opened: OpenedArchive, state: str | None, *, json: bool) 
 def _tell(out: Output, told: dict[str, object], damage: list[dict[str, object]], *, json: bool) -> None:
     kinds = {
         "listed_bytes": Kind.SIZE, "bytes": Kind.SIZE, "read_bytes": Kind.SIZE,
-        "last_listed_ms": Kind.TIME, "last_read_ms": Kind.TIME,
+        "last_listed_ms": Kind.TIME, "last_listed_end_ms": Kind.TIME, "last_read_ms": Kind.TIME, "last_read_end_ms": Kind.TIME,
     }  # fmt: skip
     out.record({**told, "damage": damage} if json else told, kinds=kinds)
     if json or not damage:

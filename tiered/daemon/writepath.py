@@ -146,6 +146,8 @@ class Archiving:
         )  # fmt: skip
         self.tables = next(task.progress for task in tasks if isinstance(task, Tabling))
         self.scrub = Scrubber(parts.log.reader, parts.log.proven, parts.clock, settings.scrub, notebook)
+        if overdue := self.scrub.overdue():  # a process that ends before its first turn has said so
+            log.warning("the scrub is behind", extra={"why": overdue})
         self.maintenance = MaintenanceLoop(
             (*tasks, self.scrub), line, parts.clock, settings, parts.metrics,
             lambda: self._stop.is_set() or parts.give_up.is_set(),
@@ -205,11 +207,7 @@ class Archiving:
     def _set_scrub_gauges(self) -> None:
         """What the scrub knows, as numbers."""
         if self.scrub is not None:
-            figures = self.scrub.figures()
-            self._parts.metrics.scrub(
-                damaged=figures["damaged_keys"], unchecked=figures["oldest_unchecked_seconds"],
-                skipped=figures["skipped_keys"], progress=figures["progress_percent"],
-            )  # fmt: skip
+            self._parts.metrics.scrub(self.scrub.figures(), overdue=self.scrub.overdue() is not None)
 
     def maintenance_stands_still(self) -> str | None:
         """Why work in the background does not move, if it does not; from plain values."""

@@ -84,13 +84,15 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Of one archive. ``more``: findings of the walks under way that were not listed."""
+    """Of one archive. ``more``: findings of the walks under way that were not listed. ``last``: the kind of walk that had the
+    last turn, "" for none: where both have more to do they take turns, over restarts too."""
 
     archive_id: bytes
     listing: Pass = field(default_factory=Pass)
     reading: Pass = field(default_factory=Pass)
     findings: Mapping[str, DamagedKey] = field(default_factory=dict)
     more: int = 0
+    last: str = ""
 
     def damaged(self, found: DamagedKey) -> Notes:
         """With a finding; one that is listed keeps when it was seen first."""
@@ -166,7 +168,7 @@ def read_notes(directory: Path | None, archive_id: bytes | None = None) -> Notes
 def _encode(notes: Notes) -> bytes:
     fields: dict[str, Any] = {
         "format": _FORMAT, "archive_id": notes.archive_id.hex(), "listing": asdict(notes.listing),
-        "reading": asdict(notes.reading), "more": notes.more,
+        "reading": asdict(notes.reading), "more": notes.more, "last": notes.last,
         "findings": [asdict(found) for found in notes.findings.values()],
     }  # fmt: skip
     return encode_line(fields)
@@ -180,11 +182,12 @@ def _decode(data: bytes, archive_id: bytes | None) -> Notes | None:
     findings = [DamagedKey(**found) for found in fields["findings"]]
     return Notes(
         kept_id, Pass(**fields["listing"]), Pass(**fields["reading"]), {f.path: f for f in findings}, fields["more"],
+        fields.get("last", ""),
     )  # fmt: skip
 
 
 def figures_of(notes: Notes, now_ms: int, created_ms: int) -> dict[str, int]:
-    """What is known, as numbers. Times in ms are 0 for never."""
+    """What is known, as numbers. Times in ms are 0 for never: when the last walk that came to its end began, and that end."""
     return {
         "damaged_keys": len(notes.findings) + notes.more,
         "oldest_unchecked_seconds": int(notes.unchecked_seconds(now_ms, created_ms)),
@@ -192,7 +195,9 @@ def figures_of(notes: Notes, now_ms: int, created_ms: int) -> dict[str, int]:
         "listed_objects": notes.listing.whole_objects,
         "listed_bytes": notes.listing.whole_bytes,
         "last_listed_ms": notes.listing.whole_began_ms or 0,
+        "last_listed_end_ms": notes.listing.ended_ms or 0,
         "last_read_ms": notes.reading.whole_began_ms or 0,
+        "last_read_end_ms": notes.reading.ended_ms or 0,
         "skipped_keys": notes.reading.notes.get("skipped", 0),
     }
 

@@ -6,6 +6,7 @@ one before and whatever is listed as damaged; the other reads every byte. Both g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -19,11 +20,15 @@ from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import Corrupt, NotFound
 from tiered.provider.base import Stored
 from tiered.settings.keeping import Scrub
+from tiered.text.human import duration
 
 FIRST_SECONDS = 600.0
-"""After the start: a process that is started and ended again makes no requests for this."""
+"""After a start no walk begins for this, unless one has waited for as long by the host's clock: a process that is started once
+and ended makes no requests, and one that never lives for longer walks all the same."""
 KEEP_SECONDS = 30.0
-"""Between two times that the place is written down: what a crash has read again at most."""
+"""Between two times that the place is written down, the first turn of a process apart: what a crash has read again at most."""
+OVERDUE_INTERVALS = 2
+"""A walk begins an interval after the one before and takes no longer than one: so long after a beginning the next has ended."""
 LISTED_AT_ONCE = 1000
 """Keys of the listing that one turn looks at."""
 TICK_MS = 1000
@@ -52,10 +57,9 @@ class Scrubber:
         self._clock = clock
         self._settings = settings
         self._book = notebook
-        self._next = clock.monotonic() + min(FIRST_SECONDS, settings.list_interval_ms / 1000)
-        self._kept = clock.monotonic()
+        self._next = clock.monotonic() + self._first_seconds()
+        self._kept = -math.inf  # so the first turn is written down: there may be no second one
         self._open: dict[str, Iterator[Seen]] = {}  # walks under way, by kind
-        self._last = ""
         self._turn: Turn | None = None
 
     @property
@@ -116,6 +120,19 @@ class Scrubber:
                 and self._clock.now_ms() - since_ms > limit_ms
             ):
                 return f"a walk over all {_OVER[kind]} takes longer than {setting}"
+        return self.overdue()
+
+    def overdue(self) -> str | None:
+        """Which walk should have come to its end and did not, whatever kept it from that: processes that end too soon, a store
+        that is away, a state directory that is not kept. From any thread."""
+        if not self._settings.enabled:
+            return None
+        for kind, interval_ms in reversed(self._intervals()):
+            began_ms = self._pass(kind).whole_began_ms
+            since_ms = self._reader.identity.created_ms if began_ms is None else began_ms
+            if self._clock.now_ms() - since_ms > OVERDUE_INTERVALS * interval_ms + 1000 * FIRST_SECONDS:
+                told = f"none that came to its end began within the last {duration(OVERDUE_INTERVALS * interval_ms)}"
+                return f"a walk over all {_OVER[kind]} is overdue: {told}, twice scrub.{_SETTING[kind]}"
         return None
 
     def document(self) -> dict[str, object]:
@@ -123,6 +140,7 @@ class Scrubber:
         return {
             **self.figures(),
             "enabled": self._settings.enabled,
+            "overdue": self.overdue(),
             "damage": shown(self.notes, self._reader.keys.root),
         }
 
@@ -134,11 +152,26 @@ class Scrubber:
         """For people."""
         return said_of_notes(self.figures())
 
+    def _first_seconds(self) -> float:
+        """How long the first turn is waited for: as long as is left of ``FIRST_SECONDS``, by when a walk could have gone on."""
+        made_ms = self._reader.identity.created_ms
+        could_ms = [
+            made_ms if at.began_ms is None else at.began_ms + (0 if at.under_way else interval_ms)
+            for at, interval_ms in ((self._pass(kind), ms) for kind, ms in self._intervals())
+        ]
+        first = min(FIRST_SECONDS, self._settings.list_interval_ms / 1000)
+        return min(first, max(0.0, first - (self._clock.now_ms() - min(could_ms)) / 1000))
+
+    def _intervals(self) -> tuple[tuple[str, int], ...]:
+        return ("listing", self._settings.list_interval_ms), ("reading", self._settings.read_interval_ms)
+
     def _kind(self) -> str | None:
-        """Which walk is next. Where both are, they take turns: neither waits for the other's end."""
-        intervals = ("listing", self._settings.list_interval_ms), ("reading", self._settings.read_interval_ms)
-        pending = [kind for kind, interval_ms in intervals if self._pends(self._pass(kind), interval_ms)]
-        return next((kind for kind in pending if kind != self._last), pending[0] if pending else None)
+        """Which walk is next. Where both are, they take turns: neither waits for the other's end, nor for a process that lives
+        for two turns."""
+        pending = [
+            kind for kind, interval_ms in self._intervals() if self._pends(self._pass(kind), interval_ms)
+        ]
+        return next((kind for kind in pending if kind != self.notes.last), pending[0] if pending else None)
 
     def _pends(self, at: Pass, interval_ms: int) -> bool:
         since_ms = None if at.began_ms is None else self._clock.now_ms() - at.began_ms
@@ -156,7 +189,7 @@ class Scrubber:
         """Steps of a walk, as many as a turn takes; what they came to."""
         if not self._pass(kind).under_way:
             self._begin(kind)
-        self._last = kind
+        self._book.notes = replace(self.notes, last=kind)
         if kind not in self._open:
             self._open[kind] = self._walk(kind).steps(self._pass(kind).after or "")
         most = self._settings.max_bytes_per_second or 1 << 62
@@ -223,6 +256,7 @@ class Scrubber:
 
 
 _OVER = {"reading": "bytes", "listing": "keys"}
+_SETTING = {"reading": "read_interval_ms", "listing": "list_interval_ms"}
 
 
 def written_anew(stored: Stored, seq: int, whole_seq: int, whole_date_ms: int | None) -> bool:
