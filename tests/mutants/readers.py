@@ -26,9 +26,27 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/read/verify.py",
-        "        self._lengths(report, limit)\n",
-        "",
+        "                elif item.retired_by is None and stored.length > item.length:\n",
+        "                elif False:\n",
         "tests/scenes/test_aged_damage.py::test_something_written_behind_an_object",
+    ),
+    Mutant(
+        "tiered/archive/read/verify.py",
+        "        self._besides(report, limit, deep=deep)\n",
+        "",
+        "tests/scenes/test_verify_besides.py",
+    ),
+    Mutant(
+        "tiered/archive/read/flatfile.py",
+        "            if len(some) == 1:\n                raise\n",
+        "            raise\n",
+        "tests/scenes/test_sealed_head.py::test_that_row_group_is_refused_by_name_and_all_others_are_read",
+    ),
+    Mutant(
+        "tiered/archive/read/besides.py",
+        "            for _ in projection.entries() if deep else ():\n",
+        "            for _ in ():\n",
+        "tests/scenes/test_verify_besides.py::test_each_bit_of_a_projection_is_compared",
     ),
     Mutant(
         "tiered/store/compacted.py",

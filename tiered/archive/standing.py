@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiered.archive.keys import TABLE_PREFIX, ArchiveKeys, HoldKey, TableKey, build, parse
+from tiered.archive.keys import HOLD_PREFIX, TABLE_PREFIX, ArchiveKeys, HoldKey, TableKey, build, parse
 from tiered.codec.summedline import decode_line, encode_line
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
@@ -32,6 +32,10 @@ class OrderKind:
     what: str
     meanwhile: str
 
+    def order_path(self, order_id: bytes) -> str:
+        """Where an order of this kind lies, below the broker's root."""
+        return build(self.key(order_id))
+
     def unreadable(self, key: str, expected: str, found: str) -> Corrupt:
         """The error for one that cannot be read."""
         return Corrupt(
@@ -41,6 +45,7 @@ class OrderKind:
         )  # fmt: skip
 
 
+HOLD = OrderKind(HOLD_PREFIX, HoldKey, "hold_id", "legal hold", "nothing is trimmed while that is so")
 TABLE = OrderKind(
     TABLE_PREFIX, TableKey, "table_id", "kept table", "no table is kept up to date while that is so"
 )

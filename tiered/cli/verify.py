@@ -85,8 +85,8 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
         "physical_gaps": report.physical_gaps,
         "repaired": report.repaired,
     }
-    if report.aliases:
-        told["aliases"] = report.aliases
+    beside = {"aliases": report.aliases, "projections": report.projections, "orders": report.orders}
+    told.update({name: count for name, count in beside.items() if count})
     if as_of is not None:
         told["as_of"] = as_of
     if json:

@@ -14,9 +14,8 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.strays import read_stray
-from tiered.archive.rewrite.holds import HOLD
 from tiered.archive.rewrite.proposal import read_proposal
-from tiered.archive.standing import TABLE, check_order
+from tiered.archive.standing import HOLD, TABLE, check_order
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.errors import Corrupt

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 from tiered.archive.ahead import read_each
 from tiered.archive.checkpoint.partial import PartialStore
@@ -18,8 +17,9 @@ from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.read.aliascheck import AliasCheck
+from tiered.archive.read.besides import damaged_orders, damaged_projections
 from tiered.archive.read.content import ContentCheck
-from tiered.archive.read.strays import ahead_of_log, strangers
+from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.read.view import View
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import ObjectState, RunState
@@ -59,6 +59,8 @@ class Report:
     physical_gaps: int = 0
     repaired: int = 0
     aliases: int = 0
+    projections: int = 0
+    orders: int = 0
     damage: list[Damage] = field(default_factory=list)
     notes: list[Damage] = field(default_factory=list)
     """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names, damaged objects
@@ -110,9 +112,22 @@ class Verifier:
                 self._footer(report, item, limit)
                 self._step(report.objects)
         self._told_by_aliases(report, limit)
-        self._lengths(report, limit)
-        self._strangers(report, limit)
+        self._listed(report, limit)
+        self._besides(report, limit, deep=deep)
         return report
+
+    def _besides(self, report: Report, limit: int, *, deep: bool) -> None:
+        """Projections by key and standing orders."""
+        archive = self._archive
+        for key, wrong in damaged_projections(archive, deep=deep):
+            report.projections += 1
+            if wrong is not None:
+                detail = f"{_fields(wrong)}; no message is missing, and maintenance makes it anew"
+                _add(report.damage, limit, wrong.message, key, detail)
+        for key, wrong in damaged_orders(archive):
+            report.orders += 1
+            if wrong is not None:
+                _add(report.damage, limit, wrong.message, key, _fields(wrong))
 
     def _hear(self, runs: Sequence[RunState], records: Buffer) -> None:
         with self._hearing:
@@ -144,30 +159,31 @@ class Verifier:
             elif damage is not None:
                 _add(report.damage, limit, damage.message, key, _fields(damage))
 
-    def _lengths(self, report: Report, limit: int) -> None:
-        """Objects that something was written behind. Readers here ask for what the fold names; engines look for the end of a
-        Parquet file and find no footer there."""
-        provider, keys = self._archive.log.provider, self._archive.keys
-        for stored in chain.from_iterable(
-            provider.list(keys.prefix(area)) for area in (Area.DATA, Area.SEGMENT)
-        ):
-            item = self._state.object_at(str(keys.path(stored.key)))
-            if item is not None and item.retired_by is None and stored.length > item.length:
-                what = "an object is longer than the fold says"
-                detail = f"position={item.length}, expected={item.length}, found={stored.length}"
-                _add(_list_for(report, item), limit, what, stored.key, detail)
+    def _listed(self, report: Report, limit: int) -> None:
+        """What one listing shows of data objects and sealed files: those that something was written behind, and those that no
+        commit names. Readers here ask for what the fold names; engines look for the end of a Parquet file and find no footer
+        there."""
+        state, keys, provider = self._state, self._archive.keys, self._archive.log.provider
+        ahead: dict[str, str] = {}
+        for area in (Area.DATA, Area.SEGMENT):
+            for stored in provider.list(keys.prefix(area)):
+                path = str(keys.path(stored.key))
+                item = state.object_at(path)
+                if item is None:
+                    if area is Area.DATA and ahead_of_log(provider, keys, state, stored) is not None:
+                        ahead[path] = stored.key
+                elif item.retired_by is None and stored.length > item.length:
+                    what = "an object is longer than the fold says"
+                    detail = f"position={item.length}, expected={item.length}, found={stored.length}"
+                    _add(_list_for(report, item), limit, what, stored.key, detail)
+        self._strangers(report, ahead, limit)
 
-    def _strangers(self, report: Report, limit: int) -> None:
+    def _strangers(self, report: Report, found: dict[str, str], limit: int) -> None:
         """Data objects with records above the proven offset that no commit names: a younger commit may be lost.
 
         A writer at work puts objects before the commit that names them, so the log is asked again for a while.
         """
-        state, keys, reader = self._state, self._archive.keys, self._archive.log
-        found = {
-            str(keys.path(stored.key)): stored.key
-            for stored in strangers(reader.provider, keys, state)
-            if ahead_of_log(reader.provider, keys, state, stored) is not None
-        }
+        reader = self._archive.log
         for path in self._named_above:
             found.pop(path, None)
         for _ in range(LOOKS_AGAIN):

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from tiered.archive.keys import HOLD_PREFIX, ArchiveKeys, HoldKey
+from tiered.archive.keys import ArchiveKeys
 from tiered.archive.rewrite.policy import LegalHold
-from tiered.archive.standing import Order, OrderKind, drop_order, put_order, read_orders
+from tiered.archive.standing import HOLD, Order, drop_order, put_order, read_orders
 from tiered.errors import Conflict, Invalid, NotFound
 from tiered.provider.base import Provider
 
 FOR_EVER_MS = 1 << 60
 """The end of a hold that has none."""
-
-HOLD = OrderKind(HOLD_PREFIX, HoldKey, "hold_id", "legal hold", "nothing is trimmed while that is so")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tiered.archive.keys import Area, HoldKey, TableKey, parse
+from tiered.archive.read.projection import read_projection
+from tiered.archive.read.view import View
+from tiered.archive.standing import HOLD, TABLE, OrderKind, check_order
+from tiered.errors import Corrupt, NotFound, Refused
+
+Looked = tuple[str, Corrupt | NotFound | Refused | None]
+"""A key and what is wrong with it, if anything is."""
+
+
+def damaged_projections(archive: View, *, deep: bool) -> Iterator[Looked]:
+    """Each projection by its head, ``deep``: by its entries too, some at a time: its key, and what is wrong.
+
+    What a commit has retired, or what is gone by the time it is read, is being deleted and no damage.
+    """
+    provider, keys, state = archive.log.provider, archive.keys, archive.state
+    for stored in provider.list(keys.prefix(Area.PROJECTION)):
+        path = str(keys.path(stored.key))
+        found: Corrupt | Refused | None = None
+        if state.is_retired(path):
+            continue
+        try:
+            projection = read_projection(provider, stored.key, path)
+            if projection.head.archive_id != archive.identity.archive_id:
+                raise Corrupt("a projection of another archive", key=stored.key)
+            for _ in projection.entries() if deep else ():
+                pass
+        except NotFound:
+            continue
+        except (Corrupt, Refused) as error:
+            found = error
+        yield stored.key, found
+
+
+def damaged_orders(archive: View) -> Iterator[Looked]:
+    """Each legal hold and each order for a table, dropped ones too: its key, and what is wrong. While a hold cannot be read
+    nothing is trimmed, so that it is damage although no byte of a message is."""
+    for kind in (HOLD, TABLE):
+        for key, order_id in sorted(_orders(archive, kind).items()):
+            found: Corrupt | NotFound | Refused | None = None
+            try:
+                if order_id is None:
+                    raise kind.unreadable(key, f"a {kind.what.split()[-1]}'s key", "another")
+                check_order(archive.log.provider, archive.keys, archive.identity.archive_id, kind, order_id)
+            except (Corrupt, NotFound, Refused) as error:
+                found = error
+            yield key, found
+
+
+def _orders(archive: View, kind: OrderKind) -> dict[str, bytes | None]:
+    """Keys of orders, also of those of which only the dropping is left; no id for a name that is none."""
+    keys, found = archive.keys, dict[str, bytes | None]()
+    for stored in archive.log.provider.list(keys.key(kind.prefix)):
+        made = parse(str(keys.path(stored.key)))
+        if isinstance(made, HoldKey | TableKey):
+            found[keys.key(kind.order_path(made.order_id))] = made.order_id
+        else:
+            found[stored.key] = None
+    return found
