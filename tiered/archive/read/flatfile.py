@@ -88,12 +88,21 @@ class RunReader:
         item = self._objects_of(run)
         key, table = self._objects.key_of(item), self._objects.block_table(item)
         for some in _batches(blocks_of(run, item, table, first, end, key=key)):
-            blocks = self._objects.block_bytes(item, some[0].key.block, some[-1].key.block + 1)
-            for ref, data in zip(some, blocks, strict=True):
+            for ref, data in zip(some, self._blocks(item, some), strict=True):
                 stretch = _stretch(ref, data, key)
                 a, b = rows_between(stretch.queue_offsets, ref.first_offset, ref.rows, first, end)
                 if b > a:
                     yield stretch.cut(a, b)
+
+    def _blocks(self, item: ObjectState, some: Sequence[BlockRef]) -> Iterable[Buffer]:
+        """Neighbouring blocks in one request; one by one where that fails, so that what lies before damage is read."""
+        first, end = some[0].key.block, some[-1].key.block + 1
+        try:
+            return self._objects.block_bytes(item, first, end)
+        except Corrupt:
+            if len(some) == 1:
+                raise
+            return (self._objects.block_bytes(item, block, block + 1)[0] for block in range(first, end))
 
     def columns(self, run: RunState, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
         """Columns of all rows of the run (``ROW_DTYPE`` names), also those that a trim or a rewind cut off."""
