@@ -362,15 +362,15 @@ def test_no_sealed_file_is_put_into_an_encrypted_epoch(
     plain, secret = (KEYS.key(build(segment_key("T", date(2026, 1, 1), n, b"o" * 16))) for n in (1, 2))
     provider.put(plain, [b"PAR1"])
     assert provider.get(plain).data == stored.get(plain).data == b"PAR1"
-    with pytest.raises(Refused, match="no engine would read"):
+    with pytest.raises(Refused, match="Spark could not open"):
         provider.put(secret, [b"PAR1"])
     send(broker)
     head = archive(broker, provider, clock).state.head()
     assert head is not None
-    with pytest.raises(Refused, match="no engine would read"):
+    with pytest.raises(Refused, match="Spark could not open"):
         refuse_encrypted(head)
     options = SealOptions.of(Settings(encryption=Encryption(key_env="KEY")))
-    assert options.off == "off: the archive is encrypted, and no engine would read its files"
+    assert options.off == "off: the archive is encrypted, and Spark could not open sealed files with its key"
 
 
 def test_secrets_are_in_no_error_and_no_repr(

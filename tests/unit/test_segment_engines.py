@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,40 @@ def _keyed(number: int) -> OddRecord:
     keys = " ".join(f"{number}-{n}" for n in range(4))
     message = Message("T", 0, number, number, b"", {"UNIQ_KEY": f"{number:032X}", "KEYS": keys})
     return OddRecord(encode_message(message), 0, number)
+
+
+KEY = bytes(range(32))
+MODES = ((False, "AES_GCM_V1"), (True, "AES_GCM_V1"), (False, "AES_GCM_CTR_V1"))
+
+
+@pytest.mark.parametrize(("plain_footer", "algorithm"), MODES)
+def test_why_encrypted_archives_are_not_sealed(
+    tmp_path: Path, sealed: Sealed, algorithm: str, plain_footer: bool
+) -> None:
+    """What DESIGN says of Parquet's own encryption with a given key, as long as it is so: DuckDB reads one mode of it, and not
+    the one that would leave a footer for the checks that make a file ours."""
+    import duckdb
+    from pyarrow.parquet import encryption
+
+    table, path = pq.read_table(sealed.path, columns=["queue_offset", "body"]), tmp_path / "e.parquet"
+    options = {"plaintext_footer": plain_footer, "encryption_algorithm": algorithm}
+    with_key = encryption.create_encryption_properties(KEY, **options)
+    pq.write_table(table, path, encryption_properties=with_key)
+    assert path.read_bytes()[-4:] == (b"PAR1" if plain_footer else b"PARE")
+    unlock = encryption.create_decryption_properties
+    assert pq.read_table(path, decryption_properties=unlock(KEY)).equals(table)
+    with pytest.raises((OSError, pa.ArrowInvalid), match="crypt"):
+        pq.read_table(path, decryption_properties=unlock(KEY[::-1]))
+    with duckdb.connect() as engine:
+        engine.execute(f"PRAGMA add_parquet_key('k', '{base64.b64encode(KEY).decode()}')")
+        asked = (
+            f"select queue_offset, body from read_parquet('{path}', encryption_config={{footer_key: 'k'}})"
+        )
+        if (plain_footer, algorithm) == MODES[0]:
+            assert engine.execute(asked).fetchall() == list(
+                zip(*(table[name].to_pylist() for name in ("queue_offset", "body")), strict=True)
+            )
+            return
+        for question in (asked, f"select queue_offset, body from read_parquet('{path}')"):
+            with pytest.raises(duckdb.InvalidInputException):
+                engine.execute(question).fetchall()

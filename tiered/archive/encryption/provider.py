@@ -103,7 +103,7 @@ class Encrypting(Wrapped):
             data_key, salt = keys.for_put(place.epoch), place.object_id
             if data_key is not None and place.path.startswith(f"{Area.SEGMENT.value}/"):
                 raise Refused(
-                    "the archive is encrypted, and a sealed file that is encrypted no engine would read",
+                    "the archive is encrypted, and Spark could not open a sealed file with its key",
                     hint="leave its days unsealed",
                     key=place.key,
                 )

@@ -100,7 +100,7 @@ class SealOptions:
         if not self.enabled:
             return "off: seal.enabled is false"
         if self.encrypted:
-            return "off: the archive is encrypted, and no engine would read its files"
+            return "off: the archive is encrypted, and Spark could not open sealed files with its key"
         return None if importlib.util.find_spec("pyarrow") else NO_PYARROW
 
     def shape(self) -> SegmentShape:
@@ -121,7 +121,7 @@ def refuse_encrypted(head: Head) -> None:
     """``Refused`` for an archive that is encrypted, before anybody works at its files."""
     if ENCRYPTION in head.required_features:
         raise Refused(
-            "the archive is encrypted, and a sealed file that is encrypted no engine would read",
+            "the archive is encrypted, and Spark could not open a sealed file with its key",
             hint="leave its days unsealed",
             commit=head.epoch_seq,
         )
