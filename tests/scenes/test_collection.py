@@ -21,6 +21,7 @@ from tests.kit.movingfold import nobody_walks_over_the_live_fold, planned_on_a_m
 from tests.scenes.test_seal import Uploads
 from tiered import crashpoint
 from tiered.archive.log.maintenance import OwnKeys
+from tiered.archive.rewrite import collection
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
 from tiered.archive.rewrite.collection import Collection, figures, look, said
 from tiered.archive.rewrite.removal import removable
@@ -131,6 +132,21 @@ def test_orphans_are_those_of_earlier_epochs_that_no_commit_knows(small: Scene) 
     assert again.count(again.gc) == {"named_keys": 3}
     again.after_grace()
     assert stored(small) == needed(small) | {strange}
+
+
+def test_names_are_remembered_up_to_a_number(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that runs for years names orphans all the time; what it forgot and meets again it names once more."""
+    monkeypatch.setattr(collection, "KEPT_NAMED", 1)
+    flush(small, 2)
+    late = [f"data/0000000001-{UUID}{n}" for n in range(1, 4)]
+    start_again(small)
+    sweeping = Sweeping.of(small)
+    for again in (3, 2):
+        for path in late:
+            small.provider.put(KEYS.key(path), [b"late"])
+        assert sweeping.count(sweeping.gc)["named_keys"] == again
+        assert sweeping.after_grace()["deleted_keys"] == again
+    assert len(stored(small) - needed(small)) == 1, "the one that it remembers"
 
 
 def test_what_is_all_that_is_left_of_records_is_no_orphan(small: Scene) -> None:

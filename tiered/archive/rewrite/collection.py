@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
+from cachetools import LRUCache
+
 from tiered.archive.keys import CHECKPOINT_PREFIX, Area
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
@@ -28,6 +30,8 @@ NAMED_KEYS = 4096
 """Keys that one commit names: about 300 KB of edits."""
 ROUND_KEYS = 65_536
 """Keys that one listing gathers; what is left waits for the next."""
+KEPT_NAMED = 65_536
+"""Names of orphans that are remembered, the newest: about 10 MB."""
 DELETED_KEYS = 4000
 """Keys deleted before a commit says so."""
 
@@ -180,7 +184,8 @@ class Collection:
         self._own_keys = own_keys
         self._weak = tuple(weak)
         self._damaged = damaged
-        self._named: set[str] = set()  # orphans: the fold forgets them, and a put of one may still arrive
+        # Orphans: the fold forgets them, and a put of one may still arrive. One that is forgotten here is named once more.
+        self._named: LRUCache[str, bool] = LRUCache(KEPT_NAMED)
         self._shelf = Shelf()
         self._deletion = Deletion(log.reader.provider, settings.delete_threads)
         self._commits: Iterator[str] | None = None
@@ -313,7 +318,7 @@ class Collection:
         for path in named:
             self._own_keys.retired(path)
             if state.object_at(path) is None:
-                self._named.add(path)
+                self._named[path] = True
         return {"named_keys": len(named)}
 
     def _delete(self, paths: list[str], turn: Turn) -> Done:
