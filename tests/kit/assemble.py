@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.kit.storefakes import Scripted
+from tiered.archive import ahead
+from tiered.archive.checkpoint import store as checkpoints
 from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.flush import Proven, Unsettled
@@ -24,6 +26,7 @@ from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import ResendEvents, Resending
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.read import verify
 from tiered.archive.read.flatfile import FlatMessageFile, RunReader
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.values import Head
@@ -46,6 +49,9 @@ from tiered.write.compression import Compression
 from tiered.write.dispatcher import Dispatcher, DispatchPace
 from tiered.write.draft import Draft
 from tiered.write.preparer import Preparer
+
+if TYPE_CHECKING:
+    import pytest
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
 ARCHIVE_MS = 1_700_000_000_000
@@ -85,6 +91,14 @@ class AtOnce(Executor):
 def memory(clock: ManualClock | None = None, *script: str | TieredError) -> Counting:
     """A fresh store in memory."""
     return Counting(MemoryProvider("", clock or ManualClock()), script)
+
+
+def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits, shards and objects are read without threads that ask ahead, for as long as ``monkeypatch`` lasts: for tests of
+    hundreds of folds of a store in memory, which answers at once."""
+    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)
+    monkeypatch.setattr(checkpoints, "SHARDS_AHEAD", 1)
+    monkeypatch.setattr(verify, "READ_AHEAD", 1)
 
 
 def open_log(

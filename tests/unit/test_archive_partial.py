@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.kit.assemble import Counting
+from tests.kit.assemble import Counting, one_after_another
 from tests.kit.histories import ARCHIVE_ID, History
-from tiered.archive import ahead
 from tiered.archive.checkpoint import partial as partial_module
 from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.checkpoint.partial import PartialStore
@@ -110,7 +109,7 @@ def grown_archive() -> Archive:
 
 @pytest.fixture
 def archive(grown_archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)  # a store in memory: nobody has to wait for it
+    one_after_another(monkeypatch)
     return grown_archive.copy()
 
 
@@ -301,7 +300,7 @@ def test_a_store_that_grew_begins_at_a_newer_checkpoint(
     store = archive.open()
     store.snapshot()
     archive.save()
-    for _ in range(60):
+    for _ in range(20):
         archive.grow(4)
         archive.save()
         archive.reader.follow(store)

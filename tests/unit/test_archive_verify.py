@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tiered.clock import ManualClock
 from tiered.errors import Corrupt, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
+from tiered.provider.memory import MemoryObjects, MemoryProvider
 
 ORDERS = MessageQueue("Orders", 0)
 
@@ -29,19 +31,26 @@ def clock() -> ManualClock:
     return ManualClock(1_700_000_060_000)
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
+@dataclass(frozen=True)
+class Life:
+    """What a daemon's first life left: the broker's store, the archive's objects, the hour, and how the daemon writes."""
+
+    broker: Path
+    objects: MemoryObjects
+    now_ms: int
+    dispatch: dict[str, int]
 
 
-@pytest.fixture(params=["in objects", "inside commits"])
-def daemon(
-    request: pytest.FixtureRequest, tmp_path: Path, store: Counting, clock: ManualClock
-) -> Iterator[Assembly]:
-    broker = Crafted(tmp_path / "store", file_bytes=1 << 17)
-    inline = {"inline_bytes": 0} if request.param == "in objects" else {}
+@pytest.fixture(scope="module", params=["in objects", "inside commits"])
+def first_life(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    clock, objects = ManualClock(1_700_000_060_000), MemoryObjects()
+    broker = Crafted(tmp_path_factory.mktemp("life") / "store", file_bytes=1 << 17)
+    dispatch = {"block_bytes": 4096, **({"inline_bytes": 0} if request.param == "in objects" else {})}
     made = assemble(
-        broker.store, store, clock, dispatch={"block_bytes": 4096, "object_bytes": 65_536, **inline}
+        broker.store,
+        Counting(MemoryProvider("", clock, objects)),
+        clock,
+        dispatch={**dispatch, "object_bytes": 65_536},
     )
     for flush in range(3):
         for number in range(40):
@@ -54,7 +63,22 @@ def daemon(
     broker.crash(cut)
     broker.send(body=b"after")
     made.close()
-    again = assemble(broker.store, store, clock, seed=2, dispatch={"block_bytes": 4096, **inline})
+    return Life(broker.store, objects, clock.now_ms(), dispatch)
+
+
+@pytest.fixture
+def store(clock: ManualClock, first_life: Life) -> Counting:
+    """The archive's objects as the first life left them, this test's own."""
+    clock.set_wall(first_life.now_ms)
+    objects = MemoryObjects()
+    objects.objects, objects.keys = dict(first_life.objects.objects), list(first_life.objects.keys)
+    return Counting(MemoryProvider("", clock, objects))
+
+
+@pytest.fixture
+def daemon(store: Counting, clock: ManualClock, first_life: Life) -> Iterator[Assembly]:
+    """The daemon in its second life."""
+    again = assemble(first_life.broker, store, clock, seed=2, dispatch=first_life.dispatch)
     again.settle()
     yield again
     again.close()

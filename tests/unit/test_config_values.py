@@ -162,10 +162,11 @@ def test_a_list_means_the_same_in_every_layer(key: str, layer: str, tmp_path: Pa
 
 @pytest.mark.parametrize("layer", ["file", "environment", "flag"])
 @pytest.mark.parametrize("key", LISTS)
-@pytest.mark.parametrize("text", ["[p*]", "[ab]", '["p*]', "'p*'", '"p*",q', "p[*", "p]", "[p,q]*", "p[]"])
-def test_a_pattern_that_can_match_nothing_is_refused(key: str, layer: str, text: str, tmp_path: Path) -> None:
+def test_a_pattern_that_can_match_nothing_is_refused(key: str, layer: str, tmp_path: Path) -> None:
     """A shell takes quotes away, a manifest leaves too many: what is left would be a class of characters, or match no name."""
-    with pytest.raises(Invalid) as caught:
-        loaded(layer, key, json.dumps(text) if layer == "file" else text, tmp_path)
-    assert key in caught.value.message
-    assert "quotes" in str(caught.value)
+    for text in ("[p*]", "[ab]", '["p*]', "'p*'", '"p*",q', "p[*", "p]", "[p,q]*", "p[]"):
+        with pytest.raises(Invalid) as caught:
+            loaded(layer, key, json.dumps(text) if layer == "file" else text, tmp_path)
+            pytest.fail(f"taken: {text}")
+        assert key in caught.value.message, text
+        assert "quotes" in str(caught.value), text

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory
+from tests.kit.assemble import KEYS, Assembly, assemble, live_rows, memory, one_after_another
 from tests.kit.pipeline import PREPARED, Crafted
-from tiered.archive import ahead
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.find import find_identity
@@ -120,8 +119,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(autouse=True)
 def sound(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hundreds of folds of a store in memory, which nobody waits for: threads that ask ahead would be much of the work."""
-    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)
+    one_after_another(monkeypatch)
     scene.restore()
     yield
     scene.restore()

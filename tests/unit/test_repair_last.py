@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, live_rows, memory
+from tests.kit.assemble import KEYS, Assembly, AtOnce, assemble, live_rows, memory, one_after_another
 from tests.kit.histories import History, store_changes
 from tests.kit.pipeline import INNER_BATCH, PREPARED, Crafted
 from tests.kit.readstore import READER, reader_follower
-from tiered.archive import ahead
 from tiered.archive.fold.apply import apply
 from tiered.archive.read.find import find_identity
 from tiered.archive.read.flatfile import RunReader
@@ -148,7 +147,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture
 def scene(made: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)  # a store in memory: nobody has to wait for it
+    one_after_another(monkeypatch)
     made.restore()
     yield made
     made.restore()

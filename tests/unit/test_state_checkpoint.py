@@ -37,8 +37,8 @@ SMALL = 2048
 class Archive:
     """A growing history and a store for its checkpoints."""
 
-    def __init__(self) -> None:
-        self.history = History(random.Random(5), topics=20)
+    def __init__(self, history: History) -> None:
+        self.history = history
         self.provider = MemoryProvider("checkpoints", ManualClock())
         self.ids = count(1)
 
@@ -61,11 +61,17 @@ class Archive:
         self.provider.put(key, [change(data)], create_only=False)
 
 
-@pytest.fixture
-def archive() -> Archive:
-    made = Archive()
-    made.grow(30)
+@pytest.fixture(scope="module")
+def grown() -> History:
+    made = History(random.Random(5), topics=20)
+    for _ in range(30):
+        made.step()
     return made
+
+
+@pytest.fixture
+def archive(grown: History) -> Archive:
+    return Archive(grown.copy())
 
 
 def pairs_of(archive: Archive, manifest: Manifest) -> list[tuple[bytes, bytes]]:
