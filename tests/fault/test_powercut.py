@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit.powercut import PowerCut
 from tiered.clock import SystemClock
+from tiered.daemon.topicnotes import EMPTY, GONE, TopicNotes
 from tiered.metadata.jsonfile import JsonFileStore
 from tiered.metadata.rocksdb import RocksDbStore
 from tiered.provider.posix import PosixProvider
@@ -214,3 +215,21 @@ def test_the_writers_own_files_survive(tmp_path: Path) -> None:
     assert {p.name for p in power.root.iterdir()} == {"writer-id", "fenced", "archive"}
     assert (power.root / "writer-id").read_text().strip() == (b"w" * 16).hex()
     assert (power.root / "fenced").read_text() == "why\n"
+
+
+def test_what_is_written_behind_what_a_file_has_survives(tmp_path: Path) -> None:
+    """Since when topics are gone: a first file, lines behind it, and lines over an end that was never acknowledged."""
+    power = disk(tmp_path)
+    killed(
+        power,
+        "from tiered.daemon.topicnotes import EMPTY, GONE, TopicNotes",
+        "path = root / 'notes'",
+        "notes = TopicNotes(path, b'a' * 16)",
+        "for at in range(1, 4): notes.write(notes.read(), GONE, {f'T{n}': n for n in range(at)})",
+        "with open(path, 'ab') as file: file.write(b'x' * 1000)",
+        "notes.write(notes.read(), EMPTY, {'T0': 9})",
+    )
+    power.cut()
+    path = power.root / "notes"
+    assert TopicNotes(path, b"a" * 16).read().times == {GONE: {"T0": 0, "T1": 1, "T2": 2}, EMPTY: {"T0": 9}}
+    assert path.read_bytes().endswith(b"\n"), "what was never acknowledged is gone"

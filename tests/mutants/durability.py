@@ -22,6 +22,18 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/durable.py",
+        "        file.seek(length)\n        file.write(data)\n        file.flush()\n        os.fsync(file.fileno())\n",
+        "        file.seek(length)\n        file.write(data)\n",
+        f"{_CUT} -k behind_what",
+    ),
+    Mutant(
+        "tiered/durable.py",
+        "        file.truncate(length)\n",
+        "",
+        f"{_CUT} -k behind_what",
+    ),
+    Mutant(
+        "tiered/durable.py",
         "    sync(os.path.dirname(os.path.abspath(path)))\n",
         "",
         f"{_CUT}::test_the_writers_own_files_survive",
