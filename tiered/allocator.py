@@ -1,8 +1,9 @@
-"""How the process's allocator behaves: set once, best before any thread is started."""
+"""How the process's allocator and collector of garbage behave: set once, the allocator best before any thread is started."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 _LARGEST_FROM_HEAP = 32 * 1024 * 1024  # glibc takes no larger value
@@ -28,3 +29,15 @@ def keep_freed_memory(keep_bytes: int = _KEEP) -> bool:
             (_M_TRIM_THRESHOLD, keep_bytes),
         )
     )
+
+
+def calm_collector(young: int | None = None) -> None:
+    """For a process that has loaded what it works with: what start-up made (modules, SDK models) is not walked over again.
+
+    Without it the collector takes a sixth of a cold read's CPU. ``young``: new objects before those are looked at, if not as
+    many as the interpreter's default, 700: a flush of very many queues makes lists of ten thousands, none of which is garbage.
+    """
+    gc.collect()
+    gc.freeze()
+    if young is not None:
+        gc.set_threshold(young, *gc.get_threshold()[1:])

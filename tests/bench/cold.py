@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from tests.bench.run import generate, once
 from tests.kit.s3server import S3Server, versitygw
-from tiered.allocator import keep_freed_memory
+from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
@@ -25,7 +25,6 @@ from tiered.provider.base import Fetched, Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Archive, Fetch, Settings
 from tiered.store import MessageStore, opening
-from tiered.store.opening import calm_collector
 
 MIB = 1 << 20
 TOPIC = "Bench0"

@@ -14,14 +14,13 @@ from typing import Any
 
 from tests.bench.counted import TOLD, counting
 from tests.bench.readers import peak_bytes
-from tiered.allocator import keep_freed_memory
+from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.metrics import Metrics
 from tiered.settings import Archive, Settings
 from tiered.store import MessageStore
-from tiered.store.opening import calm_collector
 
 COUNT = 32
 

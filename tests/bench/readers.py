@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tiered.allocator import keep_freed_memory
+from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
@@ -22,7 +22,6 @@ from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.settings import Archive, Fetch, Settings
 from tiered.store import MessageStore
-from tiered.store.opening import calm_collector
 
 COUNT = 32
 

@@ -10,6 +10,12 @@ _REMOTING_CODEC = "tests/unit/test_remoting_codec.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/codec/format/block.py",
+        "np.flatnonzero(small & (lengths >= plain_below))",
+        "np.flatnonzero(small)",
+        "tests/unit/test_block_pieces.py::test_the_smallest_blocks_are_stored_as_they_are",
+    ),
+    Mutant(
         "tiered/codec/record/frame.py",
         '    wrong = sums != rows["body_crc"]\n',
         "    wrong = sums != sums\n",

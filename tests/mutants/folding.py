@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/state/layers.py",
-        "        if not touched.any():\n            return self._base.queue_table(topics, queue_ids)\n",
+        "        if self.values.keys().isdisjoint(keys):\n            return self._base.queue_table(topics, queue_ids)\n",
         "        if True:\n            return self._base.queue_table(topics, queue_ids)\n",
         f"{_STATE_HISTORIES}::test_a_plan_on_recent_queues_is_a_plan_on_the_fold",
     ),

@@ -33,8 +33,23 @@ def opened(stored: block.StoredBlocks, pieces: list[bytes]) -> list[bytes]:
 def test_each_block_is_read_as_it_was(sizes: list[int]) -> None:
     raw, pieces = raw_of(sizes)
     edges = np.cumsum([0, *sizes])
-    stored = block.compress_pieces(raw, edges, level=1, quick_below=QUICK)
-    assert opened(stored, pieces) == pieces
+    for plain_below in (0, 256):
+        stored = block.compress_pieces(raw, edges, level=1, quick_below=QUICK, plain_below=plain_below)
+        assert opened(stored, pieces) == pieces
+
+
+def test_the_smallest_blocks_are_stored_as_they_are() -> None:
+    raw, _ = raw_of(SIZES)
+    edges, sizes = np.cumsum([0, *SIZES]), np.array(SIZES)
+    quick = block.compress_pieces(raw, edges, level=1, quick_below=QUICK)
+    stored = block.compress_pieces(raw, edges, level=1, quick_below=QUICK, plain_below=256)
+    tiny = sizes < 256
+    assert (stored.codecs[tiny] == block.CODEC_NONE).all()
+    assert (stored.lengths[tiny] == sizes[tiny]).all()
+    assert (stored.crcs[~tiny] == quick.crcs[~tiny]).all()
+    assert (quick.codecs[tiny] != block.CODEC_NONE).any(), "there is something to leave alone"
+    high = block.compress_pieces(raw, edges, level=6, quick_below=QUICK, plain_below=256)
+    assert (high.crcs == block.compress_pieces(raw, edges, level=6).crcs).all()
 
 
 def test_large_blocks_and_higher_levels_are_compressed_as_ever() -> None:

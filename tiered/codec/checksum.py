@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
+
 import crc32c as _crc32c
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,13 @@ def crc32c(data: Buffer, value: int = 0) -> int:
     if len(data) < _KEEP_LOCK_BYTES:
         return int(_crc32c.crc32c(data, value, 0))
     return int(_crc32c.crc32c(data, value))
+
+
+def crc32cs(parts: Sequence[Buffer]) -> npt.NDArray[np.uint32]:
+    """``crc32c`` of each part, without Python code for each where all are small."""
+    if max(map(len, parts), default=0) >= _KEEP_LOCK_BYTES:
+        return np.fromiter(map(crc32c, parts), np.uint32, len(parts))
+    return np.fromiter(map(_crc32c.crc32c, parts, repeat(0), repeat(0)), np.uint32, len(parts))
 
 
 def body_crc(body: Buffer) -> int:

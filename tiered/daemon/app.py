@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tiered.allocator import keep_freed_memory
+from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
@@ -49,6 +49,8 @@ from tiered.source.open import open_source
 log = logging.getLogger("tiered.daemon")
 
 STARTING = "starting"
+YOUNG_OBJECTS = 50_000
+"""New objects before the collector looks at them."""
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
@@ -57,6 +59,7 @@ def run(loaded: Loaded, choices: Choices, env: Mapping[str, str], again: Callabl
     """Archive until stopped (or, ``once``, until the broker's present end); the exit code. ``again`` reads the settings anew,
     for SIGHUP."""
     keep_freed_memory()
+    calm_collector(YOUNG_OBJECTS)
     clock, stop, metrics = SystemClock(), threading.Event(), Metrics()
     install_crash(env)
     notifier = Notifier.from_environment(env)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import uvloop
 
-from tiered.allocator import keep_freed_memory
+from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.log.localfiles import ensure_directory
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.frame import Command
@@ -42,7 +42,6 @@ from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings, Web
 from tiered.store import MessageStore
-from tiered.store.opening import calm_collector
 from tiered.text.addresses import split_address
 
 log = logging.getLogger("tiered.gateway")

@@ -6,10 +6,11 @@ whole ranges of the ordered map, and a walk over the map is one over a few range
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import compress
-from operator import not_
+from itertools import compress, repeat, starmap
+from operator import itemgetter, not_
 from typing import Any, NamedTuple
 
 import rocksdict
@@ -74,13 +75,16 @@ class OpenFamilies:
 
     def put(self, batch: rocksdict.WriteBatch, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Put ``pairs`` in ``batch``."""
-        put, first, handle = batch.put, self.first, self._handle
-        if handle is None:
-            for key, value in pairs:
-                put(key, value)
+        if self._handle is None:
+            deque(starmap(batch.put, pairs), maxlen=0)
             return
-        for key, value in pairs:
-            put(key, value, handle if key[:1] == first else None)
+        pairs = list(pairs)
+        inside = list(map(bytes.startswith, map(itemgetter(0), pairs), repeat(self.first)))
+        deque(starmap(batch.put, compress(pairs, map(not_, inside))), maxlen=0)
+        keys, values = map(itemgetter(0), pairs), map(itemgetter(1), pairs)
+        deque(
+            map(batch.put, compress(keys, inside), compress(values, inside), repeat(self._handle)), maxlen=0
+        )
 
     def delete(self, batch: rocksdict.WriteBatch, keys: Iterable[bytes]) -> None:
         """Delete ``keys`` in ``batch``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -70,12 +69,3 @@ def open_follower(
         metrics=metrics,
         as_of=as_of,
     )
-
-
-def calm_collector() -> None:
-    """For a process that reads, once its store is open: what start-up made (modules, SDK models) is not walked over again.
-
-    Without it the collector takes a sixth of a cold read's CPU. It concerns the whole process, so a process calls it, no store.
-    """
-    gc.collect()
-    gc.freeze()

@@ -19,6 +19,9 @@ QUICK_BYTES = 512
 """Blocks below this are compressed quickly: with very many queues nearly each is one message, merging puts it among others
 soon, and zstd's tables of such a block cost more than all else that archiving does for it."""
 
+PLAIN_BYTES = 256
+"""Blocks below this, a short message alone, are not compressed until they are merged: a sixth of them is all that it saves."""
+
 Result = TypeVar("Result")
 
 
@@ -80,7 +83,12 @@ class Compression:
         bounds = sorted({0, *cuts.tolist(), len(edges) - 1})
         return [
             self._pool.submit(
-                compress_pieces, raw, edges[a : b + 1], level=self._level, quick_below=QUICK_BYTES
+                compress_pieces,
+                raw,
+                edges[a : b + 1],
+                level=self._level,
+                quick_below=QUICK_BYTES,
+                plain_below=PLAIN_BYTES,
             )
             for a, b in pairwise(bounds)
         ]

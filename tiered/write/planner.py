@@ -166,10 +166,10 @@ def _object(flush: _Tables, number: int, archive_id: bytes, object_id: bytes) ->
     runs = flush.runs[r0:r1].copy()
     runs["first_row"] -= p0
     runs["first_block"] -= b0
-    names = [made.routed.topics[g] for g in runs["topic"].tolist()]
+    names = list(map(made.routed.topics.__getitem__, runs["topic"].tolist()))
     topics = tuple(dict.fromkeys(names))
     index = {name: i for i, name in enumerate(topics)}
-    runs["topic"] = np.fromiter((index[n] for n in names), np.int64, len(names))
+    runs["topic"] = np.fromiter(map(index.__getitem__, names), np.int64, len(names))
     blocks = flush.blocks[b0:b1].copy()
     blocks["run"] -= r0
     rows = made.rows[p0:p1].copy()
@@ -242,7 +242,10 @@ def _run_edits(flush: _Tables, lineage: int) -> list[EditBatch]:
 
 
 def _queue_columns(routed: Routed, group: Ints) -> dict[str, object]:
-    return {"topic": [routed.topics[g] for g in group.tolist()], "queue_id": routed.queue_ids[group]}
+    return {
+        "topic": list(map(routed.topics.__getitem__, group.tolist())),
+        "queue_id": routed.queue_ids[group],
+    }
 
 
 def _new_generations(flush: _Tables, segments: Ints, lineage: int) -> EditBatch:

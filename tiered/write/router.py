@@ -67,7 +67,7 @@ def route(batch: MessageBatch, excluded: Callable[[str], bool]) -> Routed:
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
     group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
     lead = order[first]
-    topics = tuple(names[t] for t in topic[lead].tolist())
+    topics = tuple(map(names.__getitem__, topic[lead].tolist()))
     off_queue = topics.index(OFF_QUEUE_TOPIC) if off.any() and OFF_QUEUE_TOPIC in topics else None
     return Routed(
         order=order,

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import is_not
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -112,10 +113,10 @@ class FoldDraft:
         """Records of distinct queues: their keys with prefix, and what these are made of. As ``ArchiveState.queue_table``."""
         if not isinstance(self._base, QueueTables):
             return packed_table(self.get_many(keys))
-        own = list(map(self.values.get, keys, repeat(_MISSING)))
-        touched = np.fromiter((value is not _MISSING for value in own), np.bool_, len(own))
-        if not touched.any():
+        if self.values.keys().isdisjoint(keys):
             return self._base.queue_table(topics, queue_ids)
+        own = list(map(self.values.get, keys, repeat(_MISSING)))
+        touched = np.fromiter(map(is_not, own, repeat(_MISSING)), np.bool_, len(own))
         records, known = packed_table([None if value is _MISSING else value for value in own])  # type: ignore[misc]
         rest = np.flatnonzero(~touched)
         if len(rest):
@@ -225,5 +226,6 @@ def store_changes(store: MetadataStore, changes: list[Changes]) -> None:
         for c in changes[1:]:
             values.update(c.values)
     deletes = [k for k, v in values.items() if v is None]
-    puts = ((k, v) for k, v in values.items() if v is not None)
-    store.put_many(puts, deletes, applied=changes[-1].head.position())
+    pairs = values.items()
+    puts = [pair for pair in pairs if pair[1] is not None] if deletes else pairs
+    store.put_many(puts, deletes, applied=changes[-1].head.position())  # type: ignore[arg-type]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_not
 from typing import Any
 
 import msgpack
@@ -207,7 +209,7 @@ def unpack_value(value: bytes) -> Any:
 
 def packed_table(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
     """Queue records side by side, zeros for ``None``; and which were there."""
-    known = np.fromiter((v is not None for v in values), np.bool_, len(values))
+    known = np.fromiter(map(is_not, values, repeat(None)), np.bool_, len(values))
     if known.all():
         return table(values, QUEUE_DTYPE), known  # type: ignore[arg-type]
     blank = bytes(QUEUE_DTYPE.itemsize)

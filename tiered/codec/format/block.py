@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import crc32c
+from tiered.codec.checksum import crc32c, crc32cs
 from tiered.codec.format.intpack import narrow, pack_table, unpack_table
 from tiered.codec.format.sections import (
     CODEC_NONE,
@@ -138,43 +137,49 @@ def compress(raw: Buffer, *, level: int) -> tuple[Buffer, int, int]:
 
 
 def compress_pieces(
-    raw: Buffer, edges: npt.NDArray[np.int64], *, level: int, quick_below: int = 0
+    raw: Buffer, edges: npt.NDArray[np.int64], *, level: int, quick_below: int = 0, plain_below: int = 0
 ) -> StoredBlocks:
     """``compress`` of every ``raw[edges[i]:edges[i + 1]]``; always a copy. At least one. Small blocks share one part.
 
-    At level 1, which asks for speed, blocks of less than ``quick_below`` bytes are compressed without entropy coding: a third
-    of the time.
+    At level 1, which asks for speed, blocks of less than ``quick_below`` bytes are compressed without entropy coding, a third
+    of the time, and those of less than ``plain_below`` not at all.
     """
     raw_lengths = np.diff(edges)
     _check_raw_lengths(raw_lengths)
-    view = memoryview(raw)
-    blocks: list[Buffer]
-    if level:
-        blocks = _deflated(raw, edges[:-1], raw_lengths, level, quick_below if level == 1 else 0)
-        lengths = np.fromiter(map(len, blocks), np.int64, len(blocks))
-        codecs = np.where(lengths <= _MIN_SAVING * raw_lengths, CODEC_ZSTD, CODEC_NONE)
-        for number in np.flatnonzero(codecs == CODEC_NONE).tolist():
-            blocks[number] = bytes(view[edges[number] : edges[number + 1]])
-        lengths = np.where(codecs == CODEC_NONE, raw_lengths, lengths)
-    else:
-        blocks = [bytes(view[a:b]) for a, b in pairwise(edges.tolist())]
-        lengths, codecs = raw_lengths, np.full(len(raw_lengths), CODEC_NONE)
-    crcs = np.fromiter(map(crc32c, blocks), np.uint32, len(blocks))
+    # As they are, until one is found to be smaller compressed.
+    blocks: list[Buffer] = list(
+        map(memoryview(raw).__getitem__, map(slice, edges[:-1].tolist(), edges[1:].tolist()))
+    )
+    lengths, codecs = raw_lengths.copy(), np.full(len(raw_lengths), CODEC_NONE)
+    for rows, how in _levels(raw_lengths, level, quick_below, plain_below):
+        made = deflate_pieces(raw, edges[:-1][rows], raw_lengths[rows], level=how)
+        packed = np.fromiter(map(len, made), np.int64, len(made))
+        smaller = np.flatnonzero(packed <= _MIN_SAVING * raw_lengths[rows])
+        lengths[rows[smaller]], codecs[rows[smaller]] = packed[smaller], CODEC_ZSTD
+        for row, number in zip(rows[smaller].tolist(), smaller.tolist(), strict=True):
+            blocks[row] = made[number]
+    crcs = crc32cs(blocks)
     if int(lengths.sum()) >= _PART_BYTES * len(blocks):
-        return StoredBlocks(tuple(blocks), tuple(range(1, len(blocks) + 1)), lengths, codecs, crcs)
+        copied = tuple(
+            bytes(b) if codec == CODEC_NONE else b for b, codec in zip(blocks, codecs, strict=True)
+        )
+        return StoredBlocks(copied, tuple(range(1, len(blocks) + 1)), lengths, codecs, crcs)
     return StoredBlocks((b"".join(blocks),), (len(blocks),), lengths, codecs, crcs)
 
 
-def _deflated(
-    raw: Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], level: int, quick_below: int
-) -> list[Buffer]:
-    small = lengths < quick_below
-    if not small.any():
-        return deflate_pieces(raw, starts, lengths, level=level)
-    quick = iter(deflate_pieces(raw, starts[small], lengths[small], level=_QUICK_LEVEL))
-    large = ~small
-    rest = iter(deflate_pieces(raw, starts[large], lengths[large], level=level) if large.any() else ())
-    return [next(quick if own else rest) for own in small.tolist()]
+def _levels(
+    lengths: npt.NDArray[np.int64], level: int, quick_below: int, plain_below: int
+) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
+    """Blocks that are compressed, by zstd's level."""
+    if level == 1:
+        small = lengths < quick_below
+        groups = [
+            (np.flatnonzero(small & (lengths >= plain_below)), _QUICK_LEVEL),
+            (np.flatnonzero(~small), level),
+        ]
+    else:
+        groups = [(np.arange(len(lengths)), level)] if level else []
+    yield from ((rows, how) for rows, how in groups if len(rows))
 
 
 def _check_raw_lengths(lengths: npt.NDArray[np.int64]) -> None:

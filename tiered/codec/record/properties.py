@@ -295,6 +295,7 @@ def _keys(
     A part of the blob at a time: on the way to its hash a key costs some hundred bytes, and keys may be of one byte.
     """
     rows, hashes = [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
+    prefixes = [name.encode() + b"\0" for name in batch.topics]
     for name in (b"UNIQ_KEY", b"KEYS"):
         found = entries.last(name, len(batch))
         found = found[found >= 0]
@@ -303,20 +304,22 @@ def _keys(
         for part in np.split(np.arange(len(found)), cuts) if len(found) else ():
             ranges = starts[part], ends[part], entries.row[found[part]]
             first, last, row = _split_at_spaces(entries.blob, *ranges) if name == b"KEYS" else ranges
-            hashes.append(_hashes(batch, entries, first, last - first, batch.headers["topic_index"][row]))
+            hashes.append(_hashes(prefixes, entries, first, last - first, batch.headers["topic_index"][row]))
             rows.append(row.astype(np.int32))
     return np.concatenate(rows), np.concatenate(hashes)
 
 
 def _hashes(
-    batch: MessageBatch,
+    prefixes: Sequence[bytes],
     entries: PropertyEntries,
     starts: Ints,
     lengths: Ints,
     topic: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.uint64]:
-    """XXH3-64 of topic, 0x00, key for each range of the blob: laid out side by side, all of one shape at a time."""
-    prefixes = [name.encode() + b"\0" for name in batch.topics]
+    """XXH3-64 of topic, 0x00, key for each range of the blob: laid out side by side, all of one shape at a time.
+
+    ``prefixes``: each topic's with its 0x00.
+    """
     prefix_lengths = np.fromiter(map(len, prefixes), np.int64, len(prefixes))
     shape = (prefix_lengths[topic] << 32) | lengths if prefixes else lengths
     shapes = np.unique(shape)
@@ -327,9 +330,10 @@ def _hashes(
     for one in shapes.tolist():
         before, length = one >> 32, one & 0xFFFF_FFFF
         chosen = np.flatnonzero(shape == one)
-        heads = np.array([p if len(p) == before else b"" for p in prefixes], f"V{before}")
         laid = np.empty((len(chosen), before + length), np.uint8)
-        laid[:, :before] = heads[topic[chosen]].view(np.uint8).reshape(-1, before)
+        used, number = np.unique(topic[chosen], return_inverse=True)
+        heads = np.array([prefixes[at] for at in used.tolist()], f"V{before}")
+        laid[:, :before] = heads[number].view(np.uint8).reshape(-1, before)
         laid[:, before:] = (
             gather(entries.blob, starts[chosen], f"V{length}").view(np.uint8).reshape(-1, length)
         )
