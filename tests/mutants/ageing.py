@@ -390,7 +390,7 @@ MUTANTS = (
     ),
     Mutant(
         _COLLECTION,
-        "                self._named.add(path)\n",
+        "                self._named[path] = True\n",
         "                pass\n",
         f"{_COLLECTING}::test_orphans_are_those_of_earlier_epochs_that_no_commit_knows",
     ),
