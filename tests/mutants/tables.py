@@ -10,6 +10,12 @@ _TESTS = "tests/scenes/test_table_iceberg.py"
 MUTANTS = (
     Mutant(
         _ICEBERG,
+        "            name = hashed_name(topic)\n",
+        "            return\n",
+        f"{_TESTS}::test_twins_where_a_catalog_keeps_names_in_lower_case",
+    ),
+    Mutant(
+        _ICEBERG,
         '    "commit.retry.num-retries": "0",\n',
         '    "commit.retry.num-retries": "4",\n',
         f"{_TESTS}::test_another_process_that_is_faster_does_not_double_a_file",
@@ -53,8 +59,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/table/keeping.py",
-        "            if not emptied.isdisjoint((name, name.lower())):  # Glue and Hive keep names in lower case\n",
-        "            if name in emptied:\n",
+        "            if not emptied.isdisjoint((name, name.lower(), hashed_name(topic).lower())):",
+        "            if not emptied.isdisjoint((name,)):",
         f"{_TESTS}::test_files_that_went_go_where_a_catalog_keeps_names_in_lower_case",
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -12,8 +13,9 @@ from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.merging import merge_all
 from tests.kit.oddrecords import OddRecord
-from tests.kit.sealing import all_rows
+from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tests.kit.storedrows import expected_row
 from tests.kit.tables import Shelf
 from tiered import crashpoint
@@ -22,7 +24,7 @@ from tiered.crashpoint import TablePoint
 from tiered.errors import Refused
 from tiered.table import keeping
 from tiered.table.iceberg import COMMIT, PROPERTIES
-from tiered.table.names import table_name
+from tiered.table.names import hashed_name, table_name
 from tiered.table.orders import EMBEDDED, KeptTables
 
 
@@ -332,10 +334,20 @@ def test_names_of_tables(topic: str, name: str) -> None:
 
 def test_topics_whose_names_hurt(tmp_path: Path) -> None:
     with scene(tmp_path) as made:
-        from tests.kit.merging import merge_all
-        from tests.kit.sealing import after_midnight, seal_all
-
-        names = ["%RETRY%group", "a-b|c", "x" * 100]
+        names = [
+            "%RETRY%group",
+            "a-b|c",
+            "x" * 127,
+            "語" * 42,
+            "a.b.c",
+            "select",
+            "table",
+            "null",
+            "42",
+            "Twin",
+            "twin",
+            'it\'s "so"',
+        ]
         for name in names:
             for number in range(12):
                 made.broker.send(name, 0, b"%d" % number * 9)
@@ -347,6 +359,46 @@ def test_topics_whose_names_hurt(tmp_path: Path) -> None:
         assert shelf.bring().troubles == ()
         for name in names:
             same(shelf, name, table_name(name))
+
+
+class LowerCase:
+    """A catalog that keeps names in lower case, as Glue and Hive do: whoever asks for another spelling gets the same table."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._inner, name)
+        if name not in ("load_table", "table_exists", "create_table"):
+            return asked
+        return lambda identifier, *args, **kw: asked(tuple(part.lower() for part in identifier), *args, **kw)
+
+
+def test_twins_where_a_catalog_keeps_names_in_lower_case(own: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are shown, under names that stay, whichever is there in a later round."""
+    made = own.scene
+    for number in range(12):
+        made.broker.send("ORDERS", 0, b"%d" % number * 9)
+    made.daemon.settle()
+    merge_all(made.daemon)
+    after_midnight(made, days=9)
+    seal_all(made.daemon)
+    opened = keeping.open_catalog
+    monkeypatch.setattr(keeping, "open_catalog", lambda *where: LowerCase(opened(*where)))
+    looked = own.keeper().look(made.state)
+    assert looked.troubles == ()
+    for _ in range(2):
+        assert own.bring().troubles == ()
+        same(own, "ORDERS", "orders")  # upper case sorts first
+        same(own, "Orders", hashed_name("Orders").lower())
+    assert own.keeper().look(made.state).troubles == ()
+    names = {name for _, name in own.catalog().list_tables("queues")}
+    assert names == {"orders", hashed_name("Orders").lower(), "payments"}
+    for queue in list(made.state.queues()):
+        if queue.queue.topic != "Payments":
+            Edits(made).trim(queue.queue, queue.max_offset)
+    assert own.bring().troubles == ()
+    assert own.rows("orders") == own.rows(hashed_name("Orders").lower()) == []
 
 
 def test_without_a_place_that_engines_reach(shelf: Shelf) -> None:

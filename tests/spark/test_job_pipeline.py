@@ -28,7 +28,7 @@ from tiered_jobs.main import main
 from tiered_jobs.pipeline import silver
 from tiered_jobs.pipeline.claim import BEAT_SECONDS, DEAD_SECONDS, TableClaim
 from tiered_jobs.pipeline.declarations import read_declarations
-from tiered_jobs.pipeline.formats import bronze_schema
+from tiered_jobs.pipeline.formats import FORMATS, NO_PARTITION, bronze_schema
 from tiered_jobs.pipeline.table import Files, Table
 from tiered_spark import register
 
@@ -164,6 +164,28 @@ def test_bronze_and_gold_over_runs_and_growth(scene: Scene) -> None:
     scene.bronze_is_exact()
     assert sorted(map(str, scene.rows("gold", "hourly"))) != gold
     gold_is_exact(scene)
+
+
+HURTING = (
+    "a.b.c", "100%done", "%RETRY%g", "%2F", "tick`s", "it's \"so\"", "x" * 127, "語" * 42, "a=b", "42", "a/b c", "null",
+    "select", "Twin", "twin", NO_PARTITION,
+)  # fmt: skip
+"""Names that are something else in a path, a pattern, SQL, or a directory of a partition."""
+
+
+def test_topics_whose_names_hurt(scene: Scene) -> None:
+    """Each has its own rows, byte for byte, in bronze and in what is made of it."""
+    scene.send(*((name, b"%d" % n, n, None) for n, name in enumerate(HURTING * 3)))
+    done = scene.run("--include-system-topics")
+    assert done["bronze"]["rows"] == 3 * len(HURTING)
+    bronze = FORMATS["parquet"].read(scene.spark, str(scene.table / "bronze")).drop("store_date")
+    assert by_place(rows_of(bronze.toArrow())) == by_place(expected(scene.url))
+    counted = Counter[str]()
+    for row in scene.rows("gold", "hourly"):
+        counted[row["topic"] or NO_PARTITION] += row[
+            "messages"
+        ]  # what a plain reader makes of that directory
+    assert counted == dict.fromkeys(HURTING, 3)
 
 
 def gold_is_exact(scene: Scene) -> None:

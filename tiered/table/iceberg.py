@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tiered.codec.checksum import xxh3_64
 from tiered.crashpoint import TablePoint, reach
 from tiered.errors import Conflict, Refused
+from tiered.table.names import hashed_name
 from tiered.table.shown import ShownFile
 
 if TYPE_CHECKING:
@@ -95,8 +96,22 @@ class IcebergTable:
         self._location = location
         self.name = f"{namespace}.{name}"
 
+    def _settle_name(self) -> None:
+        """Take the topic's second name where a catalog that keeps names in lower case gave the first to its twin. Whose a table
+        is stands in the table, so that a name once taken stays, whichever of the two is there first in a later round."""
+        topic = self._topic
+        if topic is None or not self._catalog.table_exists(self._identifier):
+            return
+        found = self._catalog.load_table(self._identifier).properties
+        other = found.get(TOPIC, "")
+        if found.get(ARCHIVE) == self._archive_id.hex() and other != topic and other.lower() == topic.lower():
+            name = hashed_name(topic)
+            self._identifier = (*self._namespace, name)
+            self.name = ".".join(self._identifier)
+
     def look(self, wanted: Reflected) -> TableState:
         """What a round would do; nothing is changed, and a table that is not there is not made."""
+        self._settle_name()
         if not self._catalog.table_exists(self._identifier):
             lag = wanted.commit + 1 if wanted.files else 0
             return TableState(self.name, self._topic or "", 0, None, lag, added=len(wanted.files))
@@ -111,6 +126,7 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException
 
         added = removed = 0
+        self._settle_name()
         for _ in range(TRIES):
             table = self._mine(self._load_or_create())
             state, missing, gone = self._compared(table, wanted)

@@ -18,7 +18,7 @@ from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import TieredError
 from tiered.settings import Settings
 from tiered.table.catalog import catalog_errors, is_unreachable, open_catalog
-from tiered.table.names import table_name
+from tiered.table.names import hashed_name, table_name
 from tiered.table.orders import KeptTables, tables_in_force
 from tiered.table.place import file_access, files_location
 from tiered.table.progress import TablesProgress
@@ -129,7 +129,9 @@ class TableKeeper:
         topics = (found.topic for found in list_topics(state.view)) if emptied else ()
         for topic in filter(self.shows, topics):
             name = table_name(topic)
-            if not emptied.isdisjoint((name, name.lower())):  # Glue and Hive keep names in lower case
+            if not emptied.isdisjoint(
+                (name, name.lower(), hashed_name(topic).lower())
+            ):  # as Glue and Hive keep names
                 names[name] = topic
         for name, topic in sorted(names.items()):
             yield name, topic, shown.get(topic, {})

@@ -14,6 +14,10 @@ _KEPT = 80
 def table_name(topic: str) -> str:
     """The table of a topic: its name, where that is of letters, digits and ``_`` and not long; else as much of it as may be,
     with ``_`` for the rest, and eight digits of the name's hash, so that two topics do not share one."""
-    if _PLAIN.fullmatch(topic):
-        return topic
+    return topic if _PLAIN.fullmatch(topic) else hashed_name(topic)
+
+
+def hashed_name(topic: str) -> str:
+    """The table of a topic that does not get ``table_name``: a catalog that keeps names in lower case has given that to a topic
+    whose name differs by nothing else."""
     return f"{_OTHER.sub('_', topic)[:_KEPT]}_{xxh3_64(topic.encode()) >> 32:08x}"

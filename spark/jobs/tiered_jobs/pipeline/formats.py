@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
 class TableFormat(ABC):
     """A format of the table in directory ``place``."""
 
@@ -57,11 +60,11 @@ class Parquet(TableFormat):
 
     def stream(self, spark: SparkSession, place: str) -> DataFrame:
         """See ``TableFormat``; only what a batch has written completely."""
-        return spark.readStream.schema(bronze_schema()).parquet(place)
+        return _with_topics(spark.readStream.schema(bronze_schema()).parquet(place))
 
     def read(self, spark: SparkSession, place: str) -> DataFrame:
         """See ``TableFormat``."""
-        return spark.read.schema(bronze_schema()).parquet(place)
+        return _with_topics(spark.read.schema(bronze_schema()).parquet(place))
 
 
 class Delta(TableFormat):
@@ -122,6 +125,13 @@ FORMATS: Mapping[str, TableFormat] = {each.name: each for each in (Parquet(), De
 def bronze_schema() -> StructType:
     """The columns of the archive and ``store_date``. Topics stay texts: Spark would take one named ``42`` for a number."""
     return message_schema().add("store_date", "date")
+
+
+def _with_topics(rows: DataFrame) -> DataFrame:
+    """A topic may have the very name that a directory of Hive's has for null; no message is without a topic."""
+    from pyspark.sql import functions as sf
+
+    return rows.withColumn("topic", sf.coalesce("topic", sf.lit(NO_PARTITION)))
 
 
 def _check(spark: SparkSession, name: str, java: str, before: tuple[int, int]) -> None:
