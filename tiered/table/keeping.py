@@ -129,9 +129,8 @@ class TableKeeper:
         topics = (found.topic for found in list_topics(state.view)) if emptied else ()
         for topic in filter(self.shows, topics):
             name = table_name(topic)
-            if not emptied.isdisjoint(
-                (name, name.lower(), hashed_name(topic).lower())
-            ):  # as Glue and Hive keep names
+            lower = name.lower(), hashed_name(topic).lower()  # as Glue and Hive keep names
+            if not emptied.isdisjoint((name, *lower)):
                 names[name] = topic
         for name, topic in sorted(names.items()):
             yield name, topic, shown.get(topic, {})
