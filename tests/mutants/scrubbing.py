@@ -103,6 +103,12 @@ MUTANTS = (
         f"{_COMES}::test_parts_of_every_large_object_are_asked_for_ahead_and_once",
     ),
     Mutant(
+        _CONTENT,
+        "                    while waiting and (under_way > threads or not isinstance(waiting[0][1], Future)):\n",
+        "                    while len(waiting) > threads:\n",
+        f"{_COMES}::test_windows_of_two_objects_are_checked_at_once",
+    ),
+    Mutant(
         _COMING,
         "            if self._next == first:\n",
         "            if self._next is None:\n",

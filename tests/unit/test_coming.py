@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Ranges
+from tiered.archive.read.blockwindow import ContentStep
 from tiered.archive.read.coming import Coming
+from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.held import Range
 from tiered.clock import ManualClock
 from tiered.errors import NotFound
@@ -140,3 +145,23 @@ def test_alone_it_asks_when_it_is_asked(store: Ranges) -> None:
     assert [key for key, _, _ in store.gets] == ["a"]
     assert threads == {threading.current_thread().name}
     alone.end()
+
+
+def test_windows_of_two_objects_are_checked_at_once(store: Ranges, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are done, and what lies between two windows, keep neither from a thread; what was found comes in order."""
+    together = threading.Barrier(2, timeout=10)
+    told, quick, slow = (ContentStep(bytes=number) for number in (1, 2, 3))
+
+    def window() -> tuple[ContentStep]:
+        together.wait()
+        return (slow,)
+
+    def parts(self: ContentCheck, item: Any, runs: object) -> Iterator[object]:
+        yield from (told, lambda: (quick,), window)
+
+    monkeypatch.setattr(ContentCheck, "_parts", parts)
+    check = ContentCheck(store, KEYS, bytes(16), records=True)
+    objects: list[Any] = [SimpleNamespace(path=name) for name in "ab"]
+    found = list(check.each(((item, ()) for item in objects), 2))
+    seen = [(item.path, None if steps is None else [step.bytes for step in steps]) for item, steps in found]
+    assert seen == [(name, steps) for name in "ab" for steps in ([1], [2], [3], None)]

@@ -112,20 +112,31 @@ class ContentCheck:
     ) -> Iterator[tuple[ObjectState, Iterable[ContentStep] | None]]:
         """``steps`` of several objects, and ``None`` behind those of each, in order; ``threads`` parts of them are looked at
         at once, beside the thread that asks the store. So many more windows are in memory."""
-        waiting: deque[tuple[ObjectState, Future[Iterable[ContentStep]] | None]] = deque()
+        waiting: deque[tuple[ObjectState, Future[Iterable[ContentStep]] | Iterable[ContentStep] | None]] = (
+            deque()
+        )
+        under_way = 0  # of these, what a thread looks at: steps that are done take no place
 
         def first() -> tuple[ObjectState, Iterable[ContentStep] | None]:
-            item, future = waiting.popleft()
-            if future is None:
+            nonlocal under_way
+            item, found = waiting.popleft()
+            if found is None:
                 self._held.forget(self._objects.key_of(item))
-            return item, None if future is None else future.result()
+            elif isinstance(found, Future):
+                under_way -= 1
+                found = found.result()
+            return item, found
 
         with ThreadPoolExecutor(threads, "check") as pool:
             for item, runs in objects:
                 key = self._objects.key_of(item)
                 for part in self._parts(item, runs):
-                    waiting.append((item, pool.submit(_steps_of, part, key)))
-                    if len(waiting) > threads:
+                    if isinstance(part, ContentStep):
+                        waiting.append((item, (part,)))
+                    else:
+                        under_way += 1
+                        waiting.append((item, pool.submit(_steps_of, part, key)))
+                    while waiting and (under_way > threads or not isinstance(waiting[0][1], Future)):
                         yield first()
                 waiting.append((item, None))
             while waiting:
