@@ -288,7 +288,10 @@ def test_bytes_mode_passes_cuts_and_swallows(origin) -> None:
     before = len(origin.seen)
     with FaultProxy(origin.address, http=False) as proxy:
         whole = exchange(proxy.port)
-        assert whole.endswith(bytes(200_000))
+        head, _, body = whole.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(body) == 200_000
+        assert not any(body)
         proxy.set(Rule(Action.CUT_BEFORE_ANSWER, times=1), Rule(Action.CUT_REQUEST, times=1, after_bytes=5))
         with pytest.raises(ConnectionError):
             exchange(proxy.port)
@@ -299,7 +302,9 @@ def test_bytes_mode_passes_cuts_and_swallows(origin) -> None:
         proxy.set(Rule(Action.REFUSE, times=1))
         with pytest.raises(ConnectionError):
             exchange(proxy.port)
-        assert exchange(proxy.port) == whole
+        again = exchange(proxy.port)  # its Date may be another
+        assert len(again) == len(whole)
+        assert again.endswith(body)
         assert proxy.count(Action.PASS) == 2
 
 
