@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
-from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Replay
+from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, KeyValue, Replay
 from tiered.settings.writing import (
     Archive,
     Dispatch,
@@ -41,6 +41,7 @@ __all__ = [
     "Gateway",
     "Gc",
     "Hold",
+    "KeyValue",
     "Log",
     "Maintenance",
     "Replay",
@@ -85,6 +86,7 @@ class Settings:
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)
     tables: Tables = field(default_factory=Tables)
+    kv: KeyValue = field(default_factory=KeyValue)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

@@ -237,3 +237,52 @@ class ConsumeQueue(SettingsSection):
         60_000,
         36_500 * ONE_DAY_MS,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue(SettingsSection):
+    """The key-value view (``tiered kv serve``): writes as messages, applied to a store that is read."""
+
+    topic_prefix: str = option("KV_", "a namespace's topic is this and its name; all others are left alone")
+    store: str = option(
+        "rocksdb",
+        "where entries live: rocksdb (more than memory holds) or map (all in memory, written to disk every flush_ms; faster)",
+        choices=("rocksdb", "map"),
+    )
+    state_directory: str = option(
+        "", "store and lock of the view; empty: kv under state.directory; it may be deleted"
+    )
+    cache_bytes: int = size(256 * MIB, "block cache and write buffers of its RocksDB", 1 * MIB, 64 * GIB)
+    flush_ms: int = ms(
+        10_000,
+        "how often what was applied is made durable; seldom: more is applied again after a crash; for the map: all is written",
+        100,
+        ONE_DAY_MS,
+    )
+    http_listen: str = option("127.0.0.1:8089", "address of /v1/kv, host:port; port 0: any; empty: none")
+    http_token: str = option("", "what clients must show as a bearer token; empty: nothing", secret=True)
+    web_listen: str = option("127.0.0.1:0", "address of health and metrics; empty: none")
+    broker_address: str = option("127.0.0.1:10911", "the master that takes writes, host:port")
+    access_key: str = option(
+        "", "access key to send and create topics with, where the broker asks for one", secret=True
+    )
+    secret_key: str = option("", "its secret key", secret=True)
+    timeout_ms: int = ms(
+        5_000, "longest that a write, or a read of the latest, waits for broker and redo", 100, 600_000
+    )
+    poll_ms: int = ms(
+        20, "pause between two looks at a log where nothing is new; a write is looked for at once", 1, 60_000
+    )
+    confirm_ms: int = ms(
+        1,
+        "how long the log's last record must stay unchanged before it counts; more delays every write by as much",
+        1,
+        10_000,
+    )
+    max_value_bytes: int = size(
+        1 * MIB, "largest value; at most the broker's maxMessageSize, less a few KiB", 1 * KIB, 64 * MIB
+    )
+    batch_bytes: int = size(
+        16 * MIB, "bytes of the log that redo takes at once; each takes about three times that", 64 * KIB, GIB
+    )
+    connections: int = option(16, "connections to the broker, and so writes at one time", low=1, high=1024)
