@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     import pytest
 
 KEYS = ArchiveKeys("DefaultCluster", "broker-a")
-ARCHIVE_MS = 1_700_000_000_000
 LATE_SECONDS = 4.0
 """How late ``settle`` wakes a dispatcher at most."""
 

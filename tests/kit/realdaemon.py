@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import zlib
 from collections import defaultdict
@@ -40,8 +39,6 @@ DEFAULTS: Mapping[str, object] = {
 """Puts a ``Daemon`` of the kit, which hurries, back to the pace of the defaults."""
 
 COMPRESSED = 0x1
-BODY_KINDS = ("normal", "batch", "commit")
-"""Kinds of client lines that name the queue and offset where the message itself lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +283,3 @@ def lose_power(store: Path, end: int, *, lost_records: int, leftovers: bool) -> 
         if int(later.name) > start and not leftovers:
             later.write_bytes(bytes(later.stat().st_size))
     return start
-
-
-def log_fields(text: str, message: str) -> list[dict[str, Any]]:
-    """The JSON log lines that say ``message``."""
-    lines = [json.loads(line) for line in text.splitlines() if re.match(r"\{.*\}$", line)]
-    return [line for line in lines if message in json.dumps(line, ensure_ascii=False)]

@@ -33,7 +33,6 @@ from tiered.store.answer import decide
 from tiered.store.localfold import PREFIX, local_fold
 
 S = GetMessageStatus
-ROOMY = 1 << 30
 
 
 def two_flushes(made: Cold) -> Cold:

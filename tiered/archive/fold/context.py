@@ -184,11 +184,6 @@ class Fold:
 
     # ---- runs
 
-    def live_runs(self, queue: bytes, generation: int) -> list[tuple[bytes, RunRecord]]:
-        """Live runs of a generation, ascending."""
-        pairs = self.draft.iterate(generation_prefix(RUN, queue, generation))
-        return [(k, unpack_run(v)) for k, v in pairs]
-
     def closed_parts(self, queue: bytes, generation: int) -> list[tuple[bytes, RunRecord]]:
         """Closed parts of a generation, by closing commit, then offset."""
         pairs = self.draft.iterate(generation_prefix(CLOSED, queue, generation))

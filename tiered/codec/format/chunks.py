@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiered.codec.checksum import crc32c
+from tiered.codec.checksum import crc32cs
 from tiered.codec.format.intpack import check_fits, narrow, pack_ints, pack_table, unpack_ints, unpack_table
 from tiered.codec.format.sections import (
     CODEC_NONE,
@@ -73,10 +73,10 @@ def encode_chunks(
             helps = len(small) < len(packed)
             chunks.append(small if helps else packed)
             codecs.append(CODEC_ZSTD if helps else CODEC_NONE)
-    table = {
+    table: dict[str, npt.NDArray[Any]] = {
         "stored_length": np.fromiter(map(len, chunks), np.int64, len(chunks)),
         "codec": np.array(codecs, np.int64),
-        "crc32c": np.fromiter(map(crc32c, chunks), np.int64, len(chunks)),
+        "crc32c": crc32cs(chunks),
     }
     numbers = bytes(schema[name].number for name in columns)
     head = _INDEX_HEAD.pack(rows, ROWS_PER_CHUNK, len(columns)) + numbers
