@@ -13,6 +13,18 @@ _LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/fold/logedits.py",
+        "            if fold.scope.everything:  # keys are random",
+        "            if True:  # keys are random",
+        f"{_PARTIAL}::test_keys_of_new_objects_are_looked_up_by_who_folds_everything_alone",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/shardview.py",
+        "            if found.nbytes <= self._kept.maxsize:\n",
+        "            if False:\n",
+        "tests/scenes/test_cold_requests.py",
+    ),
+    Mutant(
         "tiered/store/compactedpages.py",
         "        if behind > most or byte_count > MOST_BYTES:\n",
         "        if byte_count > MOST_BYTES:\n",

@@ -21,13 +21,13 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.reader import LogReader
-from tiered.archive.state.keys import OBJECT, QUEUE, RUN, U8_U4, queue_key, topic_key
+from tiered.archive.state.keys import OBJECT, OBJECT_PATH, QUEUE, RUN, U8_U4, queue_key, topic_key
 from tiered.archive.state.scope import EVERYTHING, OF_QUEUES, Scope
 from tiered.archive.state.values import pack_object, unpack_object
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.commit import encode_commit
-from tiered.codec.format.edits import EditKind, batch
+from tiered.codec.format.edits import Commit, EditKind, Rows, batch
 from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataView
 from tiered.metadata.memory import MemoryStore
@@ -206,6 +206,27 @@ def test_only_the_shards_that_a_question_touches_are_loaded(archive: Archive) ->
     assert not touched & {KEYS.key(s.path) for s in runs_of_others}
     list(view.runs(queue, state.generation))
     assert not archive.loaded(), "a second time they are there"
+
+
+def test_keys_of_new_objects_are_looked_up_by_who_folds_everything_alone(archive: Archive) -> None:
+    """They are random, so that of an archive of many objects each commit would cost two shards more."""
+    newest = archive.manifests[-1]
+    of_keys = [s for s in newest.shards if s.first_key[:1] == s.last_key[:1] == OBJECT_PATH]
+    assert len(of_keys) > 1
+
+    def adding(path: str) -> Commit:
+        sections = Rows([{1: [0, 1, 1]}])
+        return archive.history.next_commit(
+            [batch(EditKind.ADD_OBJECT, key=path, object_id=bytes(16), level=0, length=1, sections=sections)]
+        )
+
+    scope, taken = Scope.queue("topic-3", 1), of_keys[0].last_key[1:].decode()
+    store = archive.open(scope)
+    archive.loaded()
+    apply(store, adding(taken), scope)
+    assert not archive.loaded()
+    with pytest.raises(Corrupt, match="an object key is never used again"):
+        apply(archive.history.store, adding(taken))
 
 
 def test_a_view_asked_for_more_than_its_scope_answers_all_the_same(archive: Archive) -> None:

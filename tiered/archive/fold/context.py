@@ -65,7 +65,7 @@ class Fold:
     ``settled``: physical offset below which earlier commits archived everything (lowered by ``Rewind``).
     ``appended_to``: end of the physically last run appended. ``created``: generations begun here, by queue
     key. ``scope``: queues that are folded; with less than all of them, rules about the log hold all the same,
-    those about a queue for these alone, and references to objects are not counted.
+    those about a queue for these alone, references to objects are not counted, and new keys not looked up.
     """
 
     draft: FoldDraft

@@ -149,10 +149,13 @@ def add_objects(fold: Fold, batch: EditBatch) -> None:
         path, object_id, length = row["key"], row["object_id"], row["length"]
         fold.check(len(object_id) == 16, "an object id is 16 bytes", expected=16, found=len(object_id))
         if path:
-            known = fold.draft.get(OBJECT_PATH + path.encode())
-            retired = fold.draft.get(RETIRED + path.encode())
-            fold.check(known is None, "an object key is never used again", expected="a new key", found=path)
-            fold.check(retired is None, "a retired key is never used again", expected="a new key", found=path)
+            if fold.scope.everything:  # keys are random: each commit would cost a reader of one queue two shards
+                known = fold.draft.get(OBJECT_PATH + path.encode())
+                retired = fold.draft.get(RETIRED + path.encode())
+                rule = "an object key is never used again"
+                fold.check(known is None, rule, expected="a new key", found=path)
+                rule = "a retired key is never used again"
+                fold.check(retired is None, rule, expected="a new key", found=path)
             allowed = path.startswith("segment/" if row["level"] == 2 else "data/")
             fold.check(
                 allowed, "an object's key says its level", expected=f"level {row['level']}", found=path
