@@ -149,9 +149,8 @@ def add_objects(fold: Fold, batch: EditBatch) -> None:
         path, object_id, length = row["key"], row["object_id"], row["length"]
         fold.check(len(object_id) == 16, "an object id is 16 bytes", expected=16, found=len(object_id))
         if path:
-            if (
-                fold.scope.everything
-            ):  # keys are random: each commit would cost a reader of one queue two shards
+            # Keys are random: for a reader of one queue each commit would cost two shards.
+            if fold.scope.everything:
                 known = fold.draft.get(OBJECT_PATH + path.encode())
                 retired = fold.draft.get(RETIRED + path.encode())
                 rule = "an object key is never used again"
