@@ -1,0 +1,94 @@
+"""Where a follower of the log stands, and what it is given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from tiered.codec.record.batch import MessageBatch
+from tiered.errors import Corrupt
+from tiered.model import MessageQueue, PhysicalOffset
+
+
+class Anchor(NamedTuple):
+    """The last record before a position, of any topic: where it lies, its bytes, their CRC-32C. By it a log is known again."""
+
+    start: int
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """Everything of the live log below ``physical`` was given; ``None``: the archive is still being read.
+
+    ``anchor``: ``None`` where nothing of this log was seen yet.
+    """
+
+    physical: PhysicalOffset | None = None
+    anchor: Anchor | None = None
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        return json.dumps({"physical": self.physical, "anchor": self.anchor}).encode()
+
+    @classmethod
+    def decode(cls, stored: bytes | None) -> FeedPosition:
+        """The position stored; the beginning for ``None``. ``Corrupt``."""
+        if stored is None:
+            return cls()
+        try:
+            told = json.loads(stored)
+            physical, anchor = told["physical"], told["anchor"]
+            return cls(
+                None if physical is None else PhysicalOffset(int(physical)),
+                None if anchor is None else Anchor(*map(int, anchor)),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(
+                "the position of a follower of the log cannot be read",
+                found=ascii(stored[:80]),
+                hint="delete the directory of its store: it is made again",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How far a follower is in one queue: the ``next`` offset that it wants, and where the record of the one before it lies in
+    the broker's log (``None``: not known), by which a queue that began anew is told from one that goes on."""
+
+    next: int = 0
+    physical: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBatch:
+    """Messages of followed topics, verbatim, in the order of each of their queues; perhaps none.
+
+    ``position``: where a follower stands once it has done with them; stored together with what it did. ``anew``: the queue that
+    these messages begin again, from another life of its topic. ``lost``: why the queue's messages before these
+    cannot be had, which is for the follower to tell.
+    """
+
+    messages: MessageBatch
+    position: FeedPosition
+    anew: MessageQueue | None = None
+    lost: str | None = None
+
+
+class MessageFeed(Protocol):
+    """Messages in order. One thread. Errors: ``Unavailable`` (log or archive away), ``Corrupt``."""
+
+    def poll(self) -> FeedBatch | None:
+        """What comes next; ``None`` at the end of what there is now."""
+        ...
+
+    def end(self) -> PhysicalOffset:
+        """Where the live log ends now: any thread may ask."""
+        ...
+
+    @property
+    def waiting(self) -> str | None:
+        """Why nothing comes although this is not the log's end; ``None``: it is, or something came."""
+        ...
