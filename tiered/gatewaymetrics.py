@@ -1,4 +1,4 @@
-"""The metrics of the gateway: connections, frames, and what it answers from the archive."""
+"""The metrics of the gateway: connections, frames, and what it answers from the archive; and of the key-value view."""
 
 from __future__ import annotations
 
@@ -94,4 +94,29 @@ class GatewayMetrics(MetricRegistry):
         self.gateway_pop_skipped_messages = self._counter(
             "gateway_pop_skipped_messages",
             "Queue offsets skipped in those answers; filtered messages count too",
+        )
+
+    def _declare_key_values(self) -> None:
+        self.kv_messages = self._counter(
+            "kv_messages", "Messages of namespaces applied to the key-value view"
+        )
+        self.kv_malformed = self._counter(
+            "kv_malformed", "Messages of namespaces that are no writes, and changed nothing"
+        )
+        self.kv_off_queue = self._counter(
+            "kv_off_queue", "Messages of namespaces in another queue than the first, left out"
+        )
+        self.kv_rejected = self._counter("kv_rejected", "Writes whose condition did not hold")
+        self.kv_applied_offset = self._gauge(
+            "kv_applied_bytes", "Physical offset up to which the log is applied"
+        )
+        self.kv_lag_bytes = self._gauge("kv_lag_bytes", "Bytes of the log that are not applied")
+        self.kv_stale_seconds = self._gauge(
+            "kv_stale_seconds", "Time since the view was last seen at the log's end"
+        )
+        self.kv_broken = self._gauge(
+            "kv_broken_namespaces", "Namespaces that lack messages, and are not served"
+        )
+        self.kv_rebuilt = self._gauge(
+            "kv_rebuilt", "How often the view began anew because the log was another one"
         )

@@ -199,6 +199,15 @@ class Broker:
             group=group,
         )
 
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Make a topic with so many queues to read and to write; one that is there is set to that."""
+        ext = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+        }  # fmt: skip
+        answer = self.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+        good(answer, RequestCode.UPDATE_AND_CREATE_TOPIC, self.client.dial, topic=topic)
+
     def _good(self, code: RequestCode) -> Command:
         return good(self.client.ask(code), code, self.client.dial)
 

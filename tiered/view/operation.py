@@ -27,10 +27,13 @@ from tiered.codec.types import Bools, Ints
 from tiered.keyvalue import MAX_KEY_BYTES, MAX_TTL_MS, Condition
 
 TYPE, KEY, IF_VERSION, IF_VALUE, TTL = "kv_opType", "key", "kv_ifVersion", "kv_ifValue", "kv_ttlMs"
+EMPTY = "kv_empty"
+"""A put with this property, of whatever text, writes an empty value: brokers fail over a message without a body."""
 PUT, DELETE = "PUT", "DELETE"
 ABSENT = -1
 """``kv_ifVersion`` of a write that takes effect only where there is no entry."""
-DELETE_BODY = b"-"
+NO_VALUE = b"-"
+"""Body of a deletion, and of a put of an empty value."""
 _DIGEST_BYTES = 32
 _ZSTD, _ZLIB = 0x200, 0x300
 """Of ``SYS_COMPRESSION_TYPE`` (RocketMQ's ``MessageSysFlag``); none of its bits: zlib, as clients before 5.0 compress."""
@@ -45,6 +48,7 @@ class Asked:
     condition: Condition
     ttl_ms: int
     good: bool = True
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Operations:
 
 
 def properties_of(
-    kind: str, key: bytes, unique_key: str, condition: Condition, ttl_ms: int | None
+    kind: str, key: bytes, unique_key: str, condition: Condition, ttl_ms: int | None, *, empty: bool = False
 ) -> dict[str, str]:
     """The properties of a write's message; ``unique_key`` names the message."""
     text = b64encode(key).decode()
@@ -85,6 +89,8 @@ def properties_of(
         named[IF_VALUE] = b64encode(condition.value_sha256).decode()
     if ttl_ms is not None:
         named[TTL] = str(ttl_ms)
+    if empty:
+        named[EMPTY] = "true"
     return named
 
 
@@ -100,7 +106,8 @@ def decode_operations(batch: MessageBatch, max_value_bytes: int) -> Operations:
     stored_ms = batch.headers["store_timestamp"].astype(np.int64)
     expires_ms = np.zeros(count, np.int64)
     conditions: dict[int, Condition] = {}
-    for row, asked in _asked(entries, count).items():
+    asked_for = _asked(entries, count)
+    for row, asked in asked_for.items():
         good[row] &= asked.good
         conditions[row] = asked.condition
         if asked.ttl_ms:
@@ -110,6 +117,7 @@ def decode_operations(batch: MessageBatch, max_value_bytes: int) -> Operations:
     )
     for row in [row for row, body in bodies.items() if body is None]:
         good[row] = False
+    bodies |= {row: b"" for row, asked in asked_for.items() if asked.empty}
     rows = np.flatnonzero(good)
     whole = len(rows) == count
     number = {} if whole else {row: number for number, row in enumerate(rows.tolist())}
@@ -117,7 +125,7 @@ def decode_operations(batch: MessageBatch, max_value_bytes: int) -> Operations:
         batch, rows, batch.headers["queue_offset"][rows], stored_ms[rows], expires_ms[rows],
         keys if whole else [keys[row] for row in rows.tolist()], deletes[rows],
         {number.get(row, row): asked for row, asked in sorted(conditions.items()) if good[row] and asked.given},
-        {number.get(row, row): body for row, body in bodies.items() if body is not None}, count - len(rows),
+        {number.get(row, row): body for row, body in bodies.items() if body is not None and good[row]}, count - len(rows),
     )  # fmt: skip
 
 
@@ -159,7 +167,7 @@ def _key(text: bytes) -> bytes:
 def _asked(entries: PropertyEntries, count: int) -> dict[int, Asked]:
     """Of each row that asks for anything besides; few do."""
     found: dict[int, dict[str, bytes]] = {}
-    for name in (IF_VERSION, IF_VALUE, TTL):
+    for name in (IF_VERSION, IF_VALUE, TTL, EMPTY):
         if not len(entries.named(name.encode())):
             continue
         last = entries.last(name.encode(), count)
@@ -178,7 +186,7 @@ def _parsed(texts: dict[str, bytes]) -> Asked:
     )
     good = good and (TTL not in texts or (ttl is not None and ttl <= MAX_TTL_MS))
     condition = Condition(version == ABSENT, None if version == ABSENT else version, digest)
-    return Asked(condition, ttl or 0, good)
+    return Asked(condition, ttl or 0, good, EMPTY in texts)
 
 
 def _whole(text: bytes | None, low: int) -> int | None:

@@ -187,11 +187,12 @@ class PropertyEntries:
     def named(self, name: bytes) -> Ints:
         """Entry numbers of this name, ascending (so rows ascend too)."""
         found = np.flatnonzero(self.name_end - self.name_start == len(name))
-        for at in range(0, len(name), 4):
-            # Four bytes at a time (the last read overlaps): exact, and no string is made.
-            at = min(at, len(name) - 4)
-            word = int.from_bytes(name[at : at + 4], "big")
-            found = found[gather(self.blob, self.name_start[found] + at, ">u4") == word]
+        # Four bytes at a time (the last read overlaps), or one by one of shorter names: exact, and no string is made.
+        width = 4 if len(name) >= 4 else 1
+        for at in range(0, len(name), width):
+            at = min(at, len(name) - width)
+            word = int.from_bytes(name[at : at + width], "big")
+            found = found[gather(self.blob, self.name_start[found] + at, f">u{width}") == word]
         return found
 
     def last(self, name: bytes, rows: int) -> Ints:

@@ -1,0 +1,262 @@
+"""The key-value view's process: a reader of the commitlog beside it, and of the archive, with a store and doors of its own.
+
+The order of opening: the local lock, the store, source and archive, the view; its service first, so that redo begins; then the
+doors. It takes no epoch, writes nothing to the archive but snapshots that it is asked for, and holds no file of the broker's.
+Threads: ``redo`` (one: applies), ``web`` (health and metrics), the doors' event loop and their pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tiered.allocator import calm_collector, keep_freed_memory
+from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.encryption.provider import encrypted
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.localfiles import ensure_directory
+from tiered.archive.read.reader import ArchiveReader
+from tiered.archive.state.scope import Scope
+from tiered.broker.client import Dial, RemotingClient
+from tiered.clock import Clock, SystemClock
+from tiered.codec.remoting.signing import Credentials
+from tiered.daemon.config import Loaded
+from tiered.daemon.lock import StateLock
+from tiered.daemon.notify import Notifier
+from tiered.daemon.portfile import WEB_PORT_FILE
+from tiered.daemon.signals import Signals
+from tiered.errors import Invalid, TieredError
+from tiered.feed.archived import ArchivedFeed
+from tiered.feed.base import FeedPosition, MessageFeed
+from tiered.feed.joined import JoinedFeed
+from tiered.feed.live import LiveFeed
+from tiered.http.health import HealthPages, HealthServer
+from tiered.metadata.open import open_redo
+from tiered.metrics import Metrics
+from tiered.provider.open import open_provider
+from tiered.service import Service, Supervisor
+from tiered.settings import Settings, Web
+from tiered.source.open import open_source
+from tiered.text.addresses import split_address
+from tiered.view.progress import ViewProgress
+from tiered.view.putting import Connections, PutLimits, Putter
+from tiered.view.redo import Applied, KeyValueRedo
+from tiered.view.view import KeyValueView, ViewPace
+
+log = logging.getLogger("tiered.view")
+
+DIRECTORY = "kv"
+POOL_THREADS = 64
+"""Calls of doors that wait at one time: for the broker, for redo, for the store's disk."""
+STAMP = "kv-1"
+SETTLE_SECONDS = 0.001
+STALE_READY_SECONDS = 30.0
+
+
+def state_directory(settings: Settings) -> Path:
+    """Where the view keeps its store and its lock. ``Invalid`` without a place."""
+    if settings.kv.state_directory:
+        return Path(settings.kv.state_directory)
+    if settings.state_directory:
+        return Path(settings.state_directory) / DIRECTORY
+    raise Invalid(
+        "the view has no place for its store", key="kv.state_directory", hint="set it, or source.store_dir"
+    )
+
+
+def open_view(
+    stack: ExitStack,
+    settings: Settings,
+    clock: Clock,
+    metrics: Metrics,
+    state: Path,
+    give_up: threading.Event,
+) -> tuple[KeyValueView, Service]:
+    """The view and the service that applies, which is not started yet; ``stack`` closes both."""
+    kv = settings.kv
+    store = open_redo(kv.store, state, kv.cache_bytes, stamp=STAMP)
+    stack.callback(store.close)
+    redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
+    tail = replace(settings.source, confirm_reread_ms=kv.confirm_ms)
+    source = open_source(tail, settings.hold, clock)
+    archive = _archive(stack, settings, clock, metrics, give_up)
+
+    def feed(position: FeedPosition) -> MessageFeed:
+        archived = None if archive is None else ArchivedFeed(archive, kv.topic_prefix, redo.following)
+        return JoinedFeed(LiveFeed(source, redo.wanted, kv.batch_bytes), archived, position)
+
+    physical = redo.position.physical
+    progress = ViewProgress(clock, redo.states, int(physical or 0), usable=physical is not None)
+    pace = ViewPace(kv.poll_ms / 1000, SETTLE_SECONDS, kv.flush_ms / 1000, kv.timeout_ms / 1000)
+    view = KeyValueView(store, redo, feed, progress, pace, clock, lambda done: _count(metrics, done))
+    service = Service("redo", view.step, clock, finish=view.finish, metrics=metrics)
+    stack.callback(progress.end, "the view has stopped")
+    if kv.broker_address:
+        view.putter = _putter(stack, settings, clock, progress, service.wake)
+    return view, service
+
+
+def _archive(
+    stack: ExitStack, settings: Settings, clock: Clock, metrics: Metrics, give_up: threading.Event
+) -> ArchiveReader | None:
+    """What the broker no longer has; ``None`` if no archive is named."""
+    if not settings.archive.url:
+        return None
+    opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
+    stack.callback(opened.close)
+    return ArchiveReader(
+        encrypted(opened, settings.encryption),
+        ArchiveKeys(settings.source.cluster, settings.source.broker),
+        PartialStore(Scope.beginning(settings.kv.topic_prefix)),
+        table_cache_bytes=settings.fetch.table_cache_bytes,
+    )
+
+
+def _putter(
+    stack: ExitStack, settings: Settings, clock: Clock, progress: ViewProgress, nudge: Callable[[], None]
+) -> Putter:
+    kv = settings.kv
+    keys = Credentials(kv.access_key, kv.secret_key) if kv.access_key else None
+    dial = Dial(kv.timeout_ms / 1000, credentials=keys, section="kv")
+    connections = Connections(
+        lambda: RemotingClient(kv.broker_address, clock, dial), kv.connections, kv.timeout_ms / 1000
+    )
+    stack.callback(connections.close)
+    limits = PutLimits(kv.timeout_ms / 1000, kv.max_value_bytes)
+    return Putter(connections, kv.topic_prefix, progress, nudge, limits, os.urandom, clock)
+
+
+def _count(metrics: Metrics, done: Applied) -> None:
+    metrics.kv_messages.inc(done.messages)
+    metrics.kv_malformed.inc(done.malformed)
+    metrics.kv_off_queue.inc(done.off_queue)
+    metrics.kv_rejected.inc(sum(map(len, done.rejections.values())))
+    metrics.kv_applied_offset.set(done.position.physical or 0)
+
+
+def run_key_values(loaded: Loaded, env: Mapping[str, str]) -> int:
+    """Serve until a signal; the exit code."""
+    keep_freed_memory()
+    clock, stop = SystemClock(), threading.Event()
+    with ExitStack() as stack:
+        process = KeyValueProcess(loaded.settings, clock, Metrics(), Notifier.from_environment(env), stop)
+        signals = stack.enter_context(Signals(stop, clock, on_first=process.stopping))
+        process.open(stack)
+        signals.rearm()
+        return process.run()
+
+
+class KeyValueProcess:
+    """One view with its doors. ``open`` makes and binds everything, ``run`` serves until ``stop`` is set."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, metrics: Metrics, notifier: Notifier, stop: threading.Event
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        metrics.identify(settings.source.cluster, settings.source.broker)
+        self._notifier = notifier
+        self._stop = stop
+        self._view: KeyValueView
+        self._progress: ViewProgress
+        self._services: list[Service] = []
+        self._supervisor: Supervisor
+
+    def open(self, stack: ExitStack) -> None:
+        """``Refused`` if another view has the lock; ``Invalid``, ``NotFound``, ``Unavailable`` of what it is made of."""
+        settings = self._settings
+        state = state_directory(settings)
+        ensure_directory(state, "kv.state_directory")
+        stack.enter_context(StateLock(state))
+        self._view, redo = open_view(stack, settings, self._clock, self._metrics, state, self._stop)
+        self._progress = self._view.progress
+        calm_collector()
+        pool = ThreadPoolExecutor(POOL_THREADS, "answer")
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        self._services = [redo, *self._web(stack, state)]
+        self._supervisor = Supervisor(
+            self._services,
+            self._clock,
+            metrics=self._metrics,
+            on_fatal=self._fatal,
+            beat=self._notifier.watchdog,
+        )
+
+    def run(self) -> int:
+        """Serve; the exit code."""
+        self._notifier.ready("serving")
+        code = self._supervisor.run(self._stop)
+        log.info("the key-value view has stopped")
+        return code
+
+    def stopping(self, name: str) -> None:
+        """The first signal, on a thread of its own."""
+        log.info("stopping; a second signal gives up", extra={"signal": name})
+        self._notifier.stopping()
+
+    def _fatal(self, error: BaseException) -> None:
+        log.error("the view ends: %s", error, exc_info=None if isinstance(error, TieredError) else error)
+        self._progress.end(str(error))
+
+    def _web(self, stack: ExitStack, state: Path) -> list[Service]:
+        """Health and metrics; the port is written to the state directory."""
+        listen = self._settings.kv.web_listen
+        if not listen:
+            return []
+        key = "kv.web_listen"
+        host, port = split_address(listen, key=key, listening=True)
+        pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
+        server = HealthServer(Web(host, port), pages, self._clock, key=key)
+        server.open()
+        stack.callback(server.close)
+        file = state / WEB_PORT_FILE
+        file.write_text(f"{server.address[1]}\n")
+        stack.callback(lambda: file.unlink(missing_ok=True))
+        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
+        return [Service("web", server.step, self._clock)]
+
+    def _live(self) -> tuple[bool, str]:
+        health = self._supervisor.health
+        return health.live, "live" if health.live else f"stuck: {', '.join(health.stuck)}"
+
+    def _ready(self) -> tuple[bool, str]:
+        """Ready once it was at the log's end, and again and again since; not while a namespace lacks messages."""
+        stale, waiting = self._progress.stale_seconds(), self._view.waiting
+        if not self._progress.usable:
+            return False, f"the view is being made; waiting for {waiting or 'redo'}"
+        broken = [name for name, state in self._view.states().items() if state.broken is not None]
+        if broken:
+            return False, f"{len(broken)} namespaces lack messages: {', '.join(sorted(broken)[:3])}"
+        if stale > STALE_READY_SECONDS:
+            return False, f"not at the log's end for {stale:.0f} s: {waiting or 'redo is behind'}"
+        return True, "applies the log"
+
+    def _expose(self) -> bytes:
+        stale = self._progress.stale_seconds()
+        self._metrics.kv_stale_seconds.set(stale)
+        self._metrics.kv_lag_bytes.set(self._view.lag_bytes())
+        self._metrics.kv_broken.set(sum(s.broken is not None for s in self._view.states().values()))
+        self._metrics.kv_rebuilt.set(self._view.rebuilt)
+        self._metrics.ready.set(1 if self._ready()[0] else 0)
+        return self._metrics.expose()
+
+    def _status(self) -> Mapping[str, object]:
+        ready, why = self._ready()
+        states = self._view.states()
+        return {
+            "ready": ready,
+            "said": why,
+            "waiting": self._view.waiting,
+            "applied": self._progress.physical,
+            "lag_bytes": self._view.lag_bytes(),
+            "rebuilt": self._view.rebuilt,
+            "namespaces": len(states),
+            "broken": {name: state.broken for name, state in states.items() if state.broken is not None},
+        }

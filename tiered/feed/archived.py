@@ -1,0 +1,107 @@
+"""What the broker no longer has: followed topics, queue by queue, as the archive holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from tiered.archive.read.flatfile import FlatMessageFile, Stretch
+from tiered.archive.read.view import View
+from tiered.archive.state.listing import list_queues
+from tiered.archive.state.values import QueueState
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.columns import verify_headers
+from tiered.codec.record.frame import Frames, Stop
+from tiered.errors import Corrupt
+from tiered.feed.base import FeedBatch, FeedPosition, Follow
+from tiered.model import MessageQueue, PhysicalOffset
+
+
+class FollowedArchive(Protocol):
+    """An archive that is looked at anew (``ArchiveReader``)."""
+
+    def at(self) -> View: ...
+
+    def follow(self) -> View: ...
+
+
+class ArchivedFeed:
+    """Messages of all queues of topics that begin with ``prefix``, from where their follower is up to the head of the archive.
+
+    ``following`` tells how far it is; asked once, when a queue is begun.
+    """
+
+    def __init__(
+        self, archive: FollowedArchive, prefix: str, following: Callable[[MessageQueue], Follow]
+    ) -> None:
+        self._archive = archive
+        self._prefix = prefix
+        self._following = following
+        self._looked = False
+
+    def reaches(self) -> PhysicalOffset:
+        """Up to where the log of the broker that is there now is archived. A look at the archive."""
+        progress = self._look().progress()
+        return PhysicalOffset(0 if progress is None else progress.physical_offset)
+
+    def through(self) -> Iterator[FeedBatch]:
+        """Everything up to the head as it was looked at last; the last batch has the position behind it."""
+        view = self._look()
+        for listed in list_queues(view.state.view, prefix=self._prefix):
+            if listed.queue.generation is not None:
+                yield from self._queue(view, listed.queue)
+        progress = view.progress()
+        reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
+        yield FeedBatch(NOTHING, FeedPosition(reached, None))
+
+    def _look(self) -> View:
+        view = self._archive.follow() if self._looked else self._archive.at()
+        self._looked = True
+        return view
+
+    def _queue(self, view: View, state: QueueState) -> Iterator[FeedBatch]:
+        queue = state.queue
+        file = FlatMessageFile(view.state, view.objects, queue)
+        follow = self._following(queue)
+        anew = queue if self._began_anew(file, follow) else None
+        first = 0 if anew is not None else follow.next
+        expected = first
+        for stretch in file.read(max(first, file.min_offset)):
+            offset = int(stretch.queue_offsets[0])
+            lost = None if offset <= expected else _lost(expected, offset)
+            yield FeedBatch(_messages(stretch), FeedPosition(), anew, lost)
+            anew, expected = None, int(stretch.next_offset)
+        if expected < file.max_offset:
+            yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, file.max_offset))
+
+    def _began_anew(self, file: FlatMessageFile, follow: Follow) -> bool:
+        """Whether the archive's queue is another than the one that was followed: its topic was deleted and made again."""
+        if follow.next == 0:
+            return False
+        if follow.next > file.max_offset:
+            return True  # the archive reaches as far as the log was followed, and has fewer
+        if follow.physical is None or follow.next - 1 < file.min_offset:
+            return False
+        stretch = next(iter(file.read(follow.next - 1, 1)), None)
+        if stretch is None:
+            return False
+        return int(_messages(stretch).headers["physical_offset"][-1]) != follow.physical
+
+
+def _lost(first: int, end: int) -> str:
+    return f"offsets {first} to {end - 1} are in no archive: trimmed by retention, or a recorded gap"
+
+
+def _messages(stretch: Stretch) -> MessageBatch:
+    """Records as they were stored; the archive's own checksums have proven the block."""
+    frames = Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END)
+    good, messages = verify_headers(stretch.data, frames, None)
+    if len(good) != len(frames):
+        raise Corrupt("an archived record is not what its checksum says", found=good.detail)
+    return messages
+
+
+_NO_FRAMES = Frames(np.empty(0, np.int64), np.empty(0, np.int64), 0, Stop.END)
+NOTHING = verify_headers(b"", _NO_FRAMES, None)[1]

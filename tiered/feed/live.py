@@ -1,0 +1,131 @@
+"""The live log: followed topics of the commitlog beside this process, as far as it is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from tiered.codec.checksum import crc32c
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.columns import decode_headers, verify_headers
+from tiered.codec.record.frame import Frames, Stop
+from tiered.codec.record.layout import SYS_COMMIT, SYS_TRANSACTION
+from tiered.errors import Corrupt, NotFound
+from tiered.feed.base import Anchor, FeedBatch, FeedPosition
+from tiered.model import PhysicalOffset
+from tiered.source.base import BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
+
+MAX_RECORDS = 200_000
+"""Most records taken at once: their headers have some 90 bytes each."""
+
+
+class FollowedLog(Tail, Copies, Life, Protocol):
+    """The ports of a commitlog that is followed."""
+
+
+class LogCut(Exception):
+    """It is not the log that was followed: it ends before the position, or other bytes lie there. Its broker lost a tail, or is
+    another one. Whoever follows begins anew."""
+
+
+class LogGap(Exception):
+    """Bytes of the log can never be read; ``following``: where it goes on."""
+
+    def __init__(self, following: PhysicalOffset, reason: str) -> None:
+        super().__init__(reason)
+        self.following = following
+        self.reason = reason
+
+
+class LiveFeed:
+    """Reads on from a position. ``wanted`` says whether a topic is followed."""
+
+    def __init__(self, source: FollowedLog, wanted: Callable[[str], bool], batch_bytes: int) -> None:
+        self._source = source
+        self._wanted = wanted
+        self._batch_bytes = batch_bytes
+        self._mark: BrokerMark | None = None
+
+    def has(self, position: PhysicalOffset) -> bool:
+        """Whether the log still has what lies at a position, or ends there."""
+        first = self._source.min_offset()
+        return first is not None and first <= position
+
+    def begins(self) -> PhysicalOffset | None:
+        """The oldest byte of the log; ``None`` for an empty one."""
+        return self._source.min_offset()
+
+    def end(self) -> PhysicalOffset:
+        """Where it ends now."""
+        return self._source.max_offset()
+
+    @property
+    def waiting(self) -> str | None:
+        """Why nothing is read although there is something."""
+        found = self._source.waiting
+        return None if found is None else found.reason
+
+    def check(self, position: FeedPosition) -> None:
+        """``LogCut`` unless the log up to ``position`` is the one that was followed, as far as its last record tells. Asked
+        before each batch, and costs two ``stat``s while the broker stays the same."""
+        mark = self._source.broker_mark()
+        if mark == self._mark or self._source.away is not None:
+            return
+        if position.anchor is not None:
+            self._check_anchor(position.anchor)
+        self._mark = mark
+
+    def _check_anchor(self, anchor: Anchor) -> None:
+        start = PhysicalOffset(anchor.start)
+        try:
+            found = self._source.copy_local(start, PhysicalOffset(anchor.start + anchor.size))
+        except NotFound as error:
+            first = self._source.min_offset()
+            if first is None or first > start:
+                return  # deleted: nobody can say any more
+            raise LogCut(
+                f"the log ends before {anchor.start + anchor.size}, where it was followed to"
+            ) from error
+        if crc32c(found) != anchor.crc32c:
+            raise LogCut(f"the record at {anchor.start} is another one than when it was followed")
+
+    def poll(self, position: FeedPosition) -> FeedBatch | None:
+        """Messages of followed topics behind ``position``; ``None`` at the end. ``LogGap``, ``LogCut``, ``Corrupt``."""
+        self.check(position)
+        assert position.physical is not None
+        chunk = self._source.read(position.physical, max_bytes=self._batch_bytes, max_records=MAX_RECORDS)
+        if chunk.status is ReadStatus.IDLE:
+            return None
+        if chunk.status is ReadStatus.GAP:
+            raise LogGap(chunk.next_offset, chunk.reason)
+        if not len(chunk.starts):
+            return FeedBatch(_NOTHING, FeedPosition(chunk.next_offset, position.anchor))
+        data = memoryview(self._source.copy(chunk.start, chunk.end))
+        messages = self._followed(data, chunk)
+        last = int(chunk.starts[-1])
+        anchor = Anchor(chunk.start + last, int(chunk.sizes[-1]), crc32c(data[last:]))
+        return FeedBatch(messages, FeedPosition(chunk.next_offset, anchor))
+
+    def _followed(self, data: memoryview, chunk: Chunk) -> MessageBatch:
+        """The followed messages among the records of a copy, each proven whole."""
+        whole = decode_headers(data, Frames(chunk.starts, chunk.sizes, len(data), Stop.END))
+        topics = np.fromiter(map(self._wanted, whole.topics), bool, len(whole.topics))
+        if not topics.any():
+            return _NOTHING
+        rows = topics[whole.headers["topic_index"]]
+        kind = whole.headers["sys_flag"] & SYS_TRANSACTION
+        rows &= (kind == 0) | (kind == SYS_COMMIT)
+        frames = Frames(chunk.starts[rows], chunk.sizes[rows], len(data), Stop.END)
+        good, messages = verify_headers(data, frames, chunk.start)
+        if len(good) != len(frames):
+            raise Corrupt(
+                "a record of the broker's log is not what its checksum says", found=good.detail,
+                hint="the broker repairs its log when it starts; what the archive has of it can be read with tiered read",
+            )  # fmt: skip
+        return messages
+
+
+_NO_FRAMES = Frames(np.empty(0, np.int64), np.empty(0, np.int64), 0, Stop.END)
+_NOTHING = decode_headers(b"", _NO_FRAMES)

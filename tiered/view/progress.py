@@ -1,0 +1,141 @@
+"""How far the view is, and who waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tiered.clock import Clock
+from tiered.view.redo import Applied, NamespaceState
+
+KEPT_OUTCOMES = 1 << 16
+"""Messages of which it is remembered, while somebody writes, what became of them."""
+
+_UNKNOWN = object()
+
+
+class ViewProgress:
+    """What was applied last, for those who wait. The thread that applies calls ``applied``, ``at_end``, ``begin_anew``, any
+    other the rest. ``usable``: whether reads may be answered before the log's end was seen: the store had been there before."""
+
+    def __init__(
+        self, clock: Clock, states: dict[str, NamespaceState], physical: int, *, usable: bool
+    ) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._states = states
+        self._physical = physical
+        self._seen_end = -float("inf")
+        self._usable = usable
+        self._writers = 0
+        self._outcomes: OrderedDict[tuple[str, int], tuple[bytes, object]] = OrderedDict()
+        self._ended: str | None = None
+
+    @property
+    def physical(self) -> int:
+        """Everything of the log below is applied."""
+        return self._physical
+
+    @property
+    def writers(self) -> int:
+        """Writes that are under way."""
+        return self._writers
+
+    @property
+    def usable(self) -> bool:
+        """False while the store is being made from its beginning: what is not in it yet is not *not there*."""
+        return self._usable
+
+    def stale_seconds(self) -> float:
+        """How long ago the view was at the log's end."""
+        return self._clock.monotonic() - self._seen_end
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While a write is under way: what becomes of messages is remembered from before it is sent."""
+        with self._changed:
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writers -= 1
+                if not self._writers:
+                    self._outcomes.clear()
+
+    def applied(self, done: Applied, states: dict[str, NamespaceState]) -> None:
+        """A batch is in the store."""
+        with self._changed:
+            self._states = states
+            self._physical = int(done.position.physical or self._physical)
+            for namespace, ids in done.ids.items():
+                rejected = done.rejections.get(namespace, {})
+                for version, unique_key in ids.items():
+                    self._outcomes[namespace, version] = unique_key, rejected.get(version, _UNKNOWN)
+            while len(self._outcomes) > KEPT_OUTCOMES:
+                self._outcomes.popitem(last=False)
+            self._changed.notify_all()
+
+    def at_end(self) -> None:
+        """There was nothing behind what is applied a moment ago."""
+        self._seen_end = self._clock.monotonic()
+        if not self._usable:
+            with self._changed:
+                self._usable = True
+                self._changed.notify_all()
+
+    def begin_anew(self) -> None:
+        """The store is empty again; nothing that was asked for before counts as reached."""
+        with self._changed:
+            self._states, self._physical, self._seen_end = {}, 0, -float("inf")
+            self._usable = False
+            self._outcomes.clear()
+            self._changed.notify_all()
+
+    def end(self, why: str) -> None:
+        """Nothing will be applied any more: those who wait need not."""
+        with self._changed:
+            self._ended = why
+            self._changed.notify_all()
+
+    @property
+    def ended(self) -> str | None:
+        """Why nothing is applied any more."""
+        return self._ended
+
+    def wait_usable(self, seconds: float) -> bool:
+        """Wait until reads may be answered; whether they may."""
+        return self._usable or self._wait(lambda: self._usable, seconds)
+
+    def wait_physical(self, end: int, seconds: float) -> bool:
+        """Wait until the log below ``end`` is applied; whether it is."""
+        return self._wait(lambda: self._physical >= end, seconds)
+
+    def wait_version(self, namespace: str, version: int, seconds: float) -> bool:
+        """Wait until the message with this version is applied; whether it is."""
+        return self._wait(lambda: self._next(namespace) > version, seconds)
+
+    def outcome(self, namespace: str, version: int, unique_key: bytes) -> tuple[bool, int | None] | None:
+        """What became of one's own message: whether it took effect, and which version stood in its way. ``None``: nobody knows,
+        or the message with this version is another's."""
+        with self._changed:
+            found = self._outcomes.get((namespace, version))
+        if found is None or found[0] != unique_key:
+            return None
+        return (True, None) if found[1] is _UNKNOWN else (False, found[1])  # type: ignore[return-value]
+
+    def _next(self, namespace: str) -> int:
+        state = self._states.get(namespace)
+        return 0 if state is None else state.next
+
+    def _wait(self, reached: Callable[[], bool], seconds: float) -> bool:
+        deadline = self._clock.monotonic() + seconds
+        with self._changed:
+            while not reached() and self._ended is None:
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            return reached()

@@ -1,0 +1,272 @@
+"""The key-value view as a whole: a feed applied to a store, reads of it, and writes that come back through the feed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tiered.clock import Clock
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
+from tiered.feed.base import FeedPosition, MessageFeed
+from tiered.feed.live import LogCut
+from tiered.keyvalue import (
+    ALWAYS,
+    AT_ONCE,
+    MOST_KEYS,
+    Condition,
+    Entry,
+    Freshness,
+    KeyPage,
+    ReadRule,
+    WriteOutcome,
+    check_key,
+    check_namespace,
+)
+from tiered.metadata.base import MetadataView, RedoStore
+from tiered.service import AGAIN, Next, pause
+from tiered.view.layout import entries_prefix, entry_key, entry_of, namespace_key, split_entry_key
+from tiered.view.progress import ViewProgress
+from tiered.view.putting import Putter
+from tiered.view.redo import Applied, KeyValueRedo, NamespaceState
+
+log = logging.getLogger("tiered.view")
+
+OpenFeed = Callable[[FeedPosition], MessageFeed]
+"""Makes a feed that goes on from a position."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPace:
+    """``poll_seconds``: pause where nothing is new. ``settle_seconds``: the same while somebody waits for a write.
+    ``flush_seconds``: how often what was applied is made durable. ``latest_seconds``: how long a read waits for the latest."""
+
+    poll_seconds: float
+    settle_seconds: float
+    flush_seconds: float
+    latest_seconds: float
+
+
+class KeyValueView:
+    """``KeyValues`` over one store. ``step`` is the step of the one service that applies; all else is for any thread."""
+
+    def __init__(
+        self,
+        store: RedoStore,
+        redo: KeyValueRedo,
+        open_feed: OpenFeed,
+        progress: ViewProgress,
+        pace: ViewPace,
+        clock: Clock,
+        on_applied: Callable[[Applied], None] = lambda done: None,
+    ) -> None:
+        self._store = store
+        self._redo = redo
+        self._open_feed = open_feed
+        self._feed = open_feed(redo.position)
+        self.progress = progress
+        self._pace = pace
+        self._clock = clock
+        self._on_applied = on_applied
+        self._flushed = clock.monotonic()
+        self._dirty = self._failed = False
+        self.putter: Putter | None = None
+        """What writes go through; ``None``: this view is for reading."""
+        self.created: set[str] = set()
+        self.rebuilt = 0
+        """How often the view began anew because the log was another."""
+
+    # ------------------------------------------------------------------ redo
+
+    def step(self) -> Next:
+        """Apply one batch. ``Unavailable``: log, archive or disk are away; it goes on from what is in the store."""
+        if self._failed:
+            self._reopen()
+        try:
+            batch = self._feed.poll()
+        except LogCut as cut:
+            self._begin_anew(str(cut))
+            return AGAIN
+        if batch is None:
+            if self._feed.waiting is None:
+                self.progress.at_end()
+            self._flush_if_due()
+            waits = self.progress.writers > 0
+            return pause(self._pace.settle_seconds if waits else self._pace.poll_seconds)
+        try:
+            done = self._redo.apply(batch, with_ids=self.progress.writers > 0)
+        except Unavailable:
+            self._failed = True
+            raise
+        self._dirty = True
+        self.progress.applied(done, self._redo.states)
+        self._on_applied(done)
+        self._flush_if_due()
+        return AGAIN
+
+    def finish(self) -> None:
+        """Make what was applied durable, at the end."""
+        self._store.flush()
+
+    def _reopen(self) -> None:
+        """After an error of the store it may end earlier: the feed goes on from there."""
+        self._store.reopen()
+        self._redo.load()
+        self._feed = self._open_feed(self._redo.position)
+        self._failed = False
+
+    def _begin_anew(self, why: str) -> None:
+        log.error("the view begins anew: the log is not the one that it was made of", extra={"reason": why})
+        self._redo.forget()
+        self.progress.begin_anew()
+        self._feed = self._open_feed(self._redo.position)
+        self.rebuilt += 1
+
+    def _flush_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if not self._dirty or now - self._flushed < self._pace.flush_seconds:
+            return
+        try:
+            self._store.flush()
+        except Unavailable:
+            self._failed = True
+            raise
+        self._flushed, self._dirty = now, False
+
+    # ------------------------------------------------------------------ reads
+
+    @property
+    def waiting(self) -> str | None:
+        """Why nothing is applied although the log goes on."""
+        return self._feed.waiting
+
+    def lag_bytes(self) -> int:
+        """Bytes of the log that are not applied."""
+        return max(0, int(self._feed.end()) - self.progress.physical)
+
+    def states(self) -> dict[str, NamespaceState]:
+        """What is known of each namespace."""
+        return self._redo.states
+
+    def get(self, namespace: str, key: bytes, rule: ReadRule = AT_ONCE) -> Entry | None:
+        """See ``KeyValues``."""
+        self._ready(namespace, rule)
+        [found] = self._store.get_many([entry_key(namespace, check_key(key))])
+        return self._alive(key, found)
+
+    def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule = AT_ONCE) -> list[Entry | None]:
+        """See ``KeyValues``."""
+        _bounded("keys", len(keys))
+        self._ready(namespace, rule)
+        frozen: MetadataView = self._store.snapshot()
+        found = frozen.get_many([entry_key(namespace, check_key(key)) for key in keys])
+        return [self._alive(key, value) for key, value in zip(keys, found, strict=True)]
+
+    def page(
+        self, namespace: str, prefix: bytes, *, after: bytes | None, count: int, rule: ReadRule = AT_ONCE
+    ) -> KeyPage:
+        """See ``KeyValues``."""
+        _bounded("entries", count)
+        self._ready(namespace, rule)
+        frozen = self._store.snapshot()
+        beginning = entries_prefix(namespace) + prefix
+        start = None if after is None else entry_key(namespace, after) + b"\0"
+        made: list[Entry] = []
+        more: bytes | None = None
+        for stored, value in frozen.iterate(beginning, start=start):
+            entry = self._alive(split_entry_key(stored)[1], value)
+            if entry is None:
+                continue
+            if len(made) == count:
+                more = made[-1].key
+                break
+            made.append(entry)
+        [told] = frozen.get_many([namespace_key(namespace)])
+        applied = 0 if told is None else NamespaceState.decode(told).next
+        return KeyPage(tuple(made), more, applied)
+
+    def namespaces(self) -> list[str]:
+        """See ``KeyValues``."""
+        return sorted(self._redo.states.keys() | self.created)
+
+    def _alive(self, key: bytes, found: bytes | None) -> Entry | None:
+        entry = None if found is None else entry_of(key, found)
+        if entry is not None and entry.expires_ms is not None and entry.expires_ms <= self._clock.now_ms():
+            return None
+        return entry
+
+    def _ready(self, namespace: str, rule: ReadRule) -> None:
+        """Wait for what the rule asks for. ``NotFound`` for a namespace that is not known then."""
+        check_namespace(namespace)
+        if rule.freshness is Freshness.LATEST:
+            self._wait_latest()
+        elif not self.progress.wait_usable(self._pace.latest_seconds):
+            raise Unavailable(
+                "the view is being made from the log's beginning", applied=self.progress.physical,
+                waiting=self._feed.waiting or "redo", hint="ask again later",
+            )  # fmt: skip
+        elif rule.max_stale_ms is not None and self.progress.stale_seconds() * 1000 > rule.max_stale_ms:
+            raise Unavailable(
+                "the view is too old for this read", limit_ms=rule.max_stale_ms, waiting=self._feed.waiting or "redo",
+                hint="ask for an older one, or again later",
+            )  # fmt: skip
+        state = self._redo.states.get(namespace)
+        if state is not None and state.broken is not None:
+            raise Corrupt(
+                "messages of the namespace are missing", namespace=namespace, missing=state.broken,
+                hint="import a snapshot that covers them, or name an archive that has them, and delete the view's store",
+            )  # fmt: skip
+        if state is None and namespace not in self.created:
+            raise NotFound(
+                "there is no such namespace", namespace=namespace, hint="tiered kv create makes it"
+            )
+
+    def _wait_latest(self) -> None:
+        end = int(self._feed.end())
+        if not self.progress.wait_physical(end, self._pace.latest_seconds):
+            raise Unavailable(
+                "the view did not reach the log's end in time", applied=self.progress.physical, end=end,
+                waiting=self.progress.ended or self._feed.waiting or "redo", hint="ask again, or for any version",
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------ writes
+
+    def put(
+        self,
+        namespace: str,
+        key: bytes,
+        value: bytes,
+        *,
+        condition: Condition = ALWAYS,
+        ttl_ms: int | None = None,
+    ) -> WriteOutcome:
+        """See ``KeyValues``."""
+        return self._writer(namespace).put(namespace, key, value, condition, ttl_ms)
+
+    def delete(self, namespace: str, key: bytes, *, condition: Condition = ALWAYS) -> WriteOutcome:
+        """See ``KeyValues``."""
+        return self._writer(namespace).delete(namespace, key, condition)
+
+    def create(self, namespace: str) -> bool:
+        """See ``KeyValues``."""
+        made = self._writer(namespace).create(namespace)
+        self.created.add(namespace)
+        return made
+
+    def _writer(self, namespace: str) -> Putter:
+        state = self._redo.states.get(check_namespace(namespace))
+        if state is not None and state.broken is not None:
+            raise Corrupt("messages of the namespace are missing: no write is decided", missing=state.broken)
+        if self.putter is None:
+            raise Invalid("this view takes no writes", hint="set kv.broker_address")
+        return self.putter
+
+
+def _bounded(what: str, count: int) -> None:
+    if not 0 < count <= MOST_KEYS:
+        raise Invalid(
+            f"a read of so many {what} is not allowed",
+            found=count,
+            expected=f"1 to {MOST_KEYS}",
+            hint="ask for fewer",
+        )
