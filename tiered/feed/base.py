@@ -11,7 +11,7 @@ from tiered.errors import Corrupt
 from tiered.model import MessageQueue, PhysicalOffset
 
 
-class Anchor(NamedTuple):
+class LogAnchor(NamedTuple):
     """The last record before a position, of any topic: where it lies, its bytes, their CRC-32C. By it a log is known again."""
 
     start: int
@@ -27,7 +27,7 @@ class FeedPosition:
     """
 
     physical: PhysicalOffset | None = None
-    anchor: Anchor | None = None
+    anchor: LogAnchor | None = None
 
     def encode(self) -> bytes:
         """As it is stored."""
@@ -43,7 +43,7 @@ class FeedPosition:
             physical, anchor = told["physical"], told["anchor"]
             return cls(
                 None if physical is None else PhysicalOffset(int(physical)),
-                None if anchor is None else Anchor(*map(int, anchor)),
+                None if anchor is None else LogAnchor(*map(int, anchor)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(

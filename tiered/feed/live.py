@@ -13,7 +13,7 @@ from tiered.codec.record.columns import decode_headers, verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import SYS_COMMIT, SYS_TRANSACTION
 from tiered.errors import Corrupt, NotFound
-from tiered.feed.base import Anchor, FeedBatch, FeedPosition
+from tiered.feed.base import LogAnchor, FeedBatch, FeedPosition
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
 
@@ -77,7 +77,7 @@ class LiveFeed:
             self._check_anchor(position.anchor)
         self._mark = mark
 
-    def _check_anchor(self, anchor: Anchor) -> None:
+    def _check_anchor(self, anchor: LogAnchor) -> None:
         start = PhysicalOffset(anchor.start)
         try:
             found = self._source.copy_local(start, PhysicalOffset(anchor.start + anchor.size))
@@ -105,7 +105,7 @@ class LiveFeed:
         data = memoryview(self._source.copy(chunk.start, chunk.end))
         messages = self._followed(data, chunk)
         last = int(chunk.starts[-1])
-        anchor = Anchor(chunk.start + last, int(chunk.sizes[-1]), crc32c(data[last:]))
+        anchor = LogAnchor(chunk.start + last, int(chunk.sizes[-1]), crc32c(data[last:]))
         return FeedBatch(messages, FeedPosition(chunk.next_offset, anchor))
 
     def _followed(self, data: memoryview, chunk: Chunk) -> MessageBatch:

@@ -42,7 +42,7 @@ _decode_key: Callable[[bytes], bytes] = partial(binascii.a2b_base64, strict_mode
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedOf:
     """What one message asks for besides. ``good``: it says so in a way that can be understood."""
 
     condition: Condition
@@ -164,7 +164,7 @@ def _key(text: bytes) -> bytes:
         return b""
 
 
-def _asked(entries: PropertyEntries, count: int) -> dict[int, Asked]:
+def _asked(entries: PropertyEntries, count: int) -> dict[int, AskedOf]:
     """Of each row that asks for anything besides; few do."""
     found: dict[int, dict[str, bytes]] = {}
     for name in (IF_VERSION, IF_VALUE, TTL, EMPTY):
@@ -178,7 +178,7 @@ def _asked(entries: PropertyEntries, count: int) -> dict[int, Asked]:
     return {row: _parsed(texts) for row, texts in found.items()}
 
 
-def _parsed(texts: dict[str, bytes]) -> Asked:
+def _parsed(texts: dict[str, bytes]) -> AskedOf:
     version, ttl = _whole(texts.get(IF_VERSION), ABSENT), _whole(texts.get(TTL), 1)
     digest = _key(texts[IF_VALUE]) if IF_VALUE in texts else None
     good = (IF_VERSION not in texts or version is not None) and (
@@ -186,7 +186,7 @@ def _parsed(texts: dict[str, bytes]) -> Asked:
     )
     good = good and (TTL not in texts or (ttl is not None and ttl <= MAX_TTL_MS))
     condition = Condition(version == ABSENT, None if version == ABSENT else version, digest)
-    return Asked(condition, ttl or 0, good, EMPTY in texts)
+    return AskedOf(condition, ttl or 0, good, EMPTY in texts)
 
 
 def _whole(text: bytes | None, low: int) -> int | None:
