@@ -6,6 +6,8 @@ A file's ``fsync`` makes its bytes last, not its name: that lasts once its direc
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -32,9 +34,23 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o777) -> None:
 
 def replace(path: str | os.PathLike[str], data: bytes) -> None:
     """Give the file at ``path`` this content, at once or not at all: written beside it as ``<name>.new``. ``OSError``."""
+    replace_by_parts(path, (data,))
+
+
+def replace_by_parts(path: str | os.PathLike[str], parts: Iterable[bytes]) -> None:
+    """The same for what is made while it is written. What was written goes when that raises, or the disk is full."""
     temporary = os.fspath(path) + ".new"
+    try:
+        _replace(path, temporary, parts)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _replace(path: str | os.PathLike[str], temporary: str, parts: Iterable[bytes]) -> None:
     with open(temporary, "wb") as file:
-        file.write(data)
+        file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

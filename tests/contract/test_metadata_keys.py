@@ -19,6 +19,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.edits import Commit, EditKind, Rows, batch
 from tiered.metadata.base import MetadataStore
+from tiered.metadata.open import open_redo
 from tiered.model import MessageQueue
 
 CACHE = 1 << 20
@@ -32,9 +33,10 @@ IDS = (0, 1, 255, 256, LAST_QUEUE)
 QUEUES = [MessageQueue(topic, number) for topic in TOPICS for number in IDS]
 
 
-@pytest.fixture(params=["memory", "json", "rocksdb"])
+@pytest.fixture(params=["memory", "json", "rocksdb", "map"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataStore]:
-    opened = open_fold(request.param, tmp_path, CACHE)
+    kind = request.param
+    opened = open_redo(kind, tmp_path, CACHE) if kind == "map" else open_fold(kind, tmp_path, CACHE)
     yield opened
     opened.close()
 

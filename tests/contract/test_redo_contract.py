@@ -14,8 +14,10 @@ from tiered.errors import Invalid, Unavailable
 from tiered.metadata.base import RedoStore
 from tiered.metadata.open import open_redo
 
+ON_DISK = ("rocksdb", "map")
 
-@pytest.fixture(params=["memory", "rocksdb"])
+
+@pytest.fixture(params=["memory", *ON_DISK])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedoStore]:
     opened = open_redo(request.param, tmp_path, CACHE)
     yield opened
@@ -45,13 +47,33 @@ def test_clear_forgets_the_position_too(store: RedoStore) -> None:
     assert (list(store.iterate(b"")), store.applied(), store.flushed()) == ([], None, None)
 
 
-def test_a_store_that_was_closed_needs_no_redo(tmp_path: Path) -> None:
-    store = open_redo("rocksdb", tmp_path, CACHE)
+def test_what_is_loaded_is_there_with_its_position(store: RedoStore) -> None:
+    pairs = [(b"k%04d" % number, b"%d" % number) for number in range(3000)]
+    store.load([pairs[:1000], [], pairs[1000:]], applied=b"p")
+    assert (list(store.iterate(b"")), store.applied(), store.flushed()) == (pairs, b"p", b"p")
+    store.put_many([(b"k0500+", b"new")], [b"k0000"], ranges=[(b"k0002", b"k2999")], applied=b"q")
+    left = [(b"k0001", b"1"), (b"k0500+", b"new"), (b"k2999", b"2999")]
+    assert list(store.iterate(b"", reverse=True)) == left[::-1]
+
+
+def test_a_load_that_fails_leaves_nothing(store: RedoStore) -> None:
+    def batches() -> Iterator[list[tuple[bytes, bytes]]]:
+        yield [(b"a", b"1"), (b"b", b"2")]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.load(batches(), applied=b"p")
+    assert (list(store.iterate(b"")), store.applied(), store.flushed()) == ([], None, None)
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_a_store_that_was_closed_needs_no_redo(tmp_path: Path, kind: str) -> None:
+    store = open_redo(kind, tmp_path, CACHE)
     store.put_many([(b"a", b"1")], applied=b"p")
     assert store.flushed() is None
     store.close()
     store.close()
-    store = open_redo("rocksdb", tmp_path, CACHE)
+    store = open_redo(kind, tmp_path, CACHE)
     assert (store.get_many([b"a"]), store.applied(), store.flushed()) == ([b"1"], b"p", b"p")
     store.close()
 
@@ -62,9 +84,9 @@ PUT = (
 )
 
 
-def killed_in(directory: Path, body: str) -> None:
+def killed_in(directory: Path, kind: str, body: str) -> None:
     """``put(n)``, batch by batch; at its end the process kills itself."""
-    killed(directory, "open_redo('rocksdb', directory, CACHE)", f"{PUT}{body}\ndie()")
+    killed(directory, f"open_redo('{kind}', directory, CACHE)", f"{PUT}{body}\ndie()")
 
 
 def is_whole(store: RedoStore) -> int:
@@ -78,9 +100,10 @@ def is_whole(store: RedoStore) -> int:
     return last
 
 
-def test_a_crash_leaves_what_was_flushed(tmp_path: Path) -> None:
-    killed_in(tmp_path, "for n in range(9): put(n)\nstore.flush()\nput(9)")
-    store = open_redo("rocksdb", tmp_path, CACHE)
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_a_crash_leaves_what_was_flushed(tmp_path: Path, kind: str) -> None:
+    killed_in(tmp_path, kind, "for n in range(9): put(n)\nstore.flush()\nput(9)")
+    store = open_redo(kind, tmp_path, CACHE)
     assert is_whole(store) in (8, 9)
     assert store.flushed() == store.applied()
     store.close()
@@ -94,15 +117,17 @@ def test_every_point_is_visited_here_or_with_the_stores_that_have_a_log() -> Non
 
 
 @pytest.mark.parametrize("point", UNLOGGED)
-def test_kill_at_every_point_then_redo(tmp_path: Path, point: P) -> None:
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_kill_at_every_point_then_redo(tmp_path: Path, kind: str, point: P) -> None:
     """Batches of some 3 MB over memtables of 256 KiB: the engine has written files of its own accord, too."""
     killed_in(
         tmp_path,
+        kind,
         f"seen = []\ndef at(point):\n    seen.append(point)\n    if point == {point.value} and len(seen) > 2600: die()\n"
         "crashpoint.install(at)\n"
         "for n in range(3000):\n    put(n)\n    if n % 1000 == 700 or n > 2500: store.flush()",
     )
-    store = open_redo("rocksdb", tmp_path, CACHE)
+    store = open_redo(kind, tmp_path, CACHE)
     last = is_whole(store)
     assert last >= 1700
     for number in range(last + 1, last + 20):
@@ -143,6 +168,41 @@ def test_after_a_full_disk_redo_begins_where_the_store_says(tmp_path: Path) -> N
     assert (store.get_many([b"a", b"b"]), store.applied()) == ([b"1", None], b"1")
     store.put_many([(b"b", b"2")], applied=b"2")
     assert store.applied() == b"2"
+    store.close()
+
+
+@pytest.mark.parametrize("point", LOADS)
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_a_load_that_is_cut_short_is_whole_or_not_there(tmp_path: Path, kind: str, point: P) -> None:
+    killed_in(
+        tmp_path,
+        kind,
+        f"crashpoint.install(lambda point: die() if point == {point.value} else None)\n"
+        "store.load([[(b'k%04d' % n, bytes(1000)) for n in range(9)]], applied=b'p')",
+    )
+    store = open_redo(kind, tmp_path, CACHE)
+    found = len(list(store.iterate(b""))), store.applied()
+    assert found == ((9, b"p") if point is P.AFTER_TAKEN_IN else (0, None))
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_two_do_not_open_one(tmp_path: Path, kind: str) -> None:
+    store = open_redo(kind, tmp_path, CACHE)
+    with pytest.raises(Unavailable, match="another process has this"):
+        open_redo(kind, tmp_path, CACHE)
+    store.close()
+    open_redo(kind, tmp_path, CACHE).close()
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_one_of_another_stamp_is_emptied(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_redo(kind, tmp_path, CACHE, stamp="a")
+    store.put_many([(b"a", b"1")], applied=b"p")
+    store.close()
+    store = open_redo(kind, tmp_path, CACHE, stamp="b")
+    assert (list(store.iterate(b"")), store.applied(), store.flushed()) == ([], None, None)
+    assert "stamp" in caplog.records[-1].reason  # type: ignore[attr-defined]
     store.close()
 
 

@@ -99,6 +99,11 @@ class RedoStore(MetadataView, Protocol):
         nothing, seen by readers when it returns, durable after ``flush``. After an error nothing is taken until ``reopen``."""
         ...
 
+    def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]], *, applied: bytes | None = None) -> None:
+        """Fill an empty store with pairs that ascend over all ``batches``, faster than ``put_many`` does, and set ``applied``:
+        all or nothing, a crash included, and durable before it returns. What ``batches`` raises leaves the store empty."""
+        ...
+
     def flush(self) -> None:
         """Make everything that was put durable."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tiered.metadata.base import StoreSize
 from tiered.metadata.prefix import prefix_end
@@ -15,6 +15,19 @@ _CHUNK, _FIRST_CHUNK = 512, 4
 
 _INSERT_ONE_BY_ONE = 64
 """Up to this many new keys are inserted in place; more are appended and sorted (which merges runs)."""
+
+
+def in_chunks(
+    look: Callable[[bytes | None, bool, int], list[tuple[bytes, bytes]]], start: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs from ``start`` on, by looks that each take at most so many pairs from a key on, ``inclusive`` or behind it."""
+    resume, inclusive, most = start, True, _FIRST_CHUNK
+    while True:
+        chunk = look(resume, inclusive, most)
+        yield from chunk
+        if len(chunk) < most:
+            return
+        resume, inclusive, most = chunk[-1][0], False, min(8 * most, _CHUNK)
 
 
 class MemoryView:
@@ -35,16 +48,9 @@ class MemoryView:
     ) -> Iterator[tuple[bytes, bytes]]:
         """See ``MetadataView``. On a store that is written meanwhile, each pair is one that was there at some
         moment."""
-        resume = start
-        inclusive = True
-        most = _FIRST_CHUNK
-        while True:
-            chunk = self._chunk(prefix, resume, inclusive, reverse, most)
-            yield from chunk
-            if len(chunk) < most:
-                return
-            resume, inclusive = chunk[-1][0], False
-            most = min(8 * most, _CHUNK)
+        return in_chunks(
+            lambda resume, inclusive, most: self._chunk(prefix, resume, inclusive, reverse, most), start
+        )
 
     def _chunk(
         self, prefix: bytes, start: bytes | None, inclusive: bool, reverse: bool, most: int
@@ -147,6 +153,10 @@ class MemoryRedoStore(MemoryStore):
             for first, end in ranges:
                 gone += self._order[bisect_left(self._order, first) : bisect_left(self._order, end)]
         super().put_many(pairs, gone, applied=applied)
+
+    def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]], *, applied: bytes | None = None) -> None:
+        """See ``RedoStore``."""
+        self.put_many([pair for batch in batches for pair in batch], applied=applied)
 
     def flush(self) -> None:
         """There is no disk."""

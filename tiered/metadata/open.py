@@ -12,10 +12,14 @@ from tiered.metadata.jsonfile import JsonFileStore
 from tiered.metadata.memory import MemoryRedoStore, MemoryStore
 
 if TYPE_CHECKING:
+    from tiered.metadata.mapfile import MapRedoStore
     from tiered.metadata.rocksdb import RocksDbStore
     from tiered.metadata.rocksredo import RocksDbRedoStore
 
 log = logging.getLogger("tiered.metadata")
+
+MAP_BYTES = 1 << 30
+"""What a map holds where nobody says otherwise."""
 
 
 def open_metadata(
@@ -54,23 +58,32 @@ def open_metadata(
     raise Invalid("state.metadata is not a known kind", expected="rocksdb, json or memory", found=kind)
 
 
-def open_redo(kind: str, directory: str | Path, cache_bytes: int, *, stamp: str = "1") -> RedoStore:
-    """Open or create a store without a log, of ``kind`` (``memory`` or ``rocksdb``), under ``directory``.
+def open_redo(
+    kind: str, directory: str | Path, cache_bytes: int, *, stamp: str = "1", map_bytes: int = MAP_BYTES
+) -> RedoStore:
+    """Open or create a store without a log, of ``kind`` (``memory``, ``map`` or ``rocksdb``), under ``directory``.
 
-    ``cache_bytes`` and ``stamp``: see ``open_metadata``. One that is damaged, or of another stamp, is emptied: redo fills it.
+    ``cache_bytes`` and ``stamp``: see ``open_metadata``. ``map_bytes`` bounds what ``map`` holds. One that is damaged, or of
+    another stamp, is emptied: redo fills it.
 
     Raises ``Unavailable`` if another process holds it, and ``Invalid``.
     """
     if kind == "memory":
         return MemoryRedoStore()
+    if kind == "map":
+        from tiered.metadata.mapfile import MapRedoStore
+
+        return _opened(MapRedoStore(Path(directory) / "map", map_bytes, stamp), anew=True)
     if kind != "rocksdb":
-        raise Invalid("a store without a log is of no such kind", expected="rocksdb or memory", found=kind)
+        raise Invalid(
+            "a store without a log is of no such kind", expected="rocksdb, map or memory", found=kind
+        )
     from tiered.metadata.rocksredo import RocksDbRedoStore
 
     return _opened(RocksDbRedoStore(Path(directory) / "rocksdb", cache_bytes, stamp), anew=True)
 
 
-Driver = TypeVar("Driver", "JsonFileStore", "RocksDbStore", "RocksDbRedoStore")
+Driver = TypeVar("Driver", "JsonFileStore", "RocksDbStore", "RocksDbRedoStore", "MapRedoStore")
 
 
 def _opened(store: Driver, anew: bool) -> Driver:

@@ -6,9 +6,10 @@ opened or filled again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby, starmap
 from pathlib import Path
 
 import rocksdict
@@ -21,6 +22,8 @@ from tiered.metadata.rocksoptions import EngineOptions
 _SUFFIX = ".load"
 _FILE_BYTES = 32 * 1024 * 1024
 """Of keys and values, before compression: what a file holds, and so the unit of later compaction."""
+_AT_ONCE = 1024
+"""Pairs that are given to the engine without a look at how much a file holds."""
 
 
 class Loading:
@@ -38,14 +41,19 @@ class Loading:
 
     def add(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         """Pairs, ascending, above all those before them."""
-        for points, some in groupby(pairs, key=lambda pair: bool(self._first) and pair[0][:1] == self._first):
-            writer = self._writer_of(points)
-            for key, value in some:
-                if self._held >= _FILE_BYTES:
-                    self._finish()
-                    writer = self._writer_of(points)
-                writer[key] = value
-                self._held += len(key) + len(value)
+        if not self._first:
+            self._add(False, pairs)
+            return
+        for points, some in groupby(pairs, key=lambda pair: pair[0][:1] == self._first):
+            self._add(points, list(some))
+
+    def _add(self, points: bool, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        for at in range(0, len(pairs), _AT_ONCE):
+            if self._held >= _FILE_BYTES:
+                self._finish()
+            some = pairs[at : at + _AT_ONCE]
+            deque(starmap(self._writer_of(points).__setitem__, some), maxlen=0)
+            self._held += sum(map(len, chain.from_iterable(some)))
 
     def take_in(self, families: OpenFamilies) -> None:
         """Make everything that was added part of the store; durable when it returns."""

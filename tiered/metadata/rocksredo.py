@@ -8,7 +8,8 @@ so itself, not for ``flush``. A database of its own can be damaged, cleared and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tiered.crashpoint import MetadataPoint, reach
 from tiered.errors import TieredError, Unavailable
 from tiered.metadata.base import StoreSize
 from tiered.metadata.rocksdb import RocksDbStore
+from tiered.metadata.rocksstamp import APPLIED
 
 
 class RocksDbRedoStore(RocksDbStore):
@@ -56,6 +58,12 @@ class RocksDbRedoStore(RocksDbStore):
             self._failed = e
             raise
         reach(MetadataPoint.AFTER_REDO_WRITE)
+
+    def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]], *, applied: bytes | None = None) -> None:
+        """See ``RedoStore``: the position lies in the first of the files, and all of them are taken in at once."""
+        first = [] if applied is None else [[(APPLIED, applied)]]
+        super().load(chain(first, batches))
+        self._flushed = self.applied()
 
     def _come_back(self) -> None:
         """Only ``reopen`` does: it ends earlier then, and whoever feeds it must know."""

@@ -253,6 +253,12 @@ class KeyValue(SettingsSection):
         "", "store and lock of the view; empty: kv under state.directory; it may be deleted"
     )
     cache_bytes: int = size(256 * MIB, "block cache and write buffers of its RocksDB", 1 * MIB, 64 * GIB)
+    map_bytes: int = size(
+        GIB,
+        "largest sum of keys, values and 200 bytes for each entry of its map; beyond it no write is taken",
+        1 * MIB,
+        1024 * GIB,
+    )
     flush_ms: int = ms(
         10_000,
         "how often what was applied is made durable; seldom: more is applied again after a crash; for the map: all is written",

@@ -1,0 +1,71 @@
+"""Stores of the key-value view: what a map keeps for those who look at it, what its file says, what it may hold."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_MAP = "tests/contract/test_map_store.py"
+_REDO = "tests/contract/test_redo_contract.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "                deque(map(view.kept.setdefault, new, map(self._values.get, new)), maxlen=0)\n",
+        "                deque(map(view.kept.__setitem__, new, map(self._values.get, new)), maxlen=0)\n",
+        f"{_MAP} -k long_life",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "                deque(map(view.kept.setdefault, lost, lost.values()), maxlen=0)\n",
+        "",
+        f"{_MAP} -k long_life",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "            view, self._changed, counted = self._frozen(), False, self._bytes\n",
+        "            view, self._changed, counted = self, False, self._bytes\n",
+        f"{_MAP} -k while_the_file",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "        if self._exact or size > self._most_bytes:\n",
+        "        if size > self._most_bytes:\n",
+        f"{_MAP} -k beyond_the_bound",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "            self._changed = True\n            self._failed = Unavailable(\n",
+        "            self._failed = Unavailable(\n",
+        f"{_MAP} -k full_disk",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        f"{_REDO} -k two_do_not",
+    ),
+    Mutant(
+        "tiered/metadata/mapformat.py",
+        "        value, count = crc32c(frame, value), count + len(keys)\n",
+        "        value, count = crc32c(frame), count + len(keys)\n",
+        _MAP,
+    ),
+    Mutant(
+        "tiered/metadata/mapformat.py",
+        '        data = self._file.read(count) if count <= self._left else b""\n',
+        "        data = self._file.read(count)\n",
+        f"{_MAP} -k no_more_bytes",
+    ),
+    Mutant(
+        "tiered/metadata/keyorder.py",
+        "        self._own = [False] * len(self._lists)\n        made._own = list(self._own)\n",
+        "        made._own = [False] * len(self._lists)\n",
+        f"{_MAP} -k long_life",
+    ),
+    Mutant(
+        "tiered/metadata/rocksredo.py",
+        "        super().load(chain(first, batches))\n",
+        "        super().load(batches)\n        self.put_many((), applied=applied)\n",
+        f"{_REDO} -k 'cut_short and rocksdb'",
+    ),
+)
