@@ -6,6 +6,7 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     rocketmq-<version>/client-<hash>/      client and ``EarlyCleaner`` compiled against them; the hash covers the sources
     rocketmq-<version>/pop-<hash>/         the POP client, the same way (5.x only)
     bin/versitygw-<version>/versitygw      the S3 server
+    bin/kvcheck-<hash>/kvcheck             the checker of histories; the hash covers its sources and what they are pinned to
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
     iceberg-rest/                          Iceberg's REST catalog (lib), its ``main`` compiled (classes-<hash>)
     pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
@@ -37,11 +38,18 @@ TABLES_POM = JAVA_DIRECTORY / "pom-sparktables.xml"
 REST_POM = JAVA_DIRECTORY / "pom-icebergrest.xml"
 REST_SOURCE = JAVA_DIRECTORY / "RestCatalog.java"
 
+CHECKER_DIRECTORY = Path(__file__).with_name("porcupine")
+CHECKER_SOURCES = tuple(
+    CHECKER_DIRECTORY / name for name in ("go.mod", "go.sum", "history.go", "main.go", "model.go")
+)
+
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
 ROCKETMQ_4 = "4.9.7"
 """Newest 4.9.x whose broker and name server are published (of 4.9.8 only the client and tools are)."""
 VERSITYGW = "v1.8.0"
+PORCUPINE = "v1.3.1"
+"""The library of the checker of histories, as its ``go.mod`` pins it."""
 GRPC_PYTHON = "5.1.2"
 PROXY = "rocketmq-proxy"
 """Name of the counterpart that is the Proxy and the gRPC clients."""
@@ -69,6 +77,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_5}", "broker", ROCKETMQ_5),
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
+        Counterpart("porcupine", "porcupine", PORCUPINE),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
         Counterpart(OLD_SPARK, "oldspark", PYSPARK),
@@ -142,6 +151,11 @@ def versitygw_binary() -> Path:
     return root() / "bin" / f"versitygw-{VERSITYGW}" / "versitygw"
 
 
+def checker_binary() -> Path:
+    """The executable that says whether histories are linearizable."""
+    return root() / "bin" / f"kvcheck-{_digest(*CHECKER_SOURCES)}" / "kvcheck"
+
+
 def pom(version: str) -> Path:
     """The Maven file that names the artifacts of a version."""
     return JAVA_DIRECTORY / f"pom-{version.split('.')[0]}.xml"
@@ -184,6 +198,8 @@ def installed(name: str) -> bool:
         return (rest_classes() / "RestCatalog.class").exists()
     if counterpart.tier == "oldspark":
         return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
+    if counterpart.tier == "porcupine":
+        return checker_binary().exists()
     return versitygw_binary().exists()
 
 

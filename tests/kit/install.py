@@ -2,8 +2,8 @@
 
 ``all`` stands for every name. Versions are pinned, nothing is installed twice, two runs at once wait for each
 other, and a run that is killed leaves nothing that counts as installed: the marker file is written last. RocketMQ
-comes from Maven's configured repository with ``mvn``, the S3 server from Go's configured module proxy with ``go``.
-Exit code 1, with one paragraph, when a tool is missing or fails.
+comes from Maven's configured repository with ``mvn``, the S3 server and what checks histories from Go's
+configured module proxy with ``go``. Exit code 1, with one paragraph, when a tool is missing or fails.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_old_spark(say)
         elif counterpart.tier == "restcatalog":
             _install_rest_catalog(counterpart, say)
+        elif counterpart.tier == "porcupine":
+            _install_checker(say)
         else:
             _install_versitygw(say)
         mark = cache.marker(counterpart.name)
@@ -188,6 +190,19 @@ def _install_versitygw(say: Callable[[str], None]) -> None:
         command = ["go", "install", f"{VERSITYGW_MODULE}@{cache.VERSITYGW}"]
         _run(command, timeout_seconds=1800, environment=environment, directory=part)
         os.replace(f"{part}/versitygw", binary)
+
+
+def _install_checker(say: Callable[[str], None]) -> None:
+    """The checker of histories, from its sources here; the one module it needs is pinned by ``go.mod`` and ``go.sum``."""
+    _need("go")
+    binary = cache.checker_binary()
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    say(f"porcupine: go builds the checker of histories with {cache.PORCUPINE} (some seconds) to {binary}")
+    with tempfile.TemporaryDirectory(dir=binary.parent, prefix="part-") as part:
+        environment = {**os.environ, "CGO_ENABLED": "0"}
+        command = ["go", "build", "-trimpath", "-mod=readonly", "-o", f"{part}/kvcheck", "."]
+        _run(command, timeout_seconds=600, environment=environment, directory=str(cache.CHECKER_DIRECTORY))
+        os.replace(f"{part}/kvcheck", binary)
 
 
 def _need(*tools: str) -> None:

@@ -1,0 +1,5 @@
+module kvcheck
+
+go 1.24
+
+require github.com/anishathalye/porcupine v1.3.1
