@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from tiered.errors import NotFound
 from tiered.feed.archived import NOTHING, ArchivedFeed
 from tiered.feed.base import FeedBatch, FeedPosition
 from tiered.feed.live import LiveFeed, LogGap
@@ -69,7 +70,8 @@ class JoinedFeed:
         if begins is None:
             self._waiting = None if self._archive is None else "the broker has written nothing yet"
             return False
-        if wanted is not None and begins <= wanted:
+        if begins <= (wanted or 0):
+            self._position = self._position if wanted is not None else FeedPosition(begins, None)
             self._joined = True
             return True
         if self._archive is None:
@@ -82,7 +84,11 @@ class JoinedFeed:
 
     def _from_archive(self, needed: int) -> bool:
         assert self._archive is not None
-        reaches = self._archive.reaches()
+        try:
+            reaches = self._archive.reaches()
+        except NotFound as error:
+            self._waiting = f"{error.message}: it is needed for what the broker's log no longer has"
+            return False
         if reaches < needed:
             self._waiting = (
                 f"the archive ends at {reaches}, before {needed}, where the broker's log can be read"

@@ -13,7 +13,7 @@ from tiered.codec.record.columns import decode_headers, verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import SYS_COMMIT, SYS_TRANSACTION
 from tiered.errors import Corrupt, NotFound
-from tiered.feed.base import LogAnchor, FeedBatch, FeedPosition
+from tiered.feed.base import FeedBatch, FeedPosition, LogAnchor
 from tiered.model import PhysicalOffset
 from tiered.source.base import BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
 

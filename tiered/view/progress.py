@@ -137,5 +137,6 @@ class ViewProgress:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     return False
-                self._changed.wait(left)
+                if not self._changed.wait(left):
+                    break
             return reached()

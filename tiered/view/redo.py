@@ -201,14 +201,15 @@ class KeyValueRedo:
         if not len(messages):
             return
         state = changes.states.get(namespace) or self.states.get(namespace) or NamespaceState()
-        offsets = messages.headers["queue_offset"]
-        if batch.position.physical is None:
-            messages = _rows(messages, offsets >= state.next)  # read again from the archive after a restart
-            if not len(messages):
-                return
-        elif offsets[0] < state.next:
-            self._begin_namespace(namespace, changes)
-            state = NamespaceState()
+        headers = messages.headers
+        if headers["queue_offset"][0] < state.next:
+            if state.physical is not None and headers["physical_offset"][0] > state.physical:
+                self._begin_namespace(namespace, changes)
+                state = NamespaceState()
+            else:  # read again after a restart
+                messages = _rows(messages, headers["queue_offset"] >= state.next)
+                if not len(messages):
+                    return
         state = self._contiguous(namespace, state, messages, batch.lost)
         done.messages += len(messages)
         if state.broken is None:

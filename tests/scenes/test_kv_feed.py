@@ -1,0 +1,179 @@
+"""A view that follows a broker's log and its archive: joined at an exact place, never less than all, again after a restart."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.kit.kvscene import NAMESPACE, KeyValueScene
+from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.keyvalue import Condition, Freshness, ReadRule
+
+LATEST = ReadRule(Freshness.LATEST)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> KeyValueScene:
+    return KeyValueScene(tmp_path)
+
+
+def test_a_log_that_is_all_there_is_read_without_an_archive(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path, with_archive=False)
+    scene.puts(60)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        assert scene.follow(view) is None
+        scene.check(view)
+        scene.puts(30, 60)
+        scene.put(NAMESPACE, b"key-1", None)
+        scene.follow(view)
+        scene.check(view)
+        assert view.get(NAMESPACE, b"key-1", LATEST) is None
+        assert view.lag_bytes() == 0
+
+
+def test_what_the_broker_deleted_comes_from_the_archive(scene: KeyValueScene) -> None:
+    scene.puts(60)
+    scene.archive()
+    scene.puts(30, 60)
+    scene.expire(3)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        assert scene.follow(view) is None
+        scene.check(view)
+
+
+def test_a_view_that_was_away_goes_on_in_the_archive_and_comes_back_to_the_log(scene: KeyValueScene) -> None:
+    scene.puts(40)
+    with ExitStack() as stack:
+        scene.follow(scene.view(stack))
+    scene.puts(80, 40)
+    scene.archive()
+    scene.puts(10, 120)
+    scene.expire(4)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        assert scene.follow(view) is None
+        scene.check(view)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.check(view)  # it was closed in order: all of it is there at once
+
+
+def test_cut_short_in_the_archive_it_begins_there_again(scene: KeyValueScene) -> None:
+    scene.puts(60)
+    scene.archive()
+    scene.puts(10, 60)
+    scene.expire(3)
+    for steps in (1, 2, 3):
+        with ExitStack() as stack:
+            view = scene.view(stack)
+            for _ in range(steps):
+                view.step()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.check(view)
+
+
+def test_an_archive_that_has_not_come_so_far_is_waited_for(scene: KeyValueScene) -> None:
+    scene.puts(20)
+    scene.archive()
+    scene.puts(60, 20)
+    scene.expire(4)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        waiting = scene.follow(view)
+        assert waiting is not None
+        assert "the archive ends at" in waiting
+        with pytest.raises(Unavailable, match="being made"):
+            view.get(NAMESPACE, b"key-1")
+
+
+def test_without_an_archive_what_is_missing_is_said_and_nothing_of_it_served(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path, with_archive=False)
+    scene.puts(60)
+    scene.expire(2)
+    scene.put("fresh", b"k", b"v")
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        for namespace in (NAMESPACE, "second"):
+            with pytest.raises(Corrupt, match="messages of the namespace are missing"):
+                view.get(namespace, b"key-1")
+            with pytest.raises(Corrupt, match="missing"):
+                view.page(namespace, b"", after=None, count=10)
+        found = view.get("fresh", b"k")
+        assert found is not None
+        assert found.value == b"v"
+
+
+def test_a_broker_that_lost_its_tail_has_the_view_made_anew(scene: KeyValueScene) -> None:
+    scene.puts(30)
+    scene.archive()
+    kept = scene.log.position
+    before = dict(scene.values[NAMESPACE]), dict(scene.values["second"]), dict(scene.next)
+    scene.log.mark_started(1_700_000_000_000)
+    scene.puts(10, 30)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.check(view)
+        scene.log.cut(kept)
+        scene.values = {NAMESPACE: before[0], "second": before[1]}
+        scene.next = before[2]
+        scene.log.time_ms += 3_600_000
+        scene.log.mark_started(scene.log.time_ms)
+        scene.clock.advance(3600)
+        scene.put(NAMESPACE, b"key-1", b"of the new life")
+        scene.puts(20, 31)
+        scene.follow(view)
+        assert view.rebuilt == 1
+        scene.check(view)
+
+
+def test_a_topic_made_anew_while_the_view_was_away(scene: KeyValueScene) -> None:
+    scene.puts(40)
+    with ExitStack() as stack:
+        scene.follow(scene.view(stack))
+    scene.archive()
+    scene.begin_topic_anew(NAMESPACE)
+    scene.put(NAMESPACE, b"only", b"one", Condition(absent=True))
+    scene.puts(40, 41)
+    scene.archive()
+    scene.expire(3)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.check(view)
+
+
+def test_names_that_nobody_wrote_to(scene: KeyValueScene) -> None:
+    scene.puts(1)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        with pytest.raises(NotFound, match="no such namespace"):
+            view.get("never", b"k")
+        assert view.namespaces() == [NAMESPACE, "second"]
+
+
+def test_pages_by_prefix_go_through_everything_in_order(scene: KeyValueScene) -> None:
+    keys = [b"a", b"a\x00", b"a\x00\xff", b"a\xff", b"a\xff\xff", b"b", b"\xff", b"\xff\xff"]
+    for key in reversed(keys):
+        scene.put(NAMESPACE, key, key)
+    scene.put("ordersX", b"a", b"theirs")
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        for prefix in (b"", b"a", b"a\xff", b"\xff", b"c"):
+            found, after = [], None
+            while True:
+                page = view.page(NAMESPACE, prefix, after=after, count=2)
+                found += [entry.key for entry in page.entries]
+                after = page.after
+                if after is None:
+                    break
+            assert found == [key for key in keys if key.startswith(prefix)]
