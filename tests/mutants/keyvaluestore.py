@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _MAP = "tests/contract/test_map_store.py"
+_SNAPSHOT = "tests/unit/test_view_snapshot.py"
 _REDO = "tests/contract/test_redo_contract.py"
 
 MUTANTS = (
@@ -34,12 +35,6 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/metadata/mapfile.py",
-        "            self._changed = True\n            self._failed = Unavailable(\n",
-        "            self._failed = Unavailable(\n",
-        f"{_MAP} -k full_disk",
-    ),
-    Mutant(
-        "tiered/metadata/mapfile.py",
         "            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
         f"{_REDO} -k two_do_not",
@@ -66,6 +61,60 @@ MUTANTS = (
         "tiered/metadata/rocksredo.py",
         "        super().load(chain(first, batches))\n",
         "        super().load(batches)\n        self.put_many((), applied=applied)\n",
-        f"{_REDO} -k 'cut_short and rocksdb'",
+        f"{_REDO} -k cut_short",
+    ),
+    Mutant(
+        "tiered/codec/format/keyvalue.py",
+        "    if (found_id, found_number) != (snapshot_id, number):\n",
+        "    if found_number != number:\n",
+        f"{_SNAPSHOT} -k of_another_snapshot",
+    ),
+    Mutant(
+        "tiered/codec/format/keyvalue.py",
+        "    if crc32c(body) != sum_of_body:\n",
+        "    if False:\n",
+        f"{_SNAPSHOT} -k below_a_sum",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        "    if found != told:\n",
+        "    if False:\n",
+        f"{_SNAPSHOT} -k those_of_the_manifest",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        "        if piece_keys[0] <= last:\n",
+        "        if False:\n",
+        f"{_SNAPSHOT} -k those_of_the_manifest",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        "    if entries != snapshot.entries or set(entries) != set(snapshot.entries):\n",
+        "    if False:\n",
+        f"{_SNAPSHOT} -k those_of_the_manifest",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        '    if store.applied() is not None or next(store.iterate(b""), None) is not None:\n',
+        "    if store.applied() is not None:\n",
+        f"{_SNAPSHOT} -k left_alone",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        "        old = len(kept) == keep and name < kept[-1]\n",
+        "        old = name < kept[-1]\n",
+        f"{_SNAPSHOT} -k too_few",
+    ),
+    Mutant(
+        "tiered/view/snapshot.py",
+        "            if whole:\n                provider.delete(ordered.pop(0))\n",
+        "            if whole:\n                ordered.append(ordered.pop(0))\n",
+        f"{_SNAPSHOT} -k breaks_off",
+    ),
+    Mutant(
+        "tiered/archive/encryption/provider.py",
+        "        case CheckpointKey() | KeyValueKey():\n",
+        "        case CheckpointKey():\n",
+        "tests/scenes/test_snapshots_beside.py -k encrypted_archive",
     ),
 )

@@ -13,19 +13,18 @@ from tiered.archive.keys import (
     HoldKey,
     Identity,
     IdentityKey,
+    KeyValueKey,
     ObjectKey,
     ProbeKey,
     RepairKey,
     TableKey,
     build,
-    decode_name,
-    encode_name,
     parse,
     projection_key,
     segment_key,
     split_key,
-    topic_folder,
 )
+from tiered.archive.names import decode_name, encode_name, topic_folder
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
 
@@ -61,6 +60,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(HoldKey, ID, st.booleans()),
     st.builds(TableKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
+    st.builds(KeyValueKey, st.integers(0, 10**15 - 1), ID, st.one_of(st.none(), st.integers(0, 10**6 - 1))),
 )
 NAMES = st.text(min_size=1, max_size=12)
 

@@ -18,14 +18,12 @@ from tiered.archive.keys import (
     RepairKey,
     SegmentKey,
     build,
-    decode_name,
-    encode_name,
     parse,
     projection_key,
     segment_key,
     split_key,
-    topic_folder,
 )
+from tiered.archive.names import decode_name, encode_name, topic_folder
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
 

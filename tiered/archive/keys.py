@@ -14,18 +14,12 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
+from tiered.archive.names import decode_name, encode_name, is_topic_folder, topic_folder
 from tiered.codec.checksum import xxh3_64
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
-
-MAX_SEGMENT_BYTES = 100
-"""Longest part of a key between two slashes: file systems stop at 255, some gateways much earlier."""
-
-MAX_TOPIC_BYTES = 80
-"""Longest topic, percent-encoded, that names the folder of its segments; of a longer one its hash does."""
 
 COMMITS_PER_DIRECTORY = 1_000_000
 
@@ -36,9 +30,13 @@ REPAIR_PREFIX = "repair/"
 HOLD_PREFIX = "hold/"
 TABLE_PREFIX = "table/"
 DATAKEY_PREFIX = "datakey/"
+KEYVALUE_PREFIX = "keyvalue/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
+_MAX_CREATED_MS = 10**15 - 1
+MAX_PIECES = 10**6
+"""Of a snapshot of a key-value view."""
 _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -48,10 +46,10 @@ _SEGMENT = re.compile(
 )
 _PROJECTION = re.compile(rf"projection/([0-9a-f]{{16}})/([0-9]{{20}})-([0-9]{{10}})-({_UUID})")
 _QUEUE = re.compile("[0-9a-f]{16}")
-_HASHED = re.compile(r"~[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _ORDER = re.compile(rf"(hold|table)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
+_KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
 
 
 class Area(Enum):
@@ -149,7 +147,27 @@ class ProbeKey:
     probe_id: bytes
 
 
-Identity = IdentityKey | CommitKey | CheckpointKey | ObjectKey | RepairKey | HoldKey | TableKey | ProbeKey
+@dataclass(frozen=True, slots=True)
+class KeyValueKey:
+    """Part of a snapshot of a key-value view that was begun at ``created_ms``; ``snapshot_id``: 16 random bytes. ``piece``: its
+    number, from 0; ``None``: the manifest."""
+
+    created_ms: int
+    snapshot_id: bytes
+    piece: int | None = None
+
+
+Identity = (
+    IdentityKey
+    | CommitKey
+    | CheckpointKey
+    | ObjectKey
+    | RepairKey
+    | HoldKey
+    | TableKey
+    | ProbeKey
+    | KeyValueKey
+)
 
 
 def build(identity: Identity) -> str:
@@ -163,7 +181,7 @@ def build(identity: Identity) -> str:
         case CheckpointKey(seq):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{CHECKPOINT_PREFIX}{seq:020d}"
-        case SegmentKey(Area.SEGMENT, epoch, object_id, folder, day) if _is_topic_folder(folder):
+        case SegmentKey(Area.SEGMENT, epoch, object_id, folder, day) if is_topic_folder(folder):
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"segment/topic={folder}/day={day.isoformat()}/{epoch:010d}-{_uuid(object_id)}.parquet"
         case ProjectionKey(Area.PROJECTION, epoch, object_id, folder, seq) if _QUEUE.fullmatch(folder):
@@ -186,6 +204,11 @@ def build(identity: Identity) -> str:
             return f"{prefix}{_uuid(order_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
+        case KeyValueKey(created_ms, snapshot_id, piece):
+            _check_number("time of a snapshot", created_ms, _MAX_CREATED_MS)
+            _check_number("piece of a snapshot", piece or 0, MAX_PIECES - 1)
+            name = "manifest" if piece is None else f"{piece:06d}"
+            return f"{KEYVALUE_PREFIX}{created_ms:015d}-{_uuid(snapshot_id)}/{name}"
 
 
 def parse(path: str) -> Identity | None:
@@ -212,6 +235,9 @@ def parse(path: str) -> Identity | None:
         return kind(UUID(found[2]).bytes, found[3] is not None)
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
+    if found := _KEYVALUE.fullmatch(path):
+        piece = None if found[3] == "manifest" else int(found[3])
+        return KeyValueKey(int(found[1]), UUID(found[2]).bytes, piece)
     return None
 
 
@@ -231,65 +257,14 @@ def queue_folder(queue: MessageQueue) -> str:
     return f"{xxh3_64(named):016x}"
 
 
-def topic_folder(topic: str) -> str:
-    """What stands behind ``topic=`` in the keys of a topic's segments: its name, percent-encoded; where that has more than 80
-    bytes, ``~`` and the XXH3-64 of its UTF-8 in hexadecimal digits, which no encoded name looks like."""
-    encoded = _percent_encoded(topic)
-    return encoded if 1 <= len(encoded) <= MAX_TOPIC_BYTES else f"~{xxh3_64(topic.encode()):016x}"
-
-
-def _is_topic_folder(folder: str) -> bool:
-    """Whether ``topic_folder`` can have made it."""
-    if _HASHED.fullmatch(folder):
-        return True
-    try:
-        return topic_folder(unquote_to_bytes(folder).decode("utf-8")) == folder
-    except (UnicodeError, Invalid):
-        return False
-
-
 def _segment(folder: str, day: str, epoch: str, object_id: str) -> SegmentKey | None:
     try:
         found = date.fromisoformat(day)
     except ValueError:
         return None
-    if not _is_topic_folder(folder):
+    if not is_topic_folder(folder):
         return None
     return SegmentKey(Area.SEGMENT, int(epoch), UUID(object_id).bytes, folder, found)
-
-
-def encode_name(name: str) -> str:
-    """A cluster or broker name as one key segment: percent-encoded UTF-8.
-
-    Letters, digits, ``-``, ``_`` and ``.`` stay, except a leading dot (dot segments and hidden files).
-    ``Invalid`` for an empty name or one that takes more than 100 bytes.
-    """
-    encoded = _percent_encoded(name)
-    if not 1 <= len(encoded) <= MAX_SEGMENT_BYTES:
-        raise Invalid(
-            "a cluster or broker name does not fit a key",
-            hint="set source.cluster and source.broker to shorter names",
-            expected=f"1 to {MAX_SEGMENT_BYTES} bytes, percent-encoded",
-            found=f"{name[:40]!r}, {len(encoded)} bytes",
-        )
-    return encoded
-
-
-def _percent_encoded(name: str) -> str:
-    try:
-        encoded = quote(name, safe="").replace("~", "%7E")
-    except UnicodeEncodeError as error:
-        raise Invalid("a name is not valid Unicode", found=repr(name)) from error
-    return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
-
-
-def decode_name(segment: str) -> str | None:
-    """The name that ``encode_name`` turned into ``segment``; ``None`` if it never makes that segment."""
-    try:
-        name = unquote_to_bytes(segment).decode("utf-8")
-        return name if encode_name(name) == segment else None
-    except (UnicodeError, Invalid):
-        return None
 
 
 def split_key(key: str) -> tuple[str, str, Identity] | None:
@@ -373,6 +348,10 @@ class ArchiveKeys:
     def config(self, epoch: int, object_id: bytes) -> str:
         """Key of a snapshot of the broker's config."""
         return self.object(Area.CONFIG, epoch, object_id)
+
+    def keyvalue(self, created_ms: int, snapshot_id: bytes, piece: int | None = None) -> str:
+        """Key of a piece of a snapshot of a key-value view, or of its manifest."""
+        return self.key(build(KeyValueKey(created_ms, snapshot_id, piece)))
 
     def probe(self, probe_id: bytes) -> str:
         """Key of an object of the start-up probe."""

@@ -18,12 +18,13 @@ from typing import IO
 from weakref import WeakSet
 
 from tiered import durable
+from tiered.codec.format.pairs import Columns
 from tiered.crashpoint import MetadataPoint, reach
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import StoreSize
 from tiered.metadata.jsonfile import held, unusable
 from tiered.metadata.keyorder import KeyOrder
-from tiered.metadata.mapformat import MapReader, Pairs, encode
+from tiered.metadata.mapformat import MapReader, encode
 from tiered.metadata.mapview import MapView
 
 FILE_NAME = "map.rmqt"
@@ -166,7 +167,7 @@ class MapRedoStore(MapView):
             view, self._changed, counted = self._frozen(), False, self._bytes
         written = 0
 
-        def blocks() -> Iterator[Pairs]:
+        def blocks() -> Iterator[Columns]:
             nonlocal written
             for keys, values in view.blocks():
                 written += _size(keys, values, len(keys))
@@ -176,7 +177,6 @@ class MapRedoStore(MapView):
         try:
             durable.replace_by_parts(self._path, encode(blocks(), self._stamp, view.applied()))
         except OSError as e:
-            self._changed = True
             self._failed = Unavailable(
                 f"cannot write the file of a map store: {e.strerror or e}",
                 hint="free disk space or make its directory writable; it is tried again",
@@ -280,7 +280,7 @@ class MapRedoStore(MapView):
         for key in lost:
             del self._values[key]
 
-    def _bounded(self, blocks: Iterable[Pairs]) -> Iterator[Pairs]:
+    def _bounded(self, blocks: Iterable[Columns]) -> Iterator[Columns]:
         size = 0
         for keys, values in blocks:
             size += _size(keys, values, len(keys))
@@ -311,7 +311,7 @@ def _size(keys: Iterable[bytes], values: Iterable[bytes], count: int) -> int:
     return sum(map(len, keys)) + sum(map(len, values)) + ENTRY_BYTES * count
 
 
-def _collected(blocks: Iterable[Pairs]) -> tuple[dict[bytes, bytes], KeyOrder, int]:
+def _collected(blocks: Iterable[Columns]) -> tuple[dict[bytes, bytes], KeyOrder, int]:
     values: dict[bytes, bytes] = {}
     order, size = KeyOrder(), 0
     for keys, some in blocks:

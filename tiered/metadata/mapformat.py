@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import IO
 
-import numpy as np
-import numpy.typing as npt
-
 from tiered.codec.checksum import crc32c
+from tiered.codec.format.pairs import Columns, join_pairs, split_pairs
 from tiered.errors import Corrupt
 
 MAGIC = b"RMQTMAP1"
@@ -32,9 +29,6 @@ BLOCK_PAIRS = 4 * 1024
 _HEAD = struct.Struct("<IIQ")
 _SUM = struct.Struct("<I")
 _HINT = "stop the process and delete this directory: it is made again"
-
-Pairs = tuple[list[bytes], list[bytes]]
-"""Keys, and their values in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +40,13 @@ class MapEnd:
     applied: bytes | None
 
 
-def encode(blocks: Iterable[Pairs], stamp: str, applied: bytes | None) -> Iterator[bytes]:
+def encode(blocks: Iterable[Columns], stamp: str, applied: bytes | None) -> Iterator[bytes]:
     """The file, piece by piece. Keys ascend over all ``blocks``, each of which has some."""
     value, count = crc32c(MAGIC), 0
     yield MAGIC
     for keys, values in blocks:
-        lengths = (
-            np.fromiter(map(len, keys), "<u4", len(keys)),
-            np.fromiter(map(len, values), "<u4", len(keys)),
-        )
-        sizes = [int(some.sum(dtype=np.uint64)) for some in lengths]
-        frame = b"".join(
-            (_HEAD.pack(len(keys), *sizes), lengths[0].tobytes(), lengths[1].tobytes(), *keys, *values)
-        )
+        sizes = sum(map(len, keys)), sum(map(len, values))
+        frame = _HEAD.pack(len(keys), *sizes) + join_pairs(keys, values)
         value, count = crc32c(frame, value), count + len(keys)
         yield frame
         yield _SUM.pack(value)
@@ -77,7 +65,7 @@ class MapReader:
         self._file, self._path, self._left = file, path, length
         self.end: MapEnd | None = None
 
-    def blocks(self) -> Iterator[Pairs]:
+    def blocks(self) -> Iterator[Columns]:
         """Keys and values of each frame. ``Corrupt`` at the first thing that is not as it was written."""
         value, count, last = crc32c(self._taken(len(MAGIC))), 0, None
         if value != crc32c(MAGIC):
@@ -90,7 +78,7 @@ class MapReader:
             if self._taken(_SUM.size) != _SUM.pack(value):
                 raise self._damaged("the sum of what stands before it", "another one")
             if pairs:
-                keys, values = self._pairs(body, pairs, key_bytes, value_bytes)
+                keys, values = self._pairs(body, pairs, key_bytes)
                 if last is not None and keys[0] <= last:
                     raise self._damaged("keys that ascend", keys[0].hex())
                 count, last = count + pairs, keys[-1]
@@ -107,15 +95,14 @@ class MapReader:
         self._left -= count
         return data
 
-    def _pairs(self, body: bytes, pairs: int, key_bytes: int, value_bytes: int) -> Pairs:
-        ends = np.frombuffer(body, "<u4", 2 * pairs).cumsum(dtype=np.int64) + 8 * pairs
-        if ends[pairs - 1] != 8 * pairs + key_bytes or ends[-1] != len(body):
-            raise self._damaged("lengths that add up", f"{key_bytes} and {value_bytes} bytes")
-        parts = split(body, ends, 8 * pairs)
-        keys = parts[:pairs]
-        if any(above <= below for below, above in pairwise(keys)):
-            raise self._damaged("keys that ascend", "others")
-        return keys, parts[pairs:]
+    def _pairs(self, body: bytes, pairs: int, key_bytes: int) -> Columns:
+        try:
+            keys, values = split_pairs(body, pairs)
+        except ValueError as e:
+            raise self._damaged("pairs behind their lengths", str(e)) from e
+        if sum(map(len, keys)) != key_bytes:
+            raise self._damaged(f"{key_bytes} bytes of keys", "others")
+        return keys, values
 
     def _told(self, body: bytes, key_bytes: int, count: int) -> MapEnd:
         try:
@@ -133,9 +120,3 @@ class MapReader:
         return Corrupt(
             "the file of a map store is damaged", hint=_HINT, path=self._path, expected=expected, found=found
         )
-
-
-def split(body: bytes, ends: npt.NDArray[np.int64], start: int) -> list[bytes]:
-    """Parts of ``body`` that lie back to back from ``start`` on."""
-    at: Sequence[int] = ends.tolist()
-    return list(map(body.__getitem__, map(slice, [start, *at[:-1]], at)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
+from tiered.codec.format.pairs import Columns
 from tiered.metadata.keyorder import KeyOrder
-from tiered.metadata.mapformat import BLOCK_PAIRS, Pairs
+from tiered.metadata.mapformat import BLOCK_PAIRS
 from tiered.metadata.memory import in_chunks
 from tiered.metadata.prefix import prefix_end
 
@@ -50,7 +51,7 @@ class MapView:
         with self._lock:
             return self._applied
 
-    def blocks(self) -> Iterator[Pairs]:
+    def blocks(self) -> Iterator[Columns]:
         """All keys and values, some thousand at a time."""
         keys: list[bytes] = []
         for some in self._order.lists():
@@ -61,7 +62,7 @@ class MapView:
         if keys:
             yield self._block(keys)
 
-    def _block(self, keys: list[bytes]) -> Pairs:
+    def _block(self, keys: list[bytes]) -> Columns:
         with self._lock:
             return keys, [value for value in self._found(keys) if value is not None]
 

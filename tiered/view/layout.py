@@ -13,6 +13,8 @@ from tiered.keyvalue import Entry
 
 HEAD = struct.Struct("<QQQ")
 """Before a value: version, ``stored_ms``, ``expires_ms`` (0: never)."""
+LAYOUT_VERSION = 1
+"""Of keys and values; a store, or a snapshot, of another one says nothing here."""
 ENTRY_PREFIX = b"e"
 NAMESPACE_PREFIX = b"n"
 

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator
 from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
 from tiered.archive.checkpoint.store import read_manifest
 from tiered.archive.encryption.datakeys import read_wrapped_key
-from tiered.archive.keys import Area, CheckpointKey, HoldKey, IdentityKey, ObjectKey, RepairKey, TableKey
+from tiered.archive.keys import (
+    Area,
+    CheckpointKey,
+    HoldKey,
+    IdentityKey,
+    KeyValueKey,
+    ObjectKey,
+    RepairKey,
+    TableKey,
+)
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
@@ -18,6 +27,12 @@ from tiered.archive.rewrite.proposal import read_proposal
 from tiered.archive.standing import HOLD, TABLE, check_order
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.keyvalue import (
+    MAX_PIECE_BYTES,
+    MAX_SNAPSHOT_MANIFEST_BYTES,
+    decode_snapshot,
+    open_piece,
+)
 from tiered.errors import Corrupt
 from tiered.model import ObjectRef
 from tiered.provider.base import Stored
@@ -43,7 +58,7 @@ class LooseChecks:
             case HoldKey(_, dropped) | TableKey(_, dropped):
                 return not dropped
             case _:
-                return isinstance(made, IdentityKey | CheckpointKey | RepairKey)
+                return isinstance(made, IdentityKey | CheckpointKey | RepairKey | KeyValueKey)
 
     def check(self, made: object, path: str, stored: Stored, fold: ArchiveState) -> None:
         """Read and compare. ``Corrupt``; ``NotFound`` if it is gone meanwhile."""
@@ -65,6 +80,8 @@ class LooseChecks:
                 check_order(
                     self._reader.provider, self._keys, self._reader.identity.archive_id, kind, order_id
                 )
+            case KeyValueKey():
+                self._key_value(made, stored)
             case IdentityKey():
                 self._identity(stored)
             case RepairKey(seq):
@@ -126,6 +143,16 @@ class LooseChecks:
             raise Corrupt("a projection of another archive", key=stored.key)
         for _ in found.entries():
             pass
+
+    def _key_value(self, made: KeyValueKey, stored: Stored) -> None:
+        """A piece by the sum that it begins with, a manifest by that which it ends with."""
+        self._spend(stored.length)
+        if made.piece is None:
+            data = bytes(self._reader.provider.get(stored.key, 0, MAX_SNAPSHOT_MANIFEST_BYTES + 1).data)
+            decode_snapshot(data, stored.key)
+            return
+        data = bytes(self._reader.provider.get(stored.key, 0, MAX_PIECE_BYTES + 1).data)
+        open_piece(data, made.snapshot_id, made.piece, stored.key)
 
     def _data_key(self, path: str, stored: Stored) -> None:
         """A wrapped data key, by its own checksum: what is in it only the wrapping key could tell."""

@@ -16,7 +16,8 @@ from cachetools import LRUCache
 
 from tiered.archive.encryption.datakeys import DataKeys
 from tiered.archive.encryption.wrapping import WrappingKey, wrapping_key
-from tiered.archive.keys import Area, CheckpointKey, CommitKey, ObjectKey, RepairKey, decode_name, parse
+from tiered.archive.keys import Area, CheckpointKey, CommitKey, KeyValueKey, ObjectKey, RepairKey, parse
+from tiered.archive.names import decode_name
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import EditKind
 from tiered.codec.format.encryption import (
@@ -306,7 +307,7 @@ def _place_of(key: str) -> _Place | None:
             return _Place(key, root, path, OBJECT_FOOTER_BYTES, epoch, object_id)
         case CommitKey() | RepairKey():
             return _Place(key, root, path, COMMIT_FOOTER_BYTES)
-        case CheckpointKey():
+        case CheckpointKey() | KeyValueKey():
             return _Place(key, root, path, OBJECT_FOOTER_BYTES)
         case _:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tiered.archive.keys import ArchiveKeys, split_key
+from tiered.archive.keys import KEYVALUE_PREFIX, ArchiveKeys, KeyValueKey, split_key
 from tiered.archive.log.identity import ArchiveIdentity, kept_identity
 from tiered.errors import NotFound
 from tiered.provider.base import Provider
@@ -51,6 +51,9 @@ def _archives(provider: Provider) -> Iterator[tuple[str, str]]:
         if parts is None:
             after = item.key
             continue
-        cluster, broker, _ = parts
+        cluster, broker, found = parts
+        if isinstance(found, KeyValueKey):  # a view needs no archive
+            after = ArchiveKeys(cluster, broker).key(KEYVALUE_PREFIX) + "\U0010ffff"
+            continue
         yield cluster, broker
         after = ArchiveKeys(cluster, broker).root + "\U0010ffff"
