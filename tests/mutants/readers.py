@@ -6,12 +6,43 @@ from tests.mutants import Mutant
 
 _READER = "tests/unit/test_archive_reader.py"
 _PARTIAL = "tests/unit/test_archive_partial.py"
+_PIECES = "tests/unit/test_pieces.py"
 _CACHE = "tests/unit/test_commit_cache.py"
 _GROWING = "tests/unit/test_store_growing.py"
 _LISTING = "tests/unit/test_listing.py"
 _LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
 
 MUTANTS = (
+    Mutant(
+        "tiered/archive/checkpoint/pieces.py",
+        "        start = key[: key.index(_TOPIC_END) + len(_TOPIC_END)]\n",
+        "        start = key\n",
+        _PIECES,
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/pieces.py",
+        "        low = max(low, topic_key(after))\n",
+        "        pass\n",
+        f"{_PIECES}::test_a_page_begins_in_the_piece_of_its_topic",
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/shardview.py",
+        "            stop = min(stop, bisect_left(self._first, self._end))\n",
+        "            pass\n",
+        _PIECES,
+    ),
+    Mutant(
+        "tiered/archive/state/scope.py",
+        "            named |= np.fromiter(map(inside.__getitem__, topics), np.bool_, len(topics))\n",
+        "            pass\n",
+        _PIECES,
+    ),
+    Mutant(
+        "tiered/archive/state/scope.py",
+        "            yield from pairs if end is None else takewhile(",
+        "            yield from () if end is None else takewhile(",
+        f"{_PIECES}::test_a_stretch_is_walked_as_its_queues_are_looked_up",
+    ),
     Mutant(
         "tiered/archive/fold/logedits.py",
         "            if fold.scope.everything:\n",
@@ -68,9 +99,9 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/cli/access.py",
-        "                if scope.everything and partial.scattered:\n",
+        "                if scope.everything and not pieces and partial.scattered:\n",
         "                if False:\n",
-        f"{_LISTING} -k listed_from_a_disk",
+        "tests/scenes/test_cli_pages.py -k summed_up_from_a_disk",
     ),
     Mutant(
         "tiered/archive/log/reader.py",

@@ -47,10 +47,11 @@ def test_the_verbs_page(archive: str) -> None:
     ]
 
 
-def test_what_is_scattered_is_listed_from_a_disk(
+def test_what_is_scattered_is_summed_up_from_a_disk_and_listed_from_the_bucket(
     archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tiered("queues", "--archive", archive, "--json").json
+    told = tiered("status", "--archive", archive, "--json").json
     monkeypatch.setattr(PartialStore, "scattered", property(lambda store: True))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = list[Path]()
@@ -60,11 +61,14 @@ def test_what_is_scattered_is_listed_from_a_disk(
             made.append(directory), real(kind, directory, *more, **named)
         )[1],
     )  # fmt: skip
-    assert tiered("queues", "--archive", archive, "--json").json == expected
+    again = tiered("status", "--archive", archive, "--json").json
+    same = ("queues", "messages", "bytes", "runs", "stored_bytes")
+    assert [again[name] for name in same] == [told[name] for name in same]
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == []
     assert tiered("queues", "--archive", archive, "--topic", "Topic3", "--json").json == expected[7:9]
-    assert len(made) == 1, "of one topic nothing is put on a disk"
+    assert tiered("queues", "--archive", archive, "--json").json == expected
+    assert len(made) == 1, "for a list nothing is put on a disk"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import random
 from collections.abc import Callable, Iterator
@@ -11,104 +10,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.kit.assemble import Counting, one_after_another
-from tests.kit.histories import ARCHIVE_ID, History
+from tests.kit.assemble import one_after_another
+from tests.kit.histories import History
+from tests.kit.savedhistory import KEYS, TOPICS, SavedHistory
 from tiered.archive.checkpoint import partial as partial_module
-from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.checkpoint.partial import PartialStore
-from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.fold.apply import apply
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.log.reader import LogReader
 from tiered.archive.state.keys import OBJECT, OBJECT_PATH, QUEUE, RUN, U8_U4, queue_key, topic_key
 from tiered.archive.state.scope import EVERYTHING, OF_QUEUES, Scope
 from tiered.archive.state.values import pack_object, unpack_object
 from tiered.archive.state.view import ArchiveState
-from tiered.clock import ManualClock
-from tiered.codec.format.commit import encode_commit
 from tiered.codec.format.edits import Commit, EditKind, Rows, batch
 from tiered.errors import Corrupt
 from tiered.metadata.base import MetadataView
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, ObjectRef
-from tiered.provider.memory import MemoryObjects, MemoryProvider
-
-KEYS = ArchiveKeys("c", "b")
-TOPICS = 12
-
-
-class Archive:
-    """A history whose commits lie in a store, with checkpoints of small shards."""
-
-    def __init__(self, seed: int, checkpoints: tuple[int, ...], steps: int) -> None:
-        self._open(MemoryObjects())
-        self.history = History(random.Random(seed), topics=TOPICS)
-        self.manifests: list[Manifest] = []
-        self._put(0)
-        for step in range(steps):
-            self.grow(1)
-            if step in checkpoints:
-                self.save()
-
-    def copy(self) -> Archive:
-        """Another that begins where this one is."""
-        other, objects = copy.copy(self), MemoryObjects()
-        objects.objects, objects.keys = dict(self.objects.objects), list(self.objects.keys)
-        other._open(objects)
-        other.manifests = list(self.manifests)
-        other.history = self.history.copy()
-        return other
-
-    def _open(self, objects: MemoryObjects) -> None:
-        self.objects = objects
-        self.provider = Counting(MemoryProvider("partial", ManualClock(), objects))
-        self.reader = LogReader(self.provider, KEYS, ArchiveIdentity(ARCHIVE_ID, "c", "b", 0))
-
-    def grow(self, steps: int) -> None:
-        for _ in range(steps):
-            self.history.step()
-            self._put(-1)
-
-    def _put(self, number: int) -> None:
-        commit = self.history.commits[number]
-        self.provider.put(KEYS.commit(commit.seq), encode_commit(commit, [bytes(commit.inline_length)]))
-
-    def save(self) -> Manifest:
-        ids = (self.history.chance.randbytes(16) for _ in range(10_000))
-        previous = self.manifests[-1] if self.manifests else None
-        made = write_checkpoint(
-            self.provider, KEYS, self.history.store.snapshot(), previous, lambda: KEYS.shard(1, next(ids)),
-            shard_bytes=1024,
-        )  # fmt: skip
-        self.manifests.append(made)
-        return made
-
-    def open(self, scope: Scope = EVERYTHING) -> PartialStore:
-        store = PartialStore(scope)
-        self.reader.fold(store)
-        return store
-
-    def loaded(self) -> set[str]:
-        """Shards fetched since the last look."""
-        found = {key for verb, key in self.provider.calls if verb == "get" and "/shard/" in key}
-        self.provider.calls.clear()
-        return found
-
-    def damage(self, manifest: Manifest, keep_head: bool = True) -> None:
-        """All shards of a checkpoint but the one with the head, those that another names too."""
-        for shard in manifest.shards:
-            if not (keep_head and shard.first_key <= b"h" <= shard.last_key):
-                self.provider.put(KEYS.key(shard.path), [b"rotten"], create_only=False)
 
 
 @pytest.fixture(scope="module")
-def grown_archive() -> Archive:
-    return Archive(3, (20, 40), 60)
+def grown_archive() -> SavedHistory:
+    return SavedHistory(3, (20, 40), 60)
 
 
 @pytest.fixture
-def archive(grown_archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Archive:
+def archive(grown_archive: SavedHistory, monkeypatch: pytest.MonkeyPatch) -> SavedHistory:
     one_after_another(monkeypatch)
     return grown_archive.copy()
 
@@ -171,7 +96,7 @@ def test_a_fold_of_some_queues_says_of_them_what_the_whole_fold_says(seed: int, 
     assert kinds >= {EditKind.REWIND, EditKind.TRIM_QUEUE, EditKind.REPLACE_RUNS}
 
 
-def test_rules_of_the_log_hold_in_a_fold_of_no_queue(archive: Archive) -> None:
+def test_rules_of_the_log_hold_in_a_fold_of_no_queue(archive: SavedHistory) -> None:
     """A run above the Progress, of a queue that nobody asked for."""
     history = archive.history
     edits = history.flush()
@@ -184,7 +109,7 @@ def test_rules_of_the_log_hold_in_a_fold_of_no_queue(archive: Archive) -> None:
         apply(archive.open(Scope({})), history.next_commit([*bad[: bad.index(runs)], wrong]), Scope({}))
 
 
-def test_only_the_shards_that_a_question_touches_are_loaded(archive: Archive) -> None:
+def test_only_the_shards_that_a_question_touches_are_loaded(archive: SavedHistory) -> None:
     newest = archive.manifests[-1]
     assert len(newest.shards) > 12
     archive.loaded()
@@ -208,7 +133,7 @@ def test_only_the_shards_that_a_question_touches_are_loaded(archive: Archive) ->
     assert not archive.loaded(), "a second time they are there"
 
 
-def test_keys_of_new_objects_are_looked_up_by_who_folds_everything_alone(archive: Archive) -> None:
+def test_keys_of_new_objects_are_looked_up_by_who_folds_everything_alone(archive: SavedHistory) -> None:
     """They are random, so that of an archive of many objects each commit would cost two shards more."""
     newest = archive.manifests[-1]
     of_keys = [s for s in newest.shards if s.first_key[:1] == s.last_key[:1] == OBJECT_PATH]
@@ -229,7 +154,7 @@ def test_keys_of_new_objects_are_looked_up_by_who_folds_everything_alone(archive
         apply(archive.history.store, adding(taken))
 
 
-def test_a_view_asked_for_more_than_its_scope_answers_all_the_same(archive: Archive) -> None:
+def test_a_view_asked_for_more_than_its_scope_answers_all_the_same(archive: SavedHistory) -> None:
     store = archive.open(Scope.queue("topic-3", 1))
     whole = archive.history.state
     archive.provider.calls.clear()
@@ -252,7 +177,7 @@ def test_a_view_asked_for_more_than_its_scope_answers_all_the_same(archive: Arch
     same(store.snapshot(), whole.view, EVERYTHING)
 
 
-def test_a_view_stays_at_its_commit(archive: Archive) -> None:
+def test_a_view_stays_at_its_commit(archive: SavedHistory) -> None:
     store = archive.open(Scope.topic("topic-1"))
     view, before = store.snapshot(), archive.history.store.snapshot()
     archive.grow(5)
@@ -274,7 +199,7 @@ QUESTIONS: list[Ask] = [
 
 @pytest.mark.parametrize("ask", QUESTIONS, ids=["forward", "backward", "from", "many"])
 def test_a_checkpoint_with_a_damaged_shard_counts_as_absent_whenever_it_is_met(
-    archive: Archive, ask: Ask
+    archive: SavedHistory, ask: Ask
 ) -> None:
     archive.save()
     expected = ask(archive.history.store)
@@ -293,19 +218,19 @@ def test_a_checkpoint_with_a_damaged_shard_counts_as_absent_whenever_it_is_met(
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
-def test_a_shard_that_is_found_damaged_while_commits_are_folded(archive: Archive) -> None:
+def test_a_shard_that_is_found_damaged_while_commits_are_folded(archive: SavedHistory) -> None:
     archive.damage(archive.manifests[-1])
     store = archive.open()
     assert store.damaged
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
-def test_a_checkpoint_whose_head_does_not_verify_is_passed_over(archive: Archive) -> None:
+def test_a_checkpoint_whose_head_does_not_verify_is_passed_over(archive: SavedHistory) -> None:
     archive.damage(archive.manifests[-1], keep_head=False)
     same(archive.open().snapshot(), archive.history.store, EVERYTHING)
 
 
-def test_damage_that_nothing_makes_good_is_said(archive: Archive) -> None:
+def test_damage_that_nothing_makes_good_is_said(archive: SavedHistory) -> None:
     store = archive.open()
     for manifest in archive.manifests:
         archive.damage(manifest)
@@ -315,7 +240,7 @@ def test_damage_that_nothing_makes_good_is_said(archive: Archive) -> None:
 
 
 def test_a_store_that_grew_begins_at_a_newer_checkpoint(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
+    archive: SavedHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial_module, "MOST_CHANGES", 50)
     store = archive.open()
@@ -332,7 +257,7 @@ def test_a_store_that_grew_begins_at_a_newer_checkpoint(
 
 
 def test_a_store_that_grew_without_a_newer_checkpoint_begins_anew_once(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
+    archive: SavedHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial_module, "MOST_CHANGES", 50)
     store = archive.open()
@@ -348,7 +273,7 @@ def test_a_store_that_grew_without_a_newer_checkpoint_begins_anew_once(
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
-def test_so_does_one_that_stays_at_a_commit(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_does_one_that_stays_at_a_commit(archive: SavedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_module, "MOST_CHANGES", 1)
     store = archive.open()
     for _ in range(40):
@@ -361,13 +286,13 @@ def test_so_does_one_that_stays_at_a_commit(archive: Archive, monkeypatch: pytes
         assert look == 0 or len(archive.provider.calls) < 4
 
 
-def test_a_small_cache_of_shards_only_costs_requests(archive: Archive) -> None:
+def test_a_small_cache_of_shards_only_costs_requests(archive: SavedHistory) -> None:
     store = PartialStore(cache_bytes=1)
     archive.reader.fold(store)
     same(store.snapshot(), archive.history.store, EVERYTHING)
 
 
-def test_walks_begin_and_end_where_they_should(archive: Archive) -> None:
+def test_walks_begin_and_end_where_they_should(archive: SavedHistory) -> None:
     store, whole = archive.open(), archive.history.store
     view = store.snapshot()
     keys = [k for k, _ in whole.iterate(RUN)]

@@ -51,11 +51,12 @@ def reading(
     as_of: Past | None = None,
     whole: bool = False,
     scope: Scope = EVERYTHING,
+    pieces: bool = False,
 ) -> Iterator[OpenedArchive]:
     """The archive that the settings name, closed after the block. What it is asked for is loaded; ``whole``: all, at once.
 
     ``scope``: the queues that will be asked for, so that no others are folded. All of very many with commits behind their
-    checkpoint are folded on a disk.
+    checkpoint are folded on a disk, unless who asks will take them ``in_pieces``.
     """
     loaded, settings = _settings(out, config, archive, sets, store)
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
@@ -80,9 +81,9 @@ def reading(
             if whole:
                 reader = opened(MemoryStore())
             else:
-                partial = PartialStore(Scope({}) if scope.everything else scope)
+                partial = PartialStore(Scope({}) if pieces or scope.everything else scope)
                 reader = opened(partial)
-                if scope.everything and partial.scattered:
+                if scope.everything and not pieces and partial.scattered:
                     reader = opened(_on_disk(settings, stack))
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         yield OpenedArchive(loaded, reader.view, reader, policy)

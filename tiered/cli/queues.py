@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
 import numpy as np
 import typer
 
+from tiered.archive.checkpoint.pieces import in_pieces
 from tiered.archive.read.view import MAX_QUEUE_ID
 from tiered.archive.state.aliases import lite_queues
 from tiered.archive.state.cached import peek_fold
 from tiered.archive.state.listing import ListedQueue, list_queues, list_topics
 from tiered.archive.state.scope import Scope
-from tiered.archive.state.view import dispatch_offsets
+from tiered.archive.state.view import ArchiveState, dispatch_offsets
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import (
@@ -92,23 +94,24 @@ def command(
     if topic is not None and prefix:
         raise Invalid("--topic and --prefix do not go together", hint="give one of them")
     start = None if after is None else _place(after)
-    scope = Scope.beginning(prefix) if topic is None else Scope.topic(topic)
+    scope, pieces = (
+        Scope.beginning(prefix) if topic is None else Scope.topic(topic),
+        topic is None and not lite,
+    )
     with ExitStack() as stack:
         opened = stack.enter_context(
-            reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope)
+            reading(out, config, archive, sets, store=store, as_of=as_of, scope=scope, pieces=pieces)
         )
         view = opened.view.state
-        known = lite_queues(view.view, name=topic) if lite else view.queues(topic)
-        if topic is not None and next(known, None) is None:
-            lites = (found.queue.topic for found in lite_queues(view.view))
-            raise absent_topic(topic, lites if lite else (found.topic for found in list_topics(view.view)))
+        if topic is not None:
+            _check_known(view, topic, lite)
         local = _local(opened, state, stack)
         wanted = (
             _lite(view.view, topic, prefix, start)
             if lite
             else (
                 listed
-                for listed in list_queues(view.view, topic=topic, prefix=prefix, after=start)
+                for listed in _queues(view.view, topic, prefix, start)
                 if system or topic is not None or not opened.topics.is_system(listed.queue.queue.topic)
             )
         )
@@ -119,6 +122,23 @@ def command(
             out.note(
                 "dispatch offsets are kept in the daemon's state directory; name it with --state or --store"
             )
+
+
+def _check_known(view: ArchiveState, topic: str, lite: bool) -> None:
+    """``NotFound`` for a topic without queues."""
+    if next(lite_queues(view.view, name=topic) if lite else view.queues(topic), None) is None:
+        lites = (found.queue.topic for found in lite_queues(view.view))
+        topics = (found.topic for found in in_pieces(view.view, list_topics))
+        raise absent_topic(topic, lites if lite else topics)
+
+
+def _queues(
+    view: MetadataView, topic: str | None, prefix: str, after: MessageQueue | None
+) -> Iterator[ListedQueue]:
+    listed = partial(list_queues, topic=topic, prefix=prefix, after=after)
+    if topic is not None:
+        return listed(view)
+    return in_pieces(view, listed, prefix=prefix, after=None if after is None else after.topic)
 
 
 def _lite(

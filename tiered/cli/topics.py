@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from tiered.archive.checkpoint.pieces import in_pieces
 from tiered.archive.state.listing import TopicState, list_topics
-from tiered.archive.state.scope import Scope
 from tiered.cli.access import reading
 from tiered.cli.options import (
     ArchiveUrl,
@@ -59,8 +60,9 @@ def command(
     A page is --limit topics; the next one begins --after the last of them.
     """
     out = output(json, json_lines)
-    with reading(out, config, archive, sets, as_of=as_of, scope=Scope.beginning(prefix)) as opened:
-        found = list_topics(opened.view.state.view, prefix=prefix, after=after)
+    with reading(out, config, archive, sets, as_of=as_of, pieces=True) as opened:
+        listed = partial(list_topics, prefix=prefix, after=after)
+        found = in_pieces(opened.view.state.view, listed, prefix=prefix, after=after)
         wanted = (topic for topic in found if system or not opened.topics.is_system(topic.topic))
         page = Paged(wanted, limit)
         out.table(COLUMNS, map(_row, page))

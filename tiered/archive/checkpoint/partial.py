@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.checkpoint.shardview import DamagedShard, ShardCache, ShardView, not_loaded
 from tiered.archive.checkpoint.store import check_head, check_order, checkpoint_keys
 from tiered.archive.keys import ArchiveKeys
@@ -64,10 +65,14 @@ class _Layers:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return looked_up([self.values], self.base, keys)
 
-    def iterate(self, prefix: bytes, start: bytes | None, reverse: bool) -> Iterator[Pair]:
+    def iterate(
+        self, prefix: bytes, start: bytes | None, reverse: bool, end: bytes | None = None
+    ) -> Iterator[Pair]:
+        """``end``: no shard at or above it is fetched, though pairs above may come."""
         if self._order is None:
             self._order = sorted(self.values)
-        return laid_over([self.values], self._order, self.base, prefix, start, reverse)
+        base = self.base if end is None or not isinstance(self.base, ShardView) else self.base.below(end)
+        return laid_over([self.values], self._order, base, prefix, start, reverse)
 
     def at_hand(self) -> _Layers:
         """The same, without requests."""
@@ -110,11 +115,33 @@ class PartialView:
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
         self._cover(prefix)
+        return self._pairs(prefix, start, reverse)
+
+    def walk(self, prefix: bytes, start: bytes, end: bytes | None) -> Iterator[Pair]:
+        """Ascending pairs of ``prefix`` from ``start`` on, below ``end``; nothing more is folded, whatever the scope."""
+        return self._pairs(prefix, start, reverse=False, end=end)
+
+    def behind(self) -> Manifest | None:
+        """The checkpoint, where commits behind it are folded for some queues and not for all."""
+        base, applied = self._layers.base, self._layers.applied
+        if self._scope.everything or not isinstance(base, ShardView) or applied is None:
+            return None
+        return base.manifest if base.manifest.seq < int.from_bytes(applied[:8], "big") else None
+
+    def part(self, scope: Scope) -> PartialView:
+        """A view of other queues at the same commit."""
+        return self._remake(scope, None, self._layers.applied)
+
+    def _pairs(
+        self, prefix: bytes, start: bytes | None, reverse: bool, end: bytes | None = None
+    ) -> Iterator[Pair]:
         last: bytes | None = None
         while True:
             layers = self._layers
             try:
-                for key, value in layers.iterate(prefix, start if last is None else last, reverse):
+                for key, value in layers.iterate(prefix, start if last is None else last, reverse, end):
+                    if end is not None and key >= end:
+                        return
                     if key != last:
                         last = key
                         yield key, value
@@ -210,8 +237,11 @@ class PartialStore:
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:
         """See ``MetadataView``; only what is in the scope."""
-        self._check(prefix)
-        return self._layers.iterate(prefix, start, reverse)
+        stretch = self.scope.stretch
+        if stretch is None or start != prefix + stretch[0]:
+            self._check(prefix)
+            return self._layers.iterate(prefix, start, reverse)
+        return self._layers.iterate(prefix, start, reverse, stretch[1] and prefix + stretch[1])
 
     def applied(self) -> bytes | None:
         return self._layers.applied
@@ -327,7 +357,8 @@ class PartialStore:
         made._cache = self._cache
         made.damaged = self.damaged if damaged is None else self.damaged | {damaged}
         self.damaged = made.damaged
-        self._wanted |= scope
+        if scope.stretch is None:
+            self._wanted |= scope
         if applied is not None and self.remake is not None:
             made.remake = self.remake
             self.remake(made, applied)

@@ -76,10 +76,13 @@ class ShardView:
     ``requests``: without them a shard that is not kept makes a question ``Unavailable``.
     """
 
-    def __init__(self, cache: ShardCache, manifest: Manifest, *, requests: bool = True) -> None:
+    def __init__(
+        self, cache: ShardCache, manifest: Manifest, *, requests: bool = True, end: bytes | None = None
+    ) -> None:
         self.manifest = manifest
         self._cache = cache
         self._requests = requests
+        self._end = end
         self._first = [s.first_key for s in manifest.shards]
         self._last = [s.last_key for s in manifest.shards]
 
@@ -106,6 +109,8 @@ class ShardView:
             low = max(low, start)
         first = bisect_left(self._last, low)
         stop = len(self._first) if end is None else bisect_left(self._first, end)
+        if self._end is not None:
+            stop = min(stop, bisect_left(self._first, self._end))
         if last is not None:
             stop = min(stop, bisect_right(self._first, last))
         numbers = list(range(first, stop))
@@ -125,6 +130,10 @@ class ShardView:
     def at_hand(self) -> ShardView:
         """The same without requests."""
         return ShardView(self._cache, self.manifest, requests=False)
+
+    def below(self, end: bytes) -> ShardView:
+        """The same, whose walks come to no shard that begins at or above ``end``."""
+        return ShardView(self._cache, self.manifest, requests=self._requests, end=end)
 
     def _shard(self, number: int) -> ShardPairs:
         if self._requests:

@@ -258,14 +258,13 @@ def _move_ends(fold: Fold, by: _ByQueue, begun: Bools) -> None:
 def cut_aliases(fold: Fold, lineage: int, position: int) -> None:
     """A ``Rewind``: aliases of records at and above a physical offset go. Looks at every lite queue's record, in pieces."""
     above: list[bytes] = []
-    for queues in fold.scope.prefixes:
-        pairs = fold.draft.scan(LITE_QUEUE + queues)
-        while chunk := list(islice(pairs, _SCAN)):
-            found = table([value for _, value in chunk], QUEUE_DTYPE)
-            mine = (found["lineage"] == lineage) & (found["last_physical_end"] > position)
-            # Of a lite queue that is in another lineage now, earlier generations may reach up there.
-            mine |= (found["lineage"] != lineage) & (found["highest_generation"] > 1)
-            above.extend(chunk[i][0][1:] for i in np.flatnonzero(mine).tolist())
+    pairs = fold.scope.walk(fold.draft.scan, LITE_QUEUE)
+    while chunk := list(islice(pairs, _SCAN)):
+        found = table([value for _, value in chunk], QUEUE_DTYPE)
+        mine = (found["lineage"] == lineage) & (found["last_physical_end"] > position)
+        # Of a lite queue that is in another lineage now, earlier generations may reach up there.
+        mine |= (found["lineage"] != lineage) & (found["highest_generation"] > 1)
+        above.extend(chunk[i][0][1:] for i in np.flatnonzero(mine).tolist())
     for queue in above:
         _cut_queue(fold, queue, lineage, position)
 

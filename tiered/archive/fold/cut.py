@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice
 
 import numpy as np
 
@@ -243,8 +243,8 @@ def _check_complete(fold: Fold, lineage: int, position: int) -> None:
     Generations whose rows up there retention took away need not be named; later records may lie where those did.
     """
     above: list[tuple[bytes, bool]] = []
-    for prefix, queues in product((QUEUE, GENERATION), fold.scope.prefixes):
-        pairs = fold.draft.scan(prefix + queues)
+    for prefix in (QUEUE, GENERATION):
+        pairs = fold.scope.walk(fold.draft.scan, prefix)
         while chunk := list(islice(pairs, _SCAN)):
             found = table([v for _, v in chunk], QUEUE_DTYPE)
             mine = (found["generation"] > 0) & (found["lineage"] == lineage)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +27,21 @@ from tiered.codec.format.edits import EditBatch
 OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP, LITE_QUEUE, ALIAS))
 """Prefixes of keys that begin with a queue."""
 
+Pair = tuple[bytes, bytes]
+
 _TOPIC_END = topic_key("")
 _ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Queues by topic: some ids, or all with ``None``; and all of topics whose names begin with one of ``beginnings``.
+    """Queues by topic: some ids, or all with ``None``; all of topics whose names begin with one of ``beginnings``; and all of
+    those whose ``topic_key`` lies in ``stretch``, from the first key on to below the second (``None``: to the end).
     ``topics`` ``None``: every queue there is."""
 
     topics: Mapping[str, frozenset[int] | None] | None = None
     beginnings: tuple[str, ...] = ()
+    stretch: tuple[bytes, bytes | None] | None = None
     prefixes: tuple[bytes, ...] = field(init=False, compare=False)
     """What the queue part of a key begins with; sorted, none of them the beginning of another."""
 
@@ -64,6 +69,11 @@ class Scope:
         """All queues of the topics whose names begin with ``prefix``."""
         return cls({}, (prefix,)) if prefix else cls()
 
+    @classmethod
+    def between(cls, first: bytes, end: bytes | None) -> Scope:
+        """All queues of the topics of a stretch of the keys."""
+        return cls({}, stretch=(first, end))
+
     @property
     def everything(self) -> bool:
         """Whether every queue is in it."""
@@ -72,20 +82,33 @@ class Scope:
     @property
     def width(self) -> int | None:
         """How many queues, or topics as wholes, it names; ``None``: nobody can say."""
-        if self.topics is None or self.beginnings:
+        if self.topics is None or self.beginnings or self.stretch is not None:
             return None
         return sum(1 if ids is None else len(ids) for ids in self.topics.values())
 
     def has(self, topic: str, queue_id: int) -> bool:
         """Whether a queue is in it."""
-        if self.topics is None or topic.startswith(self.beginnings):
+        if self.topics is None or topic.startswith(self.beginnings) or self._stretches(topic_key(topic)):
             return True
         ids = self.topics.get(topic, frozenset())
         return ids is None or queue_id in ids
 
     def has_key(self, queue: bytes) -> bool:
         """``has`` for a queue's key."""
-        return queue.startswith(self.prefixes)
+        return queue.startswith(self.prefixes) or self._stretches(queue)
+
+    def walk(self, scan: Callable[..., Iterator[Pair]], kind: bytes) -> Iterator[Pair]:
+        """Pairs of one of ``OF_QUEUES`` whose queues are in it, as ``scan`` (``MetadataView.iterate``) finds them."""
+        for prefix in self.prefixes:
+            yield from scan(kind + prefix)
+        if self.stretch is not None:
+            first, end = self.stretch
+            pairs = scan(kind, start=kind + first)
+            yield from pairs if end is None else takewhile(lambda pair: pair[0] < kind + end, pairs)
+
+    def _stretches(self, key: bytes) -> bool:
+        """Whether a key that begins with a ``topic_key`` lies in the stretch."""
+        return self.stretch is not None and _lies(key, *self.stretch)
 
     def rows(self, batch: EditBatch) -> npt.NDArray[np.int64] | None:
         """Rows of a batch with a topic and a queue id whose queues are in it; ``None``: all, without a look at them."""
@@ -95,6 +118,9 @@ class Scope:
         named = np.fromiter(map(self.topics.__contains__, topics), np.bool_, len(topics))
         if self.beginnings:
             named |= np.fromiter((t.startswith(self.beginnings) for t in topics), np.bool_, len(topics))
+        if self.stretch is not None:
+            inside = {topic: self._stretches(topic_key(topic)) for topic in set(topics)}
+            named |= np.fromiter(map(inside.__getitem__, topics), np.bool_, len(topics))
         rows = np.flatnonzero(named)
         ids = batch.ints("queue_id")
         return np.array([r for r in rows.tolist() if self.has(topics[r], int(ids[r]))], np.int64)
@@ -105,7 +131,9 @@ class Scope:
             return True
         if not prefix:
             return False
-        return prefix[:1] not in OF_QUEUES or prefix[1:].startswith(self.prefixes)
+        if prefix[:1] not in OF_QUEUES or prefix[1:].startswith(self.prefixes):
+            return True
+        return _TOPIC_END in prefix and self._stretches(prefix[1:])
 
     def wider(self, prefix: bytes) -> Scope:
         """This and what covers ``prefix``: a queue, a topic, or else everything."""
@@ -120,13 +148,17 @@ class Scope:
         return self | Scope.queue(mq.topic, mq.queue_id)
 
     def __or__(self, other: Scope) -> Scope:
-        if self.topics is None or other.topics is None:
+        if self.topics is None or other.topics is None or (self.stretch or other.stretch) is not None:
             return Scope()
         made = dict(self.topics)
         for topic, ids in other.topics.items():
             mine = made.get(topic, frozenset())
             made[topic] = None if mine is None or ids is None else mine | ids
         return Scope(made, _outermost((*self.beginnings, *other.beginnings)))
+
+
+def _lies(key: bytes, first: bytes, end: bytes | None) -> bool:
+    return key >= first and (end is None or key < end)
 
 
 def _outermost(names: Sequence[str]) -> tuple[str, ...]:
