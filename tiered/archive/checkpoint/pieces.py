@@ -1,8 +1,8 @@
 """All queues of an archive behind its checkpoint, a stretch of their keys after the other: for who lists them and may stop.
 
 What commits behind a checkpoint changed lies anywhere among the queues: to fold it for all of them reads nearly every shard,
-even if a page of twenty is shown. So the topics are cut where shards of the checkpoint begin, and for each piece the commits are folded
-anew, for its topics alone, as a reader of one topic does.
+even if a page of twenty is shown. So the topics are cut where shards of the checkpoint begin, and the commits are
+folded for the topics of each piece alone, as for a reader of one topic.
 """
 
 from __future__ import annotations
