@@ -21,6 +21,8 @@ MAX_NAMESPACE_CHARACTERS = 100
 """With the topic's prefix and a retry topic's, RocketMQ's limit of 127 is kept."""
 MOST_KEYS = 1000
 """Most keys of one ``get_many``, most entries of one page."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Bytes of values at which a page ends, behind the entry that reaches them; more in one ``get_many`` is refused."""
 MAX_TTL_MS = 100 * 365 * 86_400_000
 
 _NAMESPACE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAMESPACE_CHARACTERS}}}\Z")
@@ -111,13 +113,15 @@ class KeyValues(Protocol):
         ...
 
     def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule = AT_ONCE) -> list[Entry | None]:
-        """Entries in the order of ``keys``, at most ``MOST_KEYS``, all as of one moment."""
+        """Entries in the order of ``keys``, at most ``MOST_KEYS``, all as of one moment. ``Invalid`` if their values are more
+        than ``PAGE_BYTES``, unless it is one."""
         ...
 
     def page(
         self, namespace: str, prefix: bytes, *, after: bytes | None, count: int, rule: ReadRule = AT_ONCE
     ) -> KeyPage:
-        """At most ``count`` entries whose keys begin with ``prefix`` and lie behind ``after``."""
+        """At most ``count`` entries whose keys begin with ``prefix`` and lie behind ``after``; fewer if their values are many
+        bytes, ``PAGE_BYTES``."""
         ...
 
     def put(

@@ -8,10 +8,10 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -23,10 +23,15 @@ from tiered.codec.record.message import Message, decode_message, encode_message
 from tiered.fetch.pull import Pull
 from tiered.http.archive.pages import ArchivePages
 from tiered.http.archive.server import ArchiveServer
+from tiered.http.kv.server import LIMITS, KeyValueServer
 from tiered.http.limits import HttpLimits
+from tiered.keyvalue import KeyValues
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
+from tiered.settings import KeyValue
 from tiered.text.addresses import split_address
+
+_Server = TypeVar("_Server", ArchiveServer, KeyValueServer)
 
 
 @dataclass
@@ -155,9 +160,15 @@ class Scene:
         self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers (lower case) and body of a page."""
+        return self.send(method, path, None, headers)
+
+    def send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The same for a request that may have a body."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
         try:
-            connection.request(method, path, headers=headers or {})
+            connection.request(method, path, body, headers=dict(headers or {}))
             answer = connection.getresponse()
             names = {name.lower(): value for name, value in answer.getheaders()}
             return answer.status, names, answer.read()
@@ -173,6 +184,18 @@ class Scene:
         return made
 
 
+@dataclass
+class KeyValueScene(Scene):
+    """The same with key-value pages."""
+
+    server: KeyValueServer
+
+    @property
+    def url(self) -> str:
+        """What a client is given."""
+        return f"http://{self.host}:{self.port}"
+
+
 @contextlib.contextmanager
 def serving(
     store: FakeStore | Any,
@@ -184,12 +207,10 @@ def serving(
 ) -> Iterator[Scene]:
     """Run the pages over ``store`` until the block ends."""
     host, port = split_address(listen, key="gateway.http_listen", listening=True)
-    loop = uvloop.new_event_loop()  # the gateway's; the health pages' tests are on asyncio's own
-    thread = threading.Thread(target=loop.run_forever, name="http-scene")
-    thread.start()
     metrics = Metrics()
-    with ThreadPoolExecutor(4, "http-pages") as pool:
-        server = ArchiveServer(
+
+    def made(pool: ThreadPoolExecutor) -> ArchiveServer:
+        return ArchiveServer(
             (host, port),
             ArchivePages(store, SystemClock()),
             pool,
@@ -198,9 +219,37 @@ def serving(
             read_timeout_ms=read_timeout_ms,
             limits=limits or HttpLimits(),
         )
+
+    with _turned(made) as server:
+        yield Scene(*server.address, metrics)
+
+
+@contextlib.contextmanager
+def serving_key_values(
+    key_values: KeyValues, *, limits: HttpLimits | None = None, threads: int = 8, **settings: Any
+) -> Iterator[KeyValueScene]:
+    """Run the key-value pages until the block ends; ``settings`` are of the section ``kv``."""
+    metrics = Metrics()
+    kv = KeyValue(**{"http_listen": "127.0.0.1:0", **settings})
+
+    def made(pool: ThreadPoolExecutor) -> KeyValueServer:
+        return KeyValueServer(key_values, kv, pool, metrics, limits=limits or LIMITS)
+
+    with _turned(made, threads) as server:
+        yield KeyValueScene(*server.address, metrics, server)
+
+
+@contextlib.contextmanager
+def _turned(made: Callable[[ThreadPoolExecutor], _Server], threads: int = 4) -> Iterator[_Server]:
+    """A server on an event loop of its own: uvloop, as the gateway's; the health pages' tests are on asyncio's own."""
+    with ThreadPoolExecutor(threads, "http-pages") as pool:
+        server = made(pool)
+        loop = uvloop.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="http-scene")
+        thread.start()
         try:
             asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
-            yield Scene(*server.address, metrics)
+            yield server
         finally:
             asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
             loop.call_soon_threadsafe(loop.stop)

@@ -68,15 +68,15 @@ MUTANTS = (
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
     ),
     Mutant(
-        "tiered/http/app.py",
+        "tiered/http/bodies.py",
         '    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"\n',
         "    return False\n",
         f"{_GATEWAY_HTTP_LIMITS}::test_heads_that_are_not_plainly_right_end_the_connection",
     ),
     Mutant(
         "tiered/http/app.py",
-        "last=has_body or connection.is_last_request)",
-        "last=connection.is_last_request)",
+        "is_last=lambda: has_unread_body(scope) or connection.is_last_request",
+        "is_last=lambda: connection.is_last_request",
         f"{_HTTP_CONNECTION}::test_the_answer_to_a_request_with_a_body_is_the_last_whatever_it_is",
     ),
     Mutant(

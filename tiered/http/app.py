@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import TypeVar
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +19,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tiered.errors import TieredError
+from tiered.http.bodies import has_unread_body, refuse_body
 from tiered.http.connection import EVERY_ANSWER, Connection, Door
 from tiered.http.refusals import HttpRefusal, bad_request
 from tiered.http.routes import sent_path
@@ -29,16 +29,27 @@ _T = TypeVar("_T")
 
 
 class PagePool:
-    """Runs what may block in ``pool``, on at most ``at_once`` of its threads and for at most ``seconds``, or is ``late``."""
+    """Runs what may block in ``pool``, on at most ``at_once`` of its threads and for at most ``seconds``, or is ``late``.
+    ``no_turn``: the same for what was not begun, and never will be."""
 
-    def __init__(self, pool: Executor, at_once: int, seconds: float, late: Callable[[], HttpRefusal]) -> None:
+    def __init__(
+        self,
+        pool: Executor,
+        at_once: int,
+        seconds: float,
+        late: Callable[[], HttpRefusal],
+        no_turn: Callable[[], HttpRefusal] | None = None,
+    ) -> None:
         self._pool = pool
         self._turns = asyncio.Semaphore(at_once)
         self._seconds = seconds
         self._late = late
+        self._no_turn = no_turn or late
 
     async def run(self, call: Callable[..., _T], *arguments: object) -> _T:
-        """What ``call`` returns or raises; ``late`` when it takes too long. Its turn ends when the thread is free."""
+        """What ``call`` returns or raises; ``late`` when it takes too long, ``no_turn`` if it did not begin. Its turn ends when
+        the thread is free."""
+        running: Future[_T] | None = None
         loop = asyncio.get_running_loop()
 
         def done(_: object) -> None:
@@ -52,7 +63,8 @@ class PagePool:
                 running.add_done_callback(done)
                 return await asyncio.wrap_future(running)
         except TimeoutError as error:
-            raise self._late() from error
+            begun = running is not None and not running.cancel()
+            raise (self._late if begun else self._no_turn)() from error
 
     async def stream(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         """The pieces, each made in the pool when the one before is sent."""
@@ -62,23 +74,33 @@ class PagePool:
 
 
 class HttpApp:
-    """The pages of ``router`` behind one door. ``check`` may refuse a request, whatever its page."""
+    """The pages of ``router`` behind one door. ``check`` may refuse a request, whatever its page.
+
+    ``takes_bodies``: some pages read one (``bodies``), and all others refuse it themselves; else it is refused here.
+    """
 
     def __init__(
-        self, router: Router, door: Door, check: Callable[[Request], None] = lambda request: None
+        self,
+        router: Router,
+        door: Door,
+        check: Callable[[Request], None] = lambda request: None,
+        *,
+        takes_bodies: bool = False,
     ) -> None:
         self._router = router
         self._door = door
         self._check = check
+        self._takes_bodies = takes_bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises nothing: a failure is a page, or, once the answer has begun, the connection's end."""
         connection: Connection = scope["state"]["connection"]
-        has_body = _has_body(Headers(scope=scope))
-        answer = _Answer(send, self._door, last=has_body or connection.is_last_request)
+        answer = _Answer(
+            send, self._door, is_last=lambda: has_unread_body(scope) or connection.is_last_request
+        )
         try:
             async with asyncio.timeout(self._door.limits.answer_seconds):
-                await self._answer(scope, receive, answer, has_body)
+                await self._answer(scope, receive, answer)
         except asyncio.CancelledError:
             connection.cut()  # the server is being closed; the task ends here
         except Exception as error:
@@ -93,11 +115,13 @@ class HttpApp:
                 while (await receive())["type"] != "http.disconnect":
                     pass
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer, has_body: bool) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             scope["app"] = self  # a router in an application raises what it refuses
             request = Request(scope, receive)
-            _check_request(request, has_body)
+            _check_request(request)
+            if not self._takes_bodies:
+                refuse_body(request, "put parameters into the address")
             _take_sent_path(scope, lenient=self._door.lenient)
             self._check(request)
             await self._router(scope, receive, answer.send)
@@ -111,24 +135,27 @@ class HttpApp:
         if isinstance(error, TieredError):
             return error
         if isinstance(error, HTTPException) and error.status_code == 405:
+            allowed = ", ".join(sorted((error.headers or {}).get("Allow", "GET, HEAD").split(", ")))
+            read_only = allowed == "GET, HEAD"
             return HttpRefusal(
                 405,
-                "these pages are read-only",
+                "this page is read-only" if read_only else "this page does not take such a request",
                 method=scope["method"],
-                hint="use GET",
-                allow="GET, HEAD",
+                hint="use GET" if read_only else f"use one of {allowed}",
+                allow=allowed,
             )
         self._door.log.error("a page failed: %s", scope["path"][:200], exc_info=error)
         return HttpRefusal(500, "a fault of this server", hint="its log has the details")
 
 
 class _Answer:
-    """Follows one answer on its way out, and adds to it what every answer has. ``last``: the connection ends with it."""
+    """Follows one answer on its way out, and adds to it what every answer has. ``is_last``, asked when the answer begins:
+    whether the connection ends with it."""
 
-    def __init__(self, send: Send, door: Door, *, last: bool) -> None:
+    def __init__(self, send: Send, door: Door, *, is_last: Callable[[], bool]) -> None:
         self._send = send
         self._door = door
-        self._last = last
+        self._is_last = is_last
         self.begun = False
         self.complete = False
 
@@ -138,7 +165,7 @@ class _Answer:
             self.begun = True
             self._door.watcher.answered(message["status"])
             message["headers"] = [*message["headers"], *EVERY_ANSWER]
-            if self._last and _CLOSE not in message["headers"]:
+            if self._is_last() and _CLOSE not in message["headers"]:
                 message["headers"].append(_CLOSE)
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -161,7 +188,7 @@ def _take_sent_path(scope: Scope, *, lenient: bool) -> None:
     scope["path"] = sent_path(path)
 
 
-def _check_request(request: Request, has_body: bool) -> None:
+def _check_request(request: Request) -> None:
     """Refuse what no page here takes."""
     version = request.scope["http_version"]
     if version not in ("1.1", "1.0"):
@@ -174,12 +201,3 @@ def _check_request(request: Request, has_body: bool) -> None:
         )
     if len(request.headers.getlist("authorization")) > 1:
         raise bad_request("a header is given twice", found="authorization", hint="send it once")
-    if has_body:
-        raise HttpRefusal(
-            413, "a request with a body is not accepted", hint="put parameters into the address", close=True
-        )
-
-
-def _has_body(headers: Headers) -> bool:
-    """Whether a body follows the head. Nothing behind a body is read: what stands there was not looked at as a head."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

@@ -73,6 +73,8 @@ class Connection(H11Protocol):
         self._discarded = 0
         self._ended = False  # the client has closed its sending side
         self._was_cut = False
+        self.broken_body: HttpRefusal | None = None
+        """Why the rest of the body that is being read will never come; the connection ends with this request."""
 
     @property
     def is_last_request(self) -> bool:
@@ -125,6 +127,8 @@ class Connection(H11Protocol):
         """The client sends no more: what it asked for before is answered, then the connection ends."""
         self._ended = True
         self._lingering.client_ended()
+        if self._busy and self.conn.their_state is h11.SEND_BODY:
+            self._break_body(bad_request("the connection ended within a body", hint="send the whole request"))
         self._finish_after_end()
         return not self._lingering.is_closing()
 
@@ -173,9 +177,12 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """h11 cannot understand the request; called while its error is handled."""
-        if self._busy:
-            return  # its head was understood: it is the body, and the page refuses every body
         error = sys.exception()
+        if self._busy:  # its head was understood: it is the body
+            self._break_body(
+                bad_request("the body is not as HTTP/1.1 has it", found=str(error)[:80], hint="use HTTP/1.1")
+            )
+            return
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(too_long())
         else:
@@ -215,6 +222,11 @@ class Connection(H11Protocol):
             self._door.watcher.answered(status)
         self._await_head(None)
         self.transport.close()
+
+    def _break_body(self, why: HttpRefusal) -> None:
+        """Tell a page that reads a body that no more of it comes; one that reads none goes on."""
+        self.broken_body = why
+        self.cycle.message_event.set()
 
     def _finish_after_end(self) -> None:
         """The client has closed its side and nothing is under way: part, with a word if it left half a request."""

@@ -14,11 +14,12 @@ MAX_HEADERS = 64
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of a server. Times in seconds; no request has a body.
+    """Bounds of a server. Times in seconds.
 
     ``connections``: at once, one more is turned away. ``at_once``: threads of the pool that pages may use. ``requests``: on one
     connection. ``head_seconds``: for a connection's first whole head. ``idle_seconds``: for its next one. ``send_seconds``: for
-    a client to take what is buffered for it. ``answer_seconds``: for one whole answer.
+    a client to take what is buffered for it. ``answer_seconds``: for one whole answer. ``body_seconds``: for a whole body, if a
+    page takes one.
     """
 
     connections: int = 64
@@ -28,6 +29,7 @@ class HttpLimits:
     idle_seconds: float = 30.0
     send_seconds: float = 30.0
     answer_seconds: float = 900.0
+    body_seconds: float = 30.0
 
 
 class Watcher(Protocol):

@@ -6,7 +6,7 @@ import json
 
 from starlette.responses import Response
 
-from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -57,6 +57,8 @@ def http_status(error: TieredError) -> int:
             return 400
         case NotFound():
             return 404
+        case Conflict():
+            return 409
         case Unavailable():
             return 503
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote_to_bytes
@@ -31,16 +31,17 @@ class ParameterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. ``default`` ``None`` and not ``required``: absent means absent."""
+    """One parameter. ``default`` ``None`` and not ``required``: absent means absent. ``choices``: the only texts, if any."""
 
     name: str
     kind: ParameterKind
     description: str
     in_path: bool = False
     required: bool = False
-    default: int | bool | None = None
+    default: int | bool | str | None = None
     low: int = 0
     high: int = MAX_OFFSET
+    choices: tuple[str, ...] = ()
 
     @property
     def expected(self) -> str:
@@ -50,6 +51,8 @@ class Parameter:
                 return f"a whole number from {self.low} to {self.high}"
             case ParameterKind.FLAG:
                 return "true or false"
+            case ParameterKind.TEXT if self.choices:
+                return " or ".join(self.choices)
             case ParameterKind.TEXT:
                 return f"1 to {MAX_TEXT_CHARACTERS} characters"
 
@@ -61,6 +64,9 @@ class Parameter:
                     return int(text)
             case ParameterKind.FLAG if text in ("true", "false"):
                 return text == "true"
+            case ParameterKind.TEXT if self.choices:
+                if text in self.choices:
+                    return text
             case ParameterKind.TEXT if 0 < len(text) <= MAX_TEXT_CHARACTERS:
                 return text
         raise refused_parameter(self.name, text, self.expected, "give one of these")
@@ -68,22 +74,36 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """A page: its address with ``{names}``, what it is, its parameters."""
+    """A page, or what else can be asked of its address: the address with ``{names}``, what it is, its parameters.
+
+    ``headers``: header fields that it minds, each with what it means. ``body``: what the body is, if it takes one, of at most
+    ``most_body_bytes``.
+    """
 
     name: str
     template: str
     summary: str
     parameters: tuple[Parameter, ...] = ()
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str | None = None
+    most_body_bytes: int = 0
 
     def route(self, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
         """The page as Starlette's router knows it; it can only be read."""
-        return Route(re.sub(r"{(\w+)}", r"{\1:part}", self.template), endpoint, methods=["GET"])
+        return one_address([self], endpoint)
 
     def values(self, request: Request) -> Values:
         """The checked parameters of a request; absent ones have their default."""
         return _values(
             self, request.path_params, _parameters(request.scope["query_string"].decode("latin-1"))
         )
+
+
+def one_address(routes: Sequence[PageRoute], endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+    """All that can be asked of one address, as Starlette's router knows it."""
+    path = re.sub(r"{(\w+)}", r"{\1:part}", routes[0].template)
+    return Route(path, endpoint, methods=[route.method for route in routes])
 
 
 def sent_path(raw: bytes) -> str:

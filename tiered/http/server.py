@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -86,14 +88,30 @@ class HttpServer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Listening(Protocol):
+    """A server as ``OwnLoop`` turns it."""
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class OwnLoop:
     """A server on an event loop of its own: whatever hangs elsewhere, it answers.
 
     ``open`` binds, ``step`` turns the loop for a moment and is the step of a ``Service``, ``close`` ends, after the service.
     """
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(
+        self,
+        server: Listening,
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
         self._server = server
+        self._make_loop = make_loop
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -103,7 +121,7 @@ class OwnLoop:
 
     def open(self) -> None:
         """Bind and listen. ``OSError`` if the address cannot be bound."""
-        loop = asyncio.new_event_loop()
+        loop = self._make_loop()
         try:
             loop.run_until_complete(self._server.start())
         except BaseException:
