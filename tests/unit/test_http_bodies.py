@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded in bytes, by what is announced and by what comes, and in time; whoever lies ends the connection."""
+"""Bodies of requests: bounded in bytes, by what is announced and by what comes, and in time; a lie ends the connection."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """One HTTP server for health, metrics, the archive's pages and what comes.
 
 Owns: connections and their bounds (``connection``, ``heads``, ``lingering``, ``limits``), listening (``server``), what holds
-for every page (``app``), addresses and parameters declared once (``routes``), refusals (``refusals``), the pages of health
-(``health``) and of the archive (``archive``), their HTML, style and script (``templates``).
+for every page (``app``), bodies (``bodies``), addresses and parameters declared once (``routes``), refusals (``refusals``), who
+may come (``guarded``), the pages of health (``health``), of the archive (``archive``; their HTML, style and script:
+``templates``) and of the key-value view (``kv``).
 Does not own: what a page tells. Health is told by the process, messages by the store that the pages are given; nothing
 here knows a daemon, a gateway or a pull.
 Invariant: a client costs a bounded number of bytes, threads and seconds, and never anything but its own connection.

@@ -70,7 +70,7 @@ def key_value_routes(max_value_bytes: int) -> tuple[PageRoute, ...]:
         PageRoute(
             "get_many",
             "/v1/kv/{namespace}",
-            "Entries of several keys, the list keys of a JSON object, in its order, as of one moment; null where there is none.",
+            "Entries of several keys, the list keys of a JSON object, in its order, as of one moment; null for none.",
             (_NAMESPACE, *_READING),
             method="POST",
             body="application/json",
