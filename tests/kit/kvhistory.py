@@ -83,18 +83,31 @@ class Operation:
         return json.dumps(facts)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadTogether:
+    """Reads of several keys by one call, as of one moment. ``applied``: which, by its own word: everything below was seen."""
+
+    reads: tuple[Operation, ...]
+    applied: int | None = None
+
+
 @dataclass(slots=True)
 class History:
-    """Operations of any threads, as they were called."""
+    """Operations of any threads, as they were called; ``together``: reads that one call answered."""
 
     operations: list[Operation] = field(default_factory=list)
+    together: list[ReadTogether] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, operation: Operation) -> Operation:
-        """Note a call before it is made; its answer is written into it."""
+    def add(self, *operations: Operation) -> None:
+        """Note calls before they are made; an answer is written into its call."""
         with self._lock:
-            self.operations.append(operation)
-        return operation
+            self.operations.extend(operations)
+
+    def add_together(self, reads: ReadTogether) -> None:
+        """Note that reads were answered by one call."""
+        with self._lock:
+            self.together.append(reads)
 
     @property
     def latest(self) -> list[Operation]:

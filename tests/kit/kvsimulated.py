@@ -117,7 +117,8 @@ class Simulation:
         """Note that it is called now."""
         self._now += 1
         asked.call = self._now
-        return self.history.add(asked)
+        self.history.add(asked)
+        return asked
 
     def answer(self, asked: Operation) -> Operation:
         """Note that it is answered now."""

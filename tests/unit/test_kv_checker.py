@@ -141,6 +141,15 @@ CANNOT_BE: dict[str, list[Operation]] = {
     "an unanswered write by a version above what came later": [
         unanswered(1, "u"), put(2, 3, 3, "x", if_absent=True, current=4),
     ],
+    "an unanswered write by a version below what came earlier": [
+        took(1, 2, 5, "a"), deleted(3, 4, 6), unanswered(5, "u"), put(6, 7, 9, "x", if_absent=True, current=4),
+    ],
+    "an unanswered compare-and-set that cannot be what another met": [
+        took(1, 2, 0, "a"), unanswered(3, "u", if_version=7), put(4, 5, 9, "x", if_version=8, current=4),
+    ],
+    "an unanswered deletion between versions that leave no room": [
+        took(1, 2, 4, "a"), gone(3), took(4, 5, 5, "b", if_absent=True),
+    ],
     "one unanswered deletion for two": [
         took(1, 2, 0, "a"), gone(3), took(4, 5, 5, "b", if_absent=True), took(6, 7, 9, "c", if_absent=True),
     ],

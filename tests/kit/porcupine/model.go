@@ -43,8 +43,8 @@ func take(now register, operation step) (bool, interface{}) {
 		return read(now, operation.Found)
 	case operation.Outcome == unknown:
 		return true, guess(now, operation)
-	case operation.rank != now.settled || *operation.Version <= now.highest:
-		return false, now // versions are the order in which writes took their turn
+	case operation.rank != now.settled:
+		return false, now // versions are the order in which writes took their turn: another needs no trying
 	case operation.Applied:
 		return applied(now, operation)
 	}
@@ -64,7 +64,7 @@ func read(now register, found *Seen) (bool, interface{}) {
 
 // is: whether the entry has this version, and the state in which that is known.
 func (now register) is(version int64) (bool, register) {
-	if now.version == anyVersion && version >= now.highest && version >= 0 {
+	if now.version == anyVersion && version >= now.highest {
 		now.version, now.highest = version, version
 	}
 	return now.version == version, now
