@@ -31,7 +31,7 @@ from tiered.view.view import KeyValueView, ViewPace
 
 NAMESPACE = "counters"
 KEYS = (b"a", b"b\x00", b"c")
-PACE = ViewPace(poll_seconds=0.01, settle_seconds=0.001, flush_seconds=0.05, latest_seconds=0.0)
+PACE = ViewPace(poll_seconds=0.01, settle_seconds=0.001, flush_seconds=0.4, latest_seconds=0.0)
 MOST_MESSAGES = (1, 2, 5, 50)
 """Of a batch."""
 

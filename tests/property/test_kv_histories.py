@@ -28,7 +28,7 @@ from tiered.view import redo
 from tiered.view.layout import entries_prefix, entry_of, split_entry_key
 from tiered.view.view import KeyValueView
 
-pytestmark = [pytest.mark.depends_only_on_imports, pytest.mark.no_cover]
+pytestmark = pytest.mark.no_cover
 
 SEEDS = 120
 PARTS = 10
@@ -56,6 +56,7 @@ def ran(seed: int) -> SimulatedWorld:
     return world
 
 
+@pytest.mark.depends_only_on_imports
 @pytest.mark.history
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_call_has_its_place_in_the_log_and_both_views_end_alike(part: int) -> None:
@@ -130,8 +131,8 @@ def test_faults_of_the_program_are_noticed_by_both(
         world = ran(seed)
         by_log += against(world.plain(), world.history) != []
         by_porcupine.append(world.history.save(tmp_path / f"{seed}"))
-    assert by_log > 0
-    assert sum(each.verdict == NOT_LINEARIZABLE for each in checked(by_porcupine)) > 0
+    assert by_log > 1
+    assert sum(each.verdict == NOT_LINEARIZABLE for each in checked(by_porcupine)) > 1
 
 
 def test_a_store_that_a_crash_takes_back_begins_behind_one_of_its_batches() -> None:
