@@ -112,6 +112,17 @@ class Broker:
             ),
         )
 
+    def log_end(self) -> int:
+        """Where its commitlog ends: everything that it answered a send for lies below. ``Unavailable`` if it does not say."""
+        answer = self._good(RequestCode.GET_BROKER_RUNTIME_INFO)
+        told = parse(bytes(answer.body), self.client.dial).get("table") or {}
+        end = str(told.get("commitLogMaxOffset", ""))
+        if not (end.isascii() and end.isdigit()):
+            raise Unavailable(
+                "the broker does not say where its log ends", found=end[:40], hint="see its version"
+            )
+        return int(end)
+
     def offsets(self) -> AllOffsets:
         """Every offset of every group, in one answer."""
         answer = self.client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)

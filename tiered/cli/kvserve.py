@@ -6,7 +6,7 @@ import logging
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
 from tiered.daemon import logs
-from tiered.daemon.checks import cautions, check, require
+from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import environment, load
 from tiered.daemon.keyvalue import run_key_values
 
@@ -19,13 +19,12 @@ def command(
 ) -> int:
     """Serve the key-value view of a broker's log, until SIGTERM or Ctrl-C.
 
-    It runs beside the broker and reads its commitlog; with an archive it also knows what the broker has deleted. Writes go
-    to the broker at kv.broker_address. It needs no daemon, and disturbs none.
+    It runs beside a broker, master or slave, and reads its commitlog; with an archive it also knows what the broker has
+    deleted, and with an archive alone it runs anywhere. Writes go to the master at kv.broker_address.
     """
     env = environment()
     loaded = load(config, env, flags(store, archive, sets))
     check(loaded)
-    require(loaded, "source.store_dir")
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.view").warning(warning)

@@ -33,9 +33,9 @@ from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid, TieredError
 from tiered.feed.archived import ArchivedFeed
-from tiered.feed.base import FeedPosition, MessageFeed
 from tiered.feed.joined import JoinedFeed
 from tiered.feed.live import LiveFeed
+from tiered.feed.remote import RemoteFeed
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metadata.open import open_redo
 from tiered.metrics import Metrics
@@ -47,7 +47,7 @@ from tiered.text.addresses import split_address
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Connections, PutLimits, Putter
 from tiered.view.redo import Applied, KeyValueRedo
-from tiered.view.view import KeyValueView, ViewPace
+from tiered.view.view import KeyValueView, OpenFeed, ViewPace
 
 log = logging.getLogger("tiered.view")
 
@@ -83,14 +83,8 @@ def open_view(
     store = open_redo(kv.store, state, kv.cache_bytes, stamp=STAMP)
     stack.callback(store.close)
     redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
-    tail = replace(settings.source, confirm_reread_ms=kv.confirm_ms)
-    source = open_source(tail, settings.hold, clock)
     archive = _archive(stack, settings, clock, metrics, give_up)
-
-    def feed(position: FeedPosition) -> MessageFeed:
-        archived = None if archive is None else ArchivedFeed(archive, kv.topic_prefix, redo.following)
-        return JoinedFeed(LiveFeed(source, redo.wanted, kv.batch_bytes), archived, position)
-
+    feed = _feeds(settings, clock, redo, archive)
     physical = redo.position.physical
     progress = ViewProgress(clock, redo.states, int(physical or 0), usable=physical is not None)
     pace = ViewPace(kv.poll_ms / 1000, SETTLE_SECONDS, kv.flush_ms / 1000, kv.timeout_ms / 1000)
@@ -99,7 +93,29 @@ def open_view(
     stack.callback(progress.end, "the view has stopped")
     if kv.broker_address:
         view.putter = _putter(stack, settings, clock, progress, service.wake)
+        view.end = view.putter.log_end if kv.ask_end else None
     return view, service
+
+
+def _feeds(settings: Settings, clock: Clock, redo: KeyValueRedo, archive: ArchiveReader | None) -> OpenFeed:
+    """What is followed: the commitlog beside this process and the archive behind it, or the archive alone."""
+    kv = settings.kv
+
+    def archived(reader: ArchiveReader) -> ArchivedFeed:
+        return ArchivedFeed(reader, kv.topic_prefix, redo.following)
+
+    if settings.commitlog_directories:
+        tail = replace(settings.source, confirm_reread_ms=kv.confirm_ms)
+        source = open_source(tail, settings.hold, clock)
+        live = LiveFeed(source, redo.wanted, kv.batch_bytes)
+        return lambda position: JoinedFeed(live, None if archive is None else archived(archive), position)
+    if archive is None:
+        raise Invalid(
+            "there is nothing to follow", key="source.store_dir",
+            hint="set it to a broker's storePathRootDir, or archive.url to its archive, or both",
+        )  # fmt: skip
+    every_seconds = settings.fetch.follow_ms / 1000
+    return lambda position: RemoteFeed(archived(archive), position, clock, every_seconds)
 
 
 def _archive(

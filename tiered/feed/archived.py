@@ -14,7 +14,7 @@ from tiered.archive.state.values import QueueState
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
 
@@ -55,6 +55,13 @@ class ArchivedFeed:
         progress = view.progress()
         reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
         yield FeedBatch(NOTHING, FeedPosition(reached, None))
+
+    def look(self) -> PhysicalOffset:
+        """``reaches``, of a broker whose archive may not be there yet: then 0."""
+        try:
+            return self.reaches()
+        except NotFound:
+            return PhysicalOffset(0)
 
     def _look(self) -> View:
         view = self._archive.follow() if self._looked else self._archive.at()

@@ -107,6 +107,11 @@ class Putter:
         """See ``KeyValues.delete``."""
         return self._write(namespace, DELETE, key, NO_VALUE, condition, None)
 
+    def log_end(self) -> int:
+        """Where the broker's log ends now."""
+        with self._connections.one() as client:
+            return Broker(client).log_end()
+
     def create(self, namespace: str) -> bool:
         """See ``KeyValues.create``."""
         topic = self._prefix + check_namespace(namespace)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -90,6 +91,15 @@ class _Changes:
     ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
     states: dict[str, NamespaceState] = field(default_factory=dict)
 
+    def divided(self) -> tuple[Iterable[tuple[bytes, bytes]], list[bytes]]:
+        """What is put, and what is deleted. Most batches delete nothing, and are not walked over."""
+        deletes = (
+            [] if None not in self.entries.values() else [k for k, v in self.entries.items() if v is None]
+        )
+        if not deletes:
+            return cast("Iterable[tuple[bytes, bytes]]", self.entries.items()), deletes
+        return [(key, value) for key, value in self.entries.items() if value is not None], deletes
+
 
 class KeyValueRedo:
     """Applies batches to ``store``. One thread applies; ``states`` may be read by any.
@@ -148,9 +158,10 @@ class KeyValueRedo:
             namespace = self.namespace_of(topic)
             if namespace is not None:
                 self._namespace(namespace, messages, batch, changes, done, with_ids=with_ids)
-        puts = [(key, value) for key, value in changes.entries.items() if value is not None]
-        deletes = [key for key, value in changes.entries.items() if value is None]
-        puts += [(namespace_key(name), state.encode()) for name, state in changes.states.items()]
+        changes.entries.update(
+            (namespace_key(name), state.encode()) for name, state in changes.states.items()
+        )
+        puts, deletes = changes.divided()
         self._store.put_many(puts, deletes, ranges=changes.ranges, applied=batch.position.encode())
         self.states = {**self.states, **changes.states} if changes.states else self.states
         self.position = batch.position

@@ -72,6 +72,8 @@ class KeyValueView:
         self._dirty = self._failed = False
         self.putter: Putter | None = None
         """What writes go through; ``None``: this view is for reading."""
+        self.end: Callable[[], int] | None = None
+        """Where the broker's log ends, for reads of the latest. ``None``: the feed is asked, which is at the master's then."""
         self.created: set[str] = set()
         self.rebuilt = 0
         """How often the view began anew because the log was another."""
@@ -222,7 +224,7 @@ class KeyValueView:
             )
 
     def _wait_latest(self) -> None:
-        end = int(self._feed.end())
+        end = int(self._feed.end()) if self.end is None else self.end()
         if not self.progress.wait_physical(end, self._pace.latest_seconds):
             raise Unavailable(
                 "the view did not reach the log's end in time", applied=self.progress.physical, end=end,
