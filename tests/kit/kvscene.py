@@ -15,6 +15,7 @@ from tiered.daemon.keyvalue import open_view
 from tiered.keyvalue import ALWAYS, Condition
 from tiered.metrics import Metrics
 from tiered.settings import Settings
+from tiered.view.layout import split_entry_key
 from tiered.view.operation import DELETE, NO_VALUE, PUT, properties_of
 from tiered.view.view import KeyValueView
 
@@ -41,11 +42,18 @@ class KeyValueScene:
         )
         (directory / "kv").mkdir(parents=True)
 
-    def put(self, namespace: str, key: bytes, value: bytes | None, condition: Condition = ALWAYS) -> int:
+    def put(
+        self,
+        namespace: str,
+        key: bytes,
+        value: bytes | None,
+        condition: Condition = ALWAYS,
+        ttl_ms: int | None = None,
+    ) -> int:
         """A write that takes effect, appended to the log; its version."""
         version = self.next.get(namespace, 0)
         kind = DELETE if value is None else PUT
-        properties = properties_of(kind, key, f"ID{version}", condition, None, empty=value == b"")
+        properties = properties_of(kind, key, f"ID{version}", condition, ttl_ms, empty=value == b"")
         self.log.append(
             value or NO_VALUE, topic=f"KV_{namespace}".encode(), queue_offset=version, properties=encode_properties(properties)
         )  # fmt: skip
@@ -79,12 +87,17 @@ class KeyValueScene:
         for _ in range(files):
             self.log.delete_oldest()
 
-    def view(self, stack: ExitStack) -> KeyValueView:
-        """A view, opened; nothing is applied yet."""
-        view, _ = open_view(
-            stack, self.settings, self.clock, Metrics(), self.directory / "kv", threading.Event()
-        )
+    def view(self, stack: ExitStack, *, with_log: bool = True) -> KeyValueView:
+        """A view, opened; nothing is applied yet. Without the log it is one of the archive."""
+        settings = self.settings
+        if not with_log:
+            settings = replace(settings, source=replace(settings.source, store_dir=""))
+        view, _ = open_view(stack, settings, self.clock, Metrics(), self.directory / "kv", threading.Event())
         return view
+
+    def stored_keys(self, view: KeyValueView) -> list[bytes]:
+        """Keys in the store, expired or not."""
+        return [split_entry_key(key)[1] for key, _ in view.frozen().iterate(b"e")]
 
     def follow(self, view: KeyValueView) -> str | None:
         """Step until there is nothing to do; what is waited for, if anything."""

@@ -10,6 +10,7 @@ import pytest
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
 from tiered.errors import Corrupt, NotFound, Unavailable
 from tiered.keyvalue import Condition, Freshness, ReadRule
+from tiered.view.sweeping import REST_SECONDS, SKEW_MS
 
 LATEST = ReadRule(Freshness.LATEST)
 
@@ -177,3 +178,52 @@ def test_pages_by_prefix_go_through_everything_in_order(scene: KeyValueScene) ->
                 if after is None:
                     break
             assert found == [key for key in keys if key.startswith(prefix)]
+
+
+def test_what_expired_long_ago_is_removed_from_the_store(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path, with_archive=False)
+    scene.put(NAMESPACE, b"short", b"v", ttl_ms=1000)
+    scene.put(NAMESPACE, b"long", b"v", ttl_ms=36_000_000)
+    scene.put(NAMESPACE, b"for ever", b"v")
+    scene.log.time_ms += SKEW_MS + 999
+    scene.put(NAMESPACE, b"later", b"v")
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        assert scene.stored_keys(view) == [b"for ever", b"later", b"long", b"short"]
+        scene.log.time_ms += 1
+        scene.put(NAMESPACE, b"later", b"w")
+        scene.follow(view)
+        scene.clock.advance(REST_SECONDS)
+        scene.follow(view)
+        assert scene.stored_keys(view) == [b"for ever", b"later", b"long"]
+    with ExitStack() as stack:
+        assert scene.stored_keys(scene.view(stack)) == [b"for ever", b"later", b"long"]
+
+
+def test_the_archive_alone_is_followed_as_it_grows(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path)
+    scene.puts(30)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack, with_log=False)
+        assert scene.follow(view) is None
+        scene.check(view)
+        scene.puts(30, 30)
+        scene.archive()
+        scene.clock.advance(60.0)
+        scene.follow(view)
+        scene.check(view)
+    scene.put(NAMESPACE, b"more", b"v")
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack, with_log=False)
+        scene.follow(view)
+        scene.check(view)
+
+
+def test_an_archive_that_is_not_there_yet_is_said(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path)
+    with ExitStack() as stack:
+        waiting = scene.follow(scene.view(stack, with_log=False))
+        assert waiting == "there is no archive of this broker yet"

@@ -114,6 +114,8 @@ class KeyValueRedo:
         self._max_value_bytes = max_value_bytes
         self.states: dict[str, NamespaceState] = {}
         self.position = FeedPosition()
+        self.newest_ms = 0
+        """The newest store time of what was applied since this was made."""
         self.load()
 
     def load(self) -> None:
@@ -229,6 +231,7 @@ class KeyValueRedo:
             found = zip(messages.headers["queue_offset"].tolist(), unique_keys(messages), strict=True)
             done.ids.setdefault(namespace, {}).update(found)
         last = messages.headers[-1]
+        self.newest_ms = max(self.newest_ms, int(messages.headers["store_timestamp"].max()))
         changes.states[namespace] = replace(
             state, next=_next(messages), physical=int(last["physical_offset"])
         )

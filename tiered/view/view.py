@@ -29,6 +29,7 @@ from tiered.view.layout import entries_prefix, entry_key, entry_of, namespace_ke
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Putter
 from tiered.view.redo import Applied, KeyValueRedo, NamespaceState
+from tiered.view.sweeping import Sweeper
 
 log = logging.getLogger("tiered.view")
 
@@ -68,6 +69,7 @@ class KeyValueView:
         self._pace = pace
         self._clock = clock
         self._on_applied = on_applied
+        self._sweeper = Sweeper(store)
         self._flushed = clock.monotonic()
         self._dirty = self._failed = False
         self.putter: Putter | None = None
@@ -92,6 +94,7 @@ class KeyValueView:
         if batch is None:
             if self._feed.waiting is None:
                 self.progress.at_end()
+            self._sweep()
             self._flush_if_due()
             waits = self.progress.writers > 0
             return pause(self._pace.settle_seconds if waits else self._pace.poll_seconds)
@@ -124,6 +127,17 @@ class KeyValueView:
         self._feed = self._open_feed(self._redo.position)
         self.rebuilt += 1
 
+    def _sweep(self) -> None:
+        gone = self._sweeper.some(self._clock.monotonic(), self._redo.newest_ms)
+        if not gone:
+            return
+        try:
+            self._store.put_many((), gone)
+        except Unavailable:
+            self._failed = True
+            raise
+        self._dirty = True
+
     def _flush_if_due(self) -> None:
         now = self._clock.monotonic()
         if not self._dirty or now - self._flushed < self._pace.flush_seconds:
@@ -149,6 +163,10 @@ class KeyValueView:
     def states(self) -> dict[str, NamespaceState]:
         """What is known of each namespace."""
         return self._redo.states
+
+    def frozen(self) -> MetadataView:
+        """The store as it is now: for snapshots."""
+        return self._store.snapshot()
 
     def get(self, namespace: str, key: bytes, rule: ReadRule = AT_ONCE) -> Entry | None:
         """See ``KeyValues``."""
