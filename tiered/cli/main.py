@@ -51,6 +51,7 @@ VERBS: Mapping[str, str] = {
     "scrub": "What the daemon's walks over the bucket found; --once looks now.",
     "retain": "What retention takes from queues, and why.",
     "gc": "What nothing refers to any more, and what waits to be deleted.",
+    "kv": "Keys and values over a broker's log: put, get, compare-and-set.",
     "hold": "Legal holds: what retention must not take.",
     "key": "Keys of an encrypted archive: make, list, wrap again.",
     "table": "Tables of other engines (Iceberg) over the sealed files.",

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import uvloop
+
 from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.encryption.provider import encrypted
@@ -29,7 +31,7 @@ from tiered.codec.remoting.signing import Credentials
 from tiered.daemon.config import Loaded
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
-from tiered.daemon.portfile import WEB_PORT_FILE
+from tiered.daemon.portfile import KEY_VALUE_PORT_FILE, WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid, TieredError
 from tiered.feed.archived import ArchivedFeed
@@ -37,6 +39,8 @@ from tiered.feed.joined import JoinedFeed
 from tiered.feed.live import LiveFeed
 from tiered.feed.remote import RemoteFeed
 from tiered.http.health import HealthPages, HealthServer
+from tiered.http.kv.server import KeyValueServer
+from tiered.http.server import OwnLoop
 from tiered.metadata.open import open_redo
 from tiered.metrics import Metrics
 from tiered.provider.open import open_provider
@@ -80,7 +84,7 @@ def open_view(
 ) -> tuple[KeyValueView, Service]:
     """The view and the service that applies, which is not started yet; ``stack`` closes both."""
     kv = settings.kv
-    store = open_redo(kv.store, state, kv.cache_bytes, stamp=STAMP)
+    store = open_redo(kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes)
     stack.callback(store.close)
     redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
     archive = _archive(stack, settings, clock, metrics, give_up)
@@ -168,6 +172,12 @@ def run_key_values(loaded: Loaded, env: Mapping[str, str]) -> int:
         return process.run()
 
 
+def _write_port(stack: ExitStack, file: Path, port: int) -> None:
+    """Tell other processes a port for as long as this one runs."""
+    file.write_text(f"{port}\n")
+    stack.callback(file.unlink, missing_ok=True)
+
+
 class KeyValueProcess:
     """One view with its doors. ``open`` makes and binds everything, ``run`` serves until ``stop`` is set."""
 
@@ -196,7 +206,7 @@ class KeyValueProcess:
         calm_collector()
         pool = ThreadPoolExecutor(POOL_THREADS, "answer")
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        self._services = [redo, *self._web(stack, state)]
+        self._services = [redo, *self._doors(stack, state, pool), *self._web(stack, state)]
         self._supervisor = Supervisor(
             self._services,
             self._clock,
@@ -221,6 +231,19 @@ class KeyValueProcess:
         log.error("the view ends: %s", error, exc_info=None if isinstance(error, TieredError) else error)
         self._progress.end(str(error))
 
+    def _doors(self, stack: ExitStack, state: Path, pool: ThreadPoolExecutor) -> list[Service]:
+        """The pages of ``/v1/kv``; their port is written to the state directory."""
+        if not self._settings.kv.http_listen:
+            return []
+        server = OwnLoop(
+            KeyValueServer(self._view, self._settings.kv, pool, self._metrics), uvloop.new_event_loop
+        )
+        server.open()
+        stack.callback(server.close)
+        _write_port(stack, state / KEY_VALUE_PORT_FILE, server.address[1])
+        log.info("key-value pages", extra={"address": "http://{}:{}".format(*server.address)})
+        return [Service("doors", server.step, self._clock)]
+
     def _web(self, stack: ExitStack, state: Path) -> list[Service]:
         """Health and metrics; the port is written to the state directory."""
         listen = self._settings.kv.web_listen
@@ -232,9 +255,7 @@ class KeyValueProcess:
         server = HealthServer(Web(host, port), pages, self._clock, key=key)
         server.open()
         stack.callback(server.close)
-        file = state / WEB_PORT_FILE
-        file.write_text(f"{server.address[1]}\n")
-        stack.callback(lambda: file.unlink(missing_ok=True))
+        _write_port(stack, state / WEB_PORT_FILE, server.address[1])
         log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
         return [Service("web", server.step, self._clock)]
 

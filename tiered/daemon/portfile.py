@@ -4,3 +4,5 @@ from __future__ import annotations
 
 WEB_PORT_FILE = "web-port"
 GATEWAY_WEB_PORT_FILE = "gateway-web-port"
+KEY_VALUE_PORT_FILE = "kv-port"
+"""Of ``/v1/kv``, in the state directory of a key-value view."""

@@ -19,7 +19,7 @@ PAUSE_SECONDS, REST_SECONDS = 0.1, 600.0
 """Between two steps of a walk through the store, and between two walks."""
 
 
-class Sweeper:
+class ExpirySweeper:
     """Walks over a store, again and again. For the thread that applies."""
 
     def __init__(self, store: MetadataView) -> None:

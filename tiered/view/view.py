@@ -29,7 +29,7 @@ from tiered.view.layout import entries_prefix, entry_key, entry_of, namespace_ke
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Putter
 from tiered.view.redo import Applied, KeyValueRedo, NamespaceState
-from tiered.view.sweeping import Sweeper
+from tiered.view.sweeping import ExpirySweeper
 
 log = logging.getLogger("tiered.view")
 
@@ -69,7 +69,7 @@ class KeyValueView:
         self._pace = pace
         self._clock = clock
         self._on_applied = on_applied
-        self._sweeper = Sweeper(store)
+        self._sweeper = ExpirySweeper(store)
         self._flushed = clock.monotonic()
         self._dirty = self._failed = False
         self.putter: Putter | None = None
