@@ -35,6 +35,18 @@ _NOTES = "tests/unit/test_topic_notes.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/rewrite/collect.py",
+        "        return at < len(self._hashes) and bool(self._hashes[at] == wanted)\n",
+        "        return at < len(self._hashes)\n",
+        "tests/unit/test_old_projections.py",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/collect.py",
+        '_names(pairs, table["generation"] > 0)',
+        '_names(pairs, table["generation"] >= 0)',
+        "tests/unit/test_old_projections.py",
+    ),
+    Mutant(
         "tiered/archive/rewrite/forgetting.py",
         "            found.why, found.stuck_queues = WAITS_FOR_A_START, found.over_queues\n",
         "            found.why = WAITS_FOR_A_START\n",

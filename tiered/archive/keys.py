@@ -253,8 +253,12 @@ def projection_key(queue: MessageQueue, seq: int, epoch: int, object_id: bytes) 
 
 def queue_folder(queue: MessageQueue) -> str:
     """Where the projections of a queue lie: the XXH3-64 of its topic's UTF-8, a zero byte and its id in decimal digits."""
-    named = queue.topic.encode("utf-8", "surrogateescape") + b"\0%d" % queue.queue_id
-    return f"{xxh3_64(named):016x}"
+    return f"{queue_hash(queue.topic.encode('utf-8', 'surrogateescape'), queue.queue_id):016x}"
+
+
+def queue_hash(topic: bytes, queue_id: int) -> int:
+    """``queue_folder`` as a number."""
+    return xxh3_64(b"%b\0%d" % (topic, queue_id))
 
 
 def _segment(folder: str, day: str, epoch: str, object_id: str) -> SegmentKey | None:
