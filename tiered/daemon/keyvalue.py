@@ -26,6 +26,7 @@ from tiered.archive.log.localfiles import ensure_directory
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.state.scope import Scope
 from tiered.broker.client import Dial, RemotingClient
+from tiered.broker.master import MasterFinder
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.signing import Credentials
 from tiered.daemon.config import Loaded
@@ -47,7 +48,7 @@ from tiered.provider.open import open_provider
 from tiered.service import Service, Supervisor
 from tiered.settings import Settings, Web
 from tiered.source.open import open_source
-from tiered.text.addresses import split_address
+from tiered.text.addresses import split_address, split_addresses
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Connections, PutLimits, Putter
 from tiered.view.redo import Applied, KeyValueRedo
@@ -95,7 +96,7 @@ def open_view(
     view = KeyValueView(store, redo, feed, progress, pace, clock, lambda done: _count(metrics, done))
     service = Service("redo", view.step, clock, finish=view.finish, metrics=metrics)
     stack.callback(progress.end, "the view has stopped")
-    if kv.broker_address:
+    if kv.broker_address or kv.namesrv:
         view.putter = _putter(stack, settings, clock, progress, service.wake)
         view.end = view.putter.log_end if kv.ask_end else None
     return view, service
@@ -145,11 +146,25 @@ def _putter(
     keys = Credentials(kv.access_key, kv.secret_key) if kv.access_key else None
     dial = Dial(kv.timeout_ms / 1000, credentials=keys, section="kv")
     connections = Connections(
-        lambda: RemotingClient(kv.broker_address, clock, dial), kv.connections, kv.timeout_ms / 1000
+        lambda address: RemotingClient(address, clock, dial),
+        _master(stack, settings, clock, dial),
+        kv.connections,
+        kv.timeout_ms / 1000,
     )
     stack.callback(connections.close)
     limits = PutLimits(kv.timeout_ms / 1000, kv.max_value_bytes)
     return Putter(connections, kv.topic_prefix, progress, nudge, limits, os.urandom, clock)
+
+
+def _master(stack: ExitStack, settings: Settings, clock: Clock, dial: Dial) -> Callable[[], str]:
+    """Who takes writes: the one that is named, or whom the name servers name."""
+    kv = settings.kv
+    if not kv.namesrv:
+        return lambda: kv.broker_address
+    servers = [f"{host}:{port}" for host, port in split_addresses(kv.namesrv, key="kv.namesrv")]
+    finder = MasterFinder(servers, settings.source.broker, clock, dial)
+    stack.callback(finder.close)
+    return finder.ask
 
 
 def _count(metrics: Metrics, done: Applied) -> None:

@@ -268,7 +268,13 @@ class KeyValue(SettingsSection):
     http_listen: str = option("127.0.0.1:8089", "address of /v1/kv, host:port; port 0: any; empty: none")
     http_token: str = option("", "what clients must show as a bearer token; empty: nothing", secret=True)
     web_listen: str = option("127.0.0.1:0", "address of health and metrics; empty: none")
-    broker_address: str = option("127.0.0.1:10911", "the master that takes writes, host:port")
+    broker_address: str = option(
+        "127.0.0.1:10911", "the master that takes writes, host:port; not used with kv.namesrv"
+    )
+    namesrv: str = option(
+        "",
+        "name servers, host:port;host:port, that know who is the master of source.broker; empty: kv.broker_address is",
+    )
     access_key: str = option(
         "", "access key to send and create topics with, where the broker asks for one", secret=True
     )

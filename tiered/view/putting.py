@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,34 +35,65 @@ class PutLimits:
 
 
 class Connections:
-    """Connections to the broker, at most ``most``, each for one request at a time."""
+    """Connections to the master, at most ``most``, each for one request at a time. ``find`` tells its address, and is asked
+    again after each trouble: brokers take turns at being the master. For any thread."""
 
-    def __init__(self, make: Callable[[], RemotingClient], most: int, seconds: float) -> None:
+    def __init__(
+        self, make: Callable[[str], RemotingClient], find: Callable[[], str], most: int, seconds: float
+    ) -> None:
+        self._make = make
+        self._find = find
+        self._most = most
         self._seconds = seconds
-        self._free: queue.LifoQueue[RemotingClient] = queue.LifoQueue()
-        self._all = [make() for _ in range(most)]
-        for client in self._all:
-            self._free.put(client)
+        self._free: queue.LifoQueue[RemotingClient | None] = queue.LifoQueue()
+        self._all: set[RemotingClient] = set()
+        self._asking = threading.Lock()
+        self._address: str | None = None
+        for _ in range(most):
+            self._free.put(None)
 
     @contextmanager
     def one(self) -> Iterator[RemotingClient]:
-        """One of them. ``Unavailable`` if none is free in time."""
+        """One of them. ``Unavailable`` if none is free in time, or nobody knows the master."""
         try:
             client = self._free.get(timeout=self._seconds)
         except queue.Empty:
             raise Unavailable(
-                "too many writes at one time", limit=len(self._all), outcome=NOT_DONE,
+                "too many writes at one time", limit=self._most, outcome=NOT_DONE,
                 hint="ask again, or raise kv.connections",
             ) from None  # fmt: skip
         try:
+            client = self._to_master(client)
             yield client
         finally:
             self._free.put(client)
+
+    def doubt(self) -> None:
+        """Ask for the master again before the next request."""
+        self._address = None
 
     def close(self) -> None:
         """Close all of them; nobody may use one."""
         for client in self._all:
             client.close()
+
+    def _to_master(self, client: RemotingClient | None) -> RemotingClient:
+        try:
+            with self._asking:
+                if self._address is None:
+                    self._address = self._find()
+                address = self._address
+        except TieredError as error:
+            error.fields["outcome"] = NOT_DONE
+            raise
+        if client is not None and client.address == address:
+            return client
+        if client is not None:
+            client.close()
+            self._all.discard(client)
+        made = self._make(address)
+        self._all.add(made)
+        return made
 
 
 class Putter:
@@ -152,8 +184,14 @@ class Putter:
 
     def _send(self, sending: Sending) -> int:
         """The version that the broker gave it."""
-        with self._connections.one() as client:
-            [answer] = _asked(client, sending)
+        try:
+            with self._connections.one() as client:
+                [answer] = _asked(client, sending)
+        except Unavailable:
+            self._connections.doubt()
+            raise
+        if answer is None or answer.code not in STORED:
+            self._connections.doubt()  # it may be the master no longer
         if answer is None:
             raise Unavailable(
                 "the broker did not answer the write in time", broker=client.address, found=client.trouble, outcome=UNKNOWN,

@@ -1,0 +1,96 @@
+"""The key-value view: what decides a write, what is not passed over, what is said of a write that nobody knows of."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_REDO = "tests/unit/test_kv_redo.py"
+_PUT = "tests/unit/test_kv_putting.py"
+_FEED = "tests/scenes/test_kv_feed.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/view/redo.py",
+        "    if condition.version is not None and entry.version != condition.version:\n",
+        "    if condition.version is not None and entry.version < condition.version:\n",
+        f"{_REDO}::test_a_condition_sees_what_all_writes_before_it_left",
+    ),
+    Mutant(
+        "tiered/view/redo.py",
+        "found = entries[key] if key in entries else held[key]",
+        "found = held[key]",
+        f"{_REDO}::test_a_condition_sees_what_all_writes_before_it_left",
+    ),
+    Mutant(
+        "tiered/view/redo.py",
+        "entry.expires_ms <= now_ms:",
+        "entry.expires_ms < now_ms:",
+        f"{_REDO}::test_an_entry_has_expired_by_the_log_s_own_time",
+    ),
+    Mutant(
+        "tiered/view/redo.py",
+        "        if not len(missing):\n",
+        "        if len(missing) < 9:\n",
+        f"{_REDO}::test_a_message_that_is_missing_is_never_passed_over",
+    ),
+    Mutant(
+        "tiered/view/redo.py",
+        'messages = _rows(messages, headers["queue_offset"] >= state.next)',
+        'messages = _rows(messages, headers["queue_offset"] >= 0)',
+        f"{_REDO}::test_what_comes_again_from_the_archive_is_applied_once",
+    ),
+    Mutant(
+        "tiered/view/redo.py",
+        "held = {key: None if self._cleared(key, changes) else value for key, value in held.items()}",
+        "held = dict(held)",
+        f"{_REDO}::test_a_topic_made_anew_begins_an_empty_namespace",
+    ),
+    Mutant(
+        "tiered/view/operation.py",
+        "plain if unpacker.eof and len(plain) <= most else None",
+        "plain if unpacker.eof else None",
+        f"{_REDO}::test_bodies_that_a_producer_compressed",
+    ),
+    Mutant(
+        "tiered/view/progress.py",
+        "if found is None or found[0] != unique_key:",
+        "if found is None:",
+        f"{_PUT}::test_another_message_in_the_write_s_place_is_not_taken_for_it",
+    ),
+    Mutant(
+        "tiered/view/putting.py",
+        "        if answer.code != ResponseCode.SUCCESS:\n",
+        "        if answer.code is None:\n",
+        f"{_PUT}::test_what_is_stored_less_safely_than_it_should_be_is_not_success",
+    ),
+    Mutant(
+        "tiered/view/putting.py",
+        'error.fields["outcome"] = NOT_DONE if unsent else UNKNOWN',
+        'error.fields["outcome"] = NOT_DONE',
+        f"{_PUT}::test_a_connection_that_breaks_leaves_it_unknown",
+    ),
+    Mutant(
+        "tiered/feed/archived.py",
+        "            return True  # the archive reaches as far as the log was followed, and has fewer\n",
+        "            return False\n",
+        f"{_FEED}::test_a_topic_made_anew_while_the_view_was_away",
+    ),
+    Mutant(
+        "tiered/feed/live.py",
+        "        if crc32c(found) != anchor.crc32c:\n",
+        "        if not found:\n",
+        f"{_FEED}::test_a_broker_that_lost_its_tail_has_the_view_made_anew",
+    ),
+    Mutant(
+        "tiered/feed/joined.py",
+        "        if reaches < needed:\n",
+        "        if reaches < 0:\n",
+        f"{_FEED}::test_an_archive_that_has_not_come_so_far_is_waited_for",
+    ),
+    Mutant(
+        "tiered/view/sweeping.py",
+        "before_ms = newest_ms - SKEW_MS",
+        "before_ms = newest_ms",
+        f"{_FEED}::test_what_expired_long_ago_is_removed_from_the_store",
+    ),
+)
