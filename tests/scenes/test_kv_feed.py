@@ -135,16 +135,19 @@ def test_a_broker_that_lost_its_tail_has_the_view_made_anew(scene: KeyValueScene
         scene.check(view)
 
 
-def test_a_topic_made_anew_while_the_view_was_away(scene: KeyValueScene) -> None:
+@pytest.mark.parametrize("again", [0, 40])
+def test_a_topic_made_anew_while_the_view_was_away(scene: KeyValueScene, again: int) -> None:
     scene.puts(40)
     with ExitStack() as stack:
         scene.follow(scene.view(stack))
     scene.archive()
     scene.begin_topic_anew(NAMESPACE)
     scene.put(NAMESPACE, b"only", b"one", Condition(absent=True))
-    scene.puts(40, 41)
+    scene.puts(again, 41)
+    for number in range(80):
+        scene.put("third", b"k%d" % number, b"v")
     scene.archive()
-    scene.expire(3)
+    scene.expire(6)
     with ExitStack() as stack:
         view = scene.view(stack)
         scene.follow(view)
@@ -189,6 +192,8 @@ def test_what_expired_long_ago_is_removed_from_the_store(tmp_path: Path) -> None
     scene.put(NAMESPACE, b"later", b"v")
     with ExitStack() as stack:
         view = scene.view(stack)
+        scene.follow(view)
+        scene.clock.advance(REST_SECONDS)
         scene.follow(view)
         assert scene.stored_keys(view) == [b"for ever", b"later", b"long", b"short"]
         scene.log.time_ms += 1
