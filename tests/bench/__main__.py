@@ -23,6 +23,7 @@ from tests.bench.encryption import encryption
 from tests.bench.engines import engines
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
+from tests.bench.keyvalue import key_value
 from tests.bench.lagageing import lag_ageing
 from tests.bench.live import idle, latency, objects, restart
 from tests.bench.million import million
@@ -74,6 +75,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "lag-ageing": lambda work: lag_ageing(work, *((8_000, 6) if quick else (600_000, 40))),
         "engines": lambda work: engines(3_000 if quick else 300_000),
+        "kv-store": lambda work: key_value(work, *((20_000, 40_000) if quick else (2_000_000, 10_000_000))),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         "verifying": lambda work: verifying(work, 20_000 if quick else 400_000, 64),
         **read_cases(quick),

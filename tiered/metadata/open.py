@@ -59,12 +59,19 @@ def open_metadata(
 
 
 def open_redo(
-    kind: str, directory: str | Path, cache_bytes: int, *, stamp: str = "1", map_bytes: int = MAP_BYTES
+    kind: str,
+    directory: str | Path,
+    cache_bytes: int,
+    *,
+    stamp: str = "1",
+    map_bytes: int = MAP_BYTES,
+    read_one_by_one: bool = False,
 ) -> RedoStore:
     """Open or create a store without a log, of ``kind`` (``memory``, ``map`` or ``rocksdb``), under ``directory``.
 
-    ``cache_bytes`` and ``stamp``: see ``open_metadata``. ``map_bytes`` bounds what ``map`` holds. One that is damaged, or of
-    another stamp, is emptied: redo fills it.
+    ``cache_bytes`` and ``stamp``: see ``open_metadata``. ``map_bytes`` bounds what ``map`` holds. ``read_one_by_one``:
+    entries are asked for singly, at random, so that RocksDB unpacks little for each. One that is damaged, or of another stamp,
+    is emptied: redo fills it.
 
     Raises ``Unavailable`` if another process holds it, and ``Invalid``.
     """
@@ -80,7 +87,8 @@ def open_redo(
         )
     from tiered.metadata.rocksredo import RocksDbRedoStore
 
-    return _opened(RocksDbRedoStore(Path(directory) / "rocksdb", cache_bytes, stamp), anew=True)
+    made = RocksDbRedoStore(Path(directory) / "rocksdb", cache_bytes, stamp, read_one_by_one=read_one_by_one)
+    return _opened(made, anew=True)
 
 
 Driver = TypeVar("Driver", "JsonFileStore", "RocksDbStore", "RocksDbRedoStore", "MapRedoStore")

@@ -6,6 +6,7 @@ import rocksdict
 
 _OPEN_FILES = 256
 _BLOCK_BYTES = 16 * 1024
+_SMALL_BLOCK_BYTES = 4 * 1024
 YOUNG_FILES = 16
 """Memtables on disk before they are merged into what is below them. Keys of a commit lie anywhere among all queues, so each
 merge writes all of it anew: with 4, the engine's default, that took as much CPU as all look-ups. Each is one more place that
@@ -21,12 +22,15 @@ class EngineOptions:
     ``YOUNG_FILES``.
     """
 
-    def __init__(self, cache_bytes: int, young_files: int = YOUNG_FILES) -> None:
+    def __init__(
+        self, cache_bytes: int, young_files: int = YOUNG_FILES, *, read_one_by_one: bool = False
+    ) -> None:
+        """``read_one_by_one``: entries have little in common with those beside them, and are asked for singly."""
         self._cache_bytes = cache_bytes
         self._young_files = young_files
         self._blocks = rocksdict.BlockBasedOptions()
         self._blocks.set_block_cache(rocksdict.Cache(max(512 * 1024, cache_bytes // 2)))
-        self._blocks.set_block_size(_BLOCK_BYTES)
+        self._blocks.set_block_size(_SMALL_BLOCK_BYTES if read_one_by_one else _BLOCK_BYTES)
         self._blocks.set_bloom_filter(10, False)
         # Beside the cache, some two bytes a key of the files that are open: in it, look-ups at random among a million queues
         # throw them out again and again, which takes a third of a look-up's time.
@@ -34,6 +38,8 @@ class EngineOptions:
         self.scanned = self._family()
         # Young levels, too: a fold that is merged and sealed stays so small that it lives in them.
         self.scanned.set_compression_type(rocksdict.DBCompressionType.zstd())  # of runs, a fifth is left
+        if read_one_by_one:
+            self.scanned.set_compression_type(rocksdict.DBCompressionType.lz4())
         self.points = self._family()
         self.points.set_compression_type(rocksdict.DBCompressionType.lz4())  # a third faster to look up
         _for_the_database(self.scanned, cache_bytes)

@@ -19,14 +19,19 @@ from tiered.crashpoint import MetadataPoint, reach
 from tiered.errors import TieredError, Unavailable
 from tiered.metadata.base import StoreSize
 from tiered.metadata.rocksdb import RocksDbStore
+from tiered.metadata.rocksoptions import EngineOptions
 from tiered.metadata.rocksstamp import APPLIED
 
 
 class RocksDbRedoStore(RocksDbStore):
     """A ``RedoStore`` in a RocksDB directory. ``open`` opens it; the constructor does nothing."""
 
-    def __init__(self, directory: Path, cache_bytes: int, stamp: str) -> None:
+    def __init__(
+        self, directory: Path, cache_bytes: int, stamp: str, *, read_one_by_one: bool = False
+    ) -> None:
         super().__init__(directory, cache_bytes, stamp)
+        if read_one_by_one:
+            self._engine = EngineOptions(cache_bytes, read_one_by_one=True)
         unlogged: Any = self._unsynced  # a property, of which the wrapper's types say that it is a method
         unlogged.disable_wal = True
         self._flushed: bytes | None = None
