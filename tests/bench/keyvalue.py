@@ -30,11 +30,17 @@ BATCH = 20_000
 CACHE_BYTES = 256 * MIB
 SMALL_CACHE_BYTES = 32 * MIB
 READERS = 16
-GETS = 4_000
+GETS = 2_000
+WARMING = 1_000
 UNFLUSHED = 100_000
 NAMESPACE = "bench"
 _NOISE = random.Random(1).randbytes(16 * MIB)
 Pair = tuple[bytes, bytes]
+
+
+def opened(directory: Path | str, kind: str = "rocksdb", cache_bytes: int = CACHE_BYTES) -> RedoStore:
+    """As the view opens its store."""
+    return open_redo(kind, directory, cache_bytes, map_bytes=1 << 40, read_one_by_one=True)
 
 
 def pair(number: int) -> Pair:
@@ -54,9 +60,10 @@ def batches(count: int) -> Iterator[list[Pair]]:
 def key_value(work: Path, writes: int, keys: int) -> list[Row]:
     """``writes``: entries that are put; ``keys``: of the store that is read, opened and imported."""
     rows = putting(work / "put", writes)
-    store = open_redo("rocksdb", work / "large", CACHE_BYTES)
-    bulk = timed(lambda: store.load(batches(keys), applied=b"0")) - making(keys)
-    rows += [getting(store, keys), importing(work, store, keys, bulk)]
+    store = opened(work / "large")
+    bulk = bulk_load(store, keys)
+    rows += [getting(store, keys, pause) for pause in (0.002, 0.0)]
+    rows.append(importing(work, store, keys, bulk))
     size = store.size().bytes
     store.close()
     return [*rows, *restarting(work / "large", keys), holding(work / "large", keys, size)]
@@ -69,24 +76,35 @@ def timed(call: object) -> float:
     return time.perf_counter() - started
 
 
-def making(count: int) -> float:
-    """Seconds that making the pairs takes, which is no store's work."""
-    return timed(lambda: sum(map(len, batches(count))))
+def bulk_load(store: RedoStore, count: int) -> float:
+    """Seconds that RocksDB's own bulk load of so many pairs takes, without what making the pairs takes."""
+    spent = 0.0
+
+    def made() -> Iterator[list[Pair]]:
+        nonlocal spent
+        started = time.perf_counter()
+        for batch in batches(count):
+            spent += time.perf_counter() - started
+            yield batch
+            started = time.perf_counter()
+
+    return timed(lambda: store.load(made(), applied=b"0")) - spent
 
 
 def putting(work: Path, count: int) -> list[Row]:
     """New keys in ascending and in random order, then all of them again, in RocksDB and in the map."""
     numbers = random.Random(2).sample(range(count), count)
     rows = []
-    bulk = open_redo("rocksdb", work / "bulk", CACHE_BYTES)
-    baseline = count / (timed(lambda: bulk.load(batches(count), applied=b"0")) - making(count))
+    bulk = opened(work / "bulk")
+    baseline = count / bulk_load(bulk, count)
     bulk.close()
     for kind in ("rocksdb", "map"):
         for what, order in (("ascending", range(count)), ("at random", numbers)):
-            store = open_redo(kind, work / f"{kind}-{what}", CACHE_BYTES, map_bytes=1 << 40)
+            store = opened(work / f"{kind}-{what}", kind)
             for again in ("", ", each again"):
                 rate = _rate(store, order)
-                expect(store.size().keys, count) if kind == "map" else None
+                if kind == "map":
+                    expect(store.size().keys, count, "keys are there")
                 rows.append(
                     Row(
                         f"put_many into {kind}, {count:,} keys {what}{again}",
@@ -112,32 +130,38 @@ def _rate(store: RedoStore, order: range | list[int]) -> float:
     return len(order) / spent
 
 
-def getting(store: RedoStore, keys: int) -> Row:
-    """Single gets of keys at random by many threads at once."""
-    ready = threading.Barrier(READERS)
+def getting(store: RedoStore, keys: int, pause_seconds: float) -> Row:
+    """Single gets of keys at random by many threads at once, each with a pause behind each; the first ones do not count."""
+    ready, resting = threading.Barrier(READERS), threading.Event()
 
-    def reader(seed: int) -> list[float]:
-        draw, taken = random.Random(seed), []
+    def reader(number: int) -> tuple[list[float], float]:
+        draw, taken = random.Random(f"{number} {pause_seconds}"), []
+        wanted = [entry_key(NAMESPACE, b"%012d" % draw.randrange(keys)) for _ in range(WARMING + GETS)]
         ready.wait()
-        for _ in range(GETS):
-            key = entry_key(NAMESPACE, b"%012d" % draw.randrange(keys))
+        for place, key in enumerate(wanted):
+            if place == WARMING:
+                ready.wait()
+                begun = time.perf_counter()
             started = time.perf_counter()
             (found,) = store.get_many([key])
             taken.append(time.perf_counter() - started)
             expect(found is not None, True, "keys were found")
-        return taken
+            if pause_seconds:
+                resting.wait(pause_seconds)
+        return taken[WARMING:], time.perf_counter() - begun
 
     with ThreadPoolExecutor(READERS) as pool:
-        started = time.perf_counter()
-        taken = np.array([each for some in pool.map(reader, range(READERS)) for each in some])
-        seconds = time.perf_counter() - started
+        done = list(pool.map(reader, range(READERS)))
+    taken = np.array([each for some, _ in done for each in some])
+    rate = len(taken) / max(seconds for _, seconds in done)
     middle, late, last = np.percentile(taken, (50, 99, 99.9)) * 1000
+    how = f"with pauses of {pause_seconds * 1000:.0f} ms" if pause_seconds else "without pause"
     return Row(
-        f"get among {keys:,} keys, {READERS} threads: p50 / p99 / p99.9",
-        f"{middle:.2f} / {late:.2f} / {last:.2f} ms, {len(taken) / seconds:,.0f}/s",
+        f"get among {keys:,} keys, {READERS} threads {how}: p50 / p99 / p99.9",
+        f"{middle:.2f} / {late:.2f} / {last:.2f} ms, {rate:,.0f}/s",
         "-",
         "-",
-        "p99 ≤ 1 ms",
+        "p99 ≤ 1 ms" if pause_seconds else "report",
     )
 
 
@@ -151,7 +175,7 @@ def importing(work: Path, store: RedoStore, keys: int, bulk: float) -> Row:
         )
     )
     (found,) = list_snapshots(provider, KEYS)
-    empty = open_redo("rocksdb", work / "imported", CACHE_BYTES)
+    empty = opened(work / "imported")
     seconds = timed(lambda: load_snapshot(provider, KEYS, empty, found, namespace=None))
     expect(sum(count for count in found.entries.values()), keys, "entries were exported")
     expect(empty.get_many([pair(keys - 1)[0]]) == [pair(keys - 1)[1]], True, "last entries were imported")
@@ -169,15 +193,15 @@ def restarting(directory: Path, keys: int) -> list[Row]:
     """Killed with batches that were not flushed; opened, and these put again."""
     body = (
         "from tests.bench.keyvalue import *\n"
-        f"store = open_redo('rocksdb', {str(directory)!r}, CACHE_BYTES)\n"
+        f"store = opened({str(directory)!r})\n"
         f"for low in range(0, {UNFLUSHED}, BATCH):\n"
         f"    store.put_many([pair({keys} + low + n) for n in range(BATCH)], applied=b'%d' % (low + BATCH))\n"
         "die()"
     )
     killed(directory, "None", body)
-    opening = time.perf_counter()
-    store = open_redo("rocksdb", directory, CACHE_BYTES)
-    opened = time.perf_counter()
+    started = time.perf_counter()
+    store = opened(directory)
+    ready = time.perf_counter()
     for low in range(int(store.applied() or b"0"), UNFLUSHED, BATCH):
         store.put_many([pair(keys + low + n) for n in range(BATCH)], applied=b"%d" % (low + BATCH))
     done = time.perf_counter()
@@ -186,7 +210,7 @@ def restarting(directory: Path, keys: int) -> list[Row]:
     return [
         Row(
             f"restart after kill -9, {keys:,} keys and {UNFLUSHED:,} not flushed (opened alone)",
-            f"{done - opening:.2f} s ({opened - opening:.2f} s)",
+            f"{done - started:.2f} s ({ready - started:.2f} s)",
             "-",
             "-",
             "≤ 3 s",
@@ -221,7 +245,7 @@ def _anonymous() -> int:
 
 def _hold(directory: str, keys: int) -> None:
     idle = peak = _anonymous()
-    store, draw = open_redo("rocksdb", directory, SMALL_CACHE_BYTES), random.Random(4)
+    store, draw = opened(directory, cache_bytes=SMALL_CACHE_BYTES), random.Random(4)
     for number in range(200):
         wanted = [entry_key(NAMESPACE, b"%012d" % draw.randrange(keys)) for _ in range(500)]
         expect(len(store.get_many(wanted)), len(wanted))

@@ -206,6 +206,21 @@ def test_one_of_another_stamp_is_emptied(tmp_path: Path, kind: str, caplog: pyte
     store.close()
 
 
+def test_how_it_is_read_does_not_change_what_it_holds(tmp_path: Path) -> None:
+    """A store that was made for walks is opened for look-ups, and the other way round; what is loaded lies in small blocks."""
+    pairs = [(b"k%05d" % number, b"v%d" % number * 9) for number in range(3000)]
+    sizes = []
+    for one_by_one in (False, True, False, True):
+        store = open_redo("rocksdb", tmp_path, CACHE, read_one_by_one=one_by_one)
+        store.put_many(pairs[len(sizes) * 700 :], applied=b"p")
+        store.flush()
+        assert list(store.iterate(b""))[-1] == pairs[-1]
+        assert store.get_many([pairs[0][0], b"none"]) == [pairs[0][1], None]
+        sizes.append(store.size().bytes)
+        store.close()
+    assert sizes == sorted(sizes)
+
+
 def test_an_unknown_kind(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="no such kind"):
         open_redo("json", tmp_path, CACHE)

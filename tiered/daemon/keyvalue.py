@@ -85,7 +85,9 @@ def open_view(
 ) -> tuple[KeyValueView, Service]:
     """The view and the service that applies, which is not started yet; ``stack`` closes both."""
     kv = settings.kv
-    store = open_redo(kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes)
+    store = open_redo(
+        kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes, read_one_by_one=True
+    )
     stack.callback(store.close)
     redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
     archive = _archive(stack, settings, clock, metrics, give_up)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 _LIST_KEYS = 1024
 """Of a list that was cut; one is cut again when it has twice as many."""
-_ONE_BY_ONE = 24
-"""Up to so many keys of one list are moved in or out one by one; more by going over the list."""
+_ONE_BY_ONE = 128
+"""Up to so many keys of one list are moved in or out one by one; more by going over the whole list."""
 
 
 class KeyOrder:
