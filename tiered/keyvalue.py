@@ -25,6 +25,15 @@ PAGE_BYTES = 16 * 1024 * 1024
 """Bytes of values at which a page ends, behind the entry that reaches them; more in one ``get_many`` is refused."""
 MAX_TTL_MS = 100 * 365 * 86_400_000
 
+NOT_DONE, UNKNOWN = "not done", "unknown"
+"""What the field ``outcome`` of a failed write's error may say."""
+
+STORED_MS, EXPIRES_MS = "Kv-Stored-Ms", "Kv-Expires-Ms"
+"""Over HTTP: header fields beside a value, ms since 1970."""
+PROBLEM = "urn:rocketmq-tiered:problem:"
+"""What the type of every failure over HTTP begins with; then the kind, one of these, or the words of its status."""
+CONDITION_FAILED, NO_ENTRY, DAMAGE = "condition-failed", "no-entry", "damage"
+
 _NAMESPACE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAMESPACE_CHARACTERS}}}\Z")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tiered.http.describing import Described, described, listing, operation, record, ref
-from tiered.http.kv.pages import EXPIRES_MS, OCTETS, STORED_MS
-from tiered.http.kv.problems import NOT_DONE, PROBLEM, UNKNOWN
+from tiered.http.kv.pages import OCTETS
+from tiered.http.kv.problems import PROBLEM_JSON
 from tiered.http.kv.table import key_value_routes
 from tiered.http.routes import PageRoute
+from tiered.keyvalue import EXPIRES_MS, NOT_DONE, STORED_MS, UNKNOWN
 
 
 def openapi(max_value_bytes: int) -> Described:
@@ -22,7 +23,7 @@ def openapi(max_value_bytes: int) -> Described:
 
 
 def _operation(route: PageRoute) -> Described:
-    bad = _answer("what was wrong", PROBLEM, ref("Problem"))
+    bad = _answer("what was wrong", PROBLEM_JSON, ref("Problem"))
     if route.name == "get":
         good: Described = {
             "description": route.summary,
@@ -35,7 +36,7 @@ def _operation(route: PageRoute) -> Described:
         responses["201"] = _answer("it was made", "application/json", _RESULTS["create"])
     if route.name in ("put", "delete"):
         text = "the condition did not hold; current: the version that the entry has, null if there is none"
-        responses["412"] = _answer(text, PROBLEM, ref("Problem"))
+        responses["412"] = _answer(text, PROBLEM_JSON, ref("Problem"))
     return operation(route, responses | {"default": bad})
 
 

@@ -12,13 +12,22 @@ from tiered.errors import TieredError
 from tiered.http.app import page
 from tiered.http.kv.conditions import has_already, write_condition
 from tiered.http.kv.keys import entry_fields, from_token, key_bytes, listed_keys, token
-from tiered.http.kv.problems import NO_ENTRY, etag, failed_condition, said_of_write
+from tiered.http.kv.problems import etag, failed_condition, said_of_write
 from tiered.http.refusals import JSON, HttpRefusal, dumped
 from tiered.http.routes import Values
-from tiered.keyvalue import Entry, Freshness, KeyValues, ReadRule, WriteOutcome, check_key, check_namespace
+from tiered.keyvalue import (
+    EXPIRES_MS,
+    NO_ENTRY,
+    STORED_MS,
+    Entry,
+    Freshness,
+    KeyValues,
+    ReadRule,
+    WriteOutcome,
+    check_key,
+    check_namespace,
+)
 
-STORED_MS, EXPIRES_MS = "Kv-Stored-Ms", "Kv-Expires-Ms"
-"""Header fields beside a value: ms since 1970."""
 OCTETS = "application/octet-stream"
 _T = TypeVar("_T")
 

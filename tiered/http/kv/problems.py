@@ -10,15 +10,11 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from tiered.errors import TieredError, Unavailable
+from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.http.refusals import HttpRefusal, dumped, http_status, refusal_headers
-from tiered.keyvalue import WriteOutcome
+from tiered.keyvalue import CONDITION_FAILED, DAMAGE, NOT_DONE, PROBLEM, UNKNOWN, WriteOutcome
 
-PROBLEM = "application/problem+json"
-NOT_DONE, UNKNOWN = "not done", "unknown"
-CONDITION_FAILED, NO_ENTRY = "condition-failed", "no-entry"
-"""Kinds whose meaning is more than that of their status."""
-_KIND = "urn:rocketmq-tiered:problem:"
+PROBLEM_JSON = "application/problem+json"
 
 
 def problem(error: TieredError) -> Response:
@@ -30,7 +26,8 @@ def problem(error: TieredError) -> Response:
     }
     if status < 500 or isinstance(error, HttpRefusal):  # of 500 and 504 it is not known how they ended
         fields.setdefault("outcome", NOT_DONE if status < 500 or status == 503 else UNKNOWN)
-    kind = str(fields.pop("problem", "")) or HTTPStatus(status).phrase.lower().replace(" ", "-")
+    kind = DAMAGE if isinstance(error, Corrupt) else str(fields.pop("problem", ""))
+    kind = kind or HTTPStatus(status).phrase.lower().replace(" ", "-")
     headers = refusal_headers(error)
     if isinstance(error, Unavailable) and fields.get("outcome") != UNKNOWN:
         headers["Retry-After"] = "1"
@@ -68,6 +65,6 @@ def _page(
     status: int, kind: str, detail: str, fields: dict[str, object], headers: dict[str, str]
 ) -> Response:
     members = fields | {
-        "type": _KIND + kind, "title": kind.replace("-", " "), "status": status, "detail": detail,
+        "type": PROBLEM + kind, "title": kind.replace("-", " "), "status": status, "detail": detail,
     }  # fmt: skip
-    return Response(dumped(members), status, {"Content-Type": PROBLEM} | headers)
+    return Response(dumped(members), status, {"Content-Type": PROBLEM_JSON} | headers)

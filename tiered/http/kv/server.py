@@ -23,12 +23,12 @@ from tiered.http.connection import Door
 from tiered.http.guarded import CountedAnswers, Guard, GuardedServer
 from tiered.http.kv.description import openapi
 from tiered.http.kv.pages import KeyValuePages
-from tiered.http.kv.problems import NOT_DONE, UNKNOWN, problem
+from tiered.http.kv.problems import problem
 from tiered.http.kv.table import key_value_routes
 from tiered.http.limits import HttpLimits
 from tiered.http.refusals import JSON, HttpRefusal, bad_request, dumped
 from tiered.http.routes import PageRoute, Values, one_address
-from tiered.keyvalue import KeyValues
+from tiered.keyvalue import NOT_DONE, UNKNOWN, KeyValues
 from tiered.metrics import Metrics
 from tiered.settings import MIB, KeyValue
 from tiered.text.addresses import split_address
