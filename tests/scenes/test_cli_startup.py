@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from tests.kit.command import archive_once, tiered
+from tests.kit.httpscene import serving_key_values
+from tests.kit.memorykeyvalues import MemoryKeyValues
 
 LOADED = """
 import json, sys
@@ -68,3 +70,12 @@ def test_reading_from_a_directory_needs_no_client_of_another_store(archive: str)
 
 def test_json_is_written_without_rich(archive: str) -> None:
     assert "rich" not in loaded("topics", "--archive", archive, "--json")
+
+
+def test_entries_are_asked_for_without_what_serves_them() -> None:
+    view = MemoryKeyValues()
+    with serving_key_values(view) as scene:
+        found = loaded("kv", "namespaces", "--server", scene.url, "--json")
+    asking = {"http.client", "ssl"}
+    assert not found & ((OF_STORES | OF_SERVICES | OF_SPARK | OF_READING | {"numpy", "starlette"}) - asking)
+    assert "rich" not in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tiered.cli import kvverbs
 from tiered.cli.kvserve import command as serve
 
 app = typer.Typer(no_args_is_help=True)
@@ -14,4 +15,11 @@ def _group() -> None:
     """Keys and values over a broker's log: puts are messages, reads come from a view that is made of them."""
 
 
+app.command("get")(kvverbs.get_command)
+app.command("put")(kvverbs.put_command)
+app.command("cas")(kvverbs.cas_command)
+app.command("delete")(kvverbs.delete_command)
+app.command("list")(kvverbs.list_command)
+app.command("create")(kvverbs.create_command)
+app.command("namespaces")(kvverbs.namespaces_command)
 app.command("serve")(serve)

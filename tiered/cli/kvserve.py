@@ -8,7 +8,6 @@ from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flag
 from tiered.daemon import logs
 from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import environment, load
-from tiered.daemon.keyvalue import run_key_values
 
 
 def command(
@@ -22,6 +21,10 @@ def command(
     It runs beside a broker, master or slave, and reads its commitlog; with an archive it also knows what the broker has
     deleted, and with an archive alone it runs anywhere. Writes go to the master at kv.broker_address.
     """
+    from tiered.daemon.keyvalue import (
+        run_key_values,
+    )  # it brings stores and servers, which the other verbs do not need
+
     env = environment()
     loaded = load(config, env, flags(store, archive, sets))
     check(loaded)

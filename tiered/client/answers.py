@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -106,8 +106,8 @@ def listed_entry(row: Mapping[str, Any]) -> Entry:
 
 
 def key_of(text: str) -> bytes:
-    """The key that ``token`` wrote."""
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    """The key that ``token`` wrote; ``ValueError`` of anything else."""
+    return b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
 
 
 def is_no_entry(answer: HttpAnswer) -> bool:

@@ -56,10 +56,9 @@ class HttpConnections:
             # A server that refuses a body may end the connection before it has all of it: its answer is there.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, self._prefix + target, body, dict(headers))
-            answer = connection.getresponse()
-            read = HttpAnswer(
-                answer.status, {name.lower(): value for name, value in answer.getheaders()}, _body(answer)
-            )
+            with connection.getresponse() as answer:
+                names = {name.lower(): value for name, value in answer.getheaders()}
+                read = HttpAnswer(answer.status, names, _body(answer))
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
             raise Unavailable(

@@ -111,7 +111,7 @@ class KeyValueClient:
         rule: ReadRule = AT_ONCE,
         keys_only: bool = False,
     ) -> KeyPage:
-        """At most ``count`` entries with keys that begin with ``prefix``, behind ``after``. ``keys_only``: with empty values."""
+        """At most ``count`` entries with keys that begin with ``prefix``, behind ``after``. ``keys_only``: no values."""
         query = reading(rule) | {
             "prefix": token(prefix) or None,
             "after": None if after is None else token(after),
@@ -187,7 +187,7 @@ class KeyValueClient:
         expected: bytes | None = None,
         ttl_ms: int | None = None,
     ) -> int:
-        """Put a value where the entry has this ``version``, or the value ``expected``, or both. Its version, or ``Conflict``."""
+        """Put a value where the entry has this ``version``, or the value ``expected``, or both; ``Conflict`` if not."""
         digest = None if expected is None else hashlib.sha256(expected).digest()
         condition = Condition(version=version, value_sha256=digest)
         if not condition.given:
