@@ -6,6 +6,9 @@ from tests.mutants import Mutant
 
 _BODIES = "tests/unit/test_http_bodies.py"
 _KV = "tests/unit/test_http_kv.py"
+_CLIENT = "tests/unit/test_client.py"
+_PAGES = "tests/scenes/test_kv_pages.py::test_a_page_ends_where_its_values_are_many_bytes"
+_UNCLEAR = f"{_CLIENT}::test_a_write_without_a_clear_answer_is_unknown_and_sent_once"
 _REFUSED = f"{_BODIES}::test_a_body_that_is_refused_writes_nothing_and_ends_the_connection"
 
 MUTANTS = (
@@ -98,5 +101,54 @@ MUTANTS = (
         "        if token(made).encode() == bare and len(text) in",
         "        if len(text) in",
         f"{_KV}::test_what_is_no_base64url_is_refused",
+    ),
+    Mutant("tiered/view/view.py", "            room -= len(entry.value)\n", "", _PAGES),
+    Mutant(
+        "tiered/view/view.py",
+        "            if room < 0 and len(keys) > 1:\n",
+        "            if False:\n",
+        _PAGES,
+    ),
+    Mutant(
+        "tiered/client/answers.py",
+        '        fields.setdefault("outcome", UNKNOWN)\n',
+        '        fields.setdefault("outcome", "not done")\n',
+        _UNCLEAR,
+    ),
+    Mutant(
+        "tiered/client/connections.py",
+        "                outcome=UNKNOWN,\n",
+        "                outcome=NOT_DONE,\n",
+        _UNCLEAR,
+    ),
+    Mutant(
+        "tiered/client/connections.py",
+        '        raise http.client.HTTPException("it cannot be seen where the answer ends")\n',
+        "        pass\n",
+        _UNCLEAR,
+    ),
+    Mutant(
+        "tiered/client/connections.py",
+        "            if self._clock.monotonic() - since < IDLE_SECONDS and _is_quiet(connection):\n",
+        "            if self._clock.monotonic() - since < IDLE_SECONDS:\n",
+        f"{_CLIENT}::test_a_connection_that_the_server_ended_is_not_written_to",
+    ),
+    Mutant(
+        "tiered/client/answers.py",
+        '        if _PLAIN.issuperset(check_key(key)) and key not in (b".", b".."):\n',
+        "        if True:\n",
+        f"{_CLIENT}::test_every_key_arrives_as_it_is",
+    ),
+    Mutant(
+        "tiered/client/sync.py",
+        "            entry = self.get(namespace, key, LATEST)\n",
+        "            entry = self.get(namespace, key)\n",
+        f"{_CLIENT}::test_an_update_goes_on_until_nobody_was_faster",
+    ),
+    Mutant(
+        "tiered/client/sync.py",
+        "            except Conflict:\n",
+        "            except (Conflict, Unavailable):\n",
+        f"{_CLIENT}::test_an_update_whose_write_is_unknown_is_not_tried_again",
     ),
 )

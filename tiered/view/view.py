@@ -14,6 +14,7 @@ from tiered.keyvalue import (
     ALWAYS,
     AT_ONCE,
     MOST_KEYS,
+    PAGE_BYTES,
     Condition,
     Entry,
     Freshness,
@@ -32,6 +33,9 @@ from tiered.view.redo import Applied, KeyValueRedo, NamespaceState
 from tiered.view.sweeping import ExpirySweeper
 
 log = logging.getLogger("tiered.view")
+
+_KEYS_AT_ONCE = 16
+"""Values that one look-up of several keys brings before they are counted."""
 
 OpenFeed = Callable[[FeedPosition], MessageFeed]
 """Makes a feed that goes on from a position."""
@@ -179,8 +183,19 @@ class KeyValueView:
         _bounded("keys", len(keys))
         self._ready(namespace, rule)
         frozen: MetadataView = self._store.snapshot()
-        found = frozen.get_many([entry_key(namespace, check_key(key)) for key in keys])
-        return [self._alive(key, value) for key, value in zip(keys, found, strict=True)]
+        found: list[Entry | None] = []
+        room = PAGE_BYTES
+        for at in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[at : at + _KEYS_AT_ONCE]
+            held = frozen.get_many([entry_key(namespace, check_key(key)) for key in some])
+            found += map(self._alive, some, held)
+            room -= sum(len(entry.value) for entry in found[at:] if entry is not None)
+            if room < 0 and len(keys) > 1:
+                raise Invalid(
+                    "the values of these keys are too many bytes for one answer", expected=f"at most {PAGE_BYTES} bytes",
+                    hint="ask for fewer keys at once",
+                )  # fmt: skip
+        return found
 
     def page(
         self, namespace: str, prefix: bytes, *, after: bytes | None, count: int, rule: ReadRule = AT_ONCE
@@ -193,14 +208,16 @@ class KeyValueView:
         start = None if after is None else entry_key(namespace, after) + b"\0"
         made: list[Entry] = []
         more: bytes | None = None
+        room = PAGE_BYTES
         for stored, value in frozen.iterate(beginning, start=start):
             entry = self._alive(split_entry_key(stored)[1], value)
             if entry is None:
                 continue
-            if len(made) == count:
+            if len(made) == count or room <= 0:
                 more = made[-1].key
                 break
             made.append(entry)
+            room -= len(entry.value)
         [told] = frozen.get_many([namespace_key(namespace)])
         applied = 0 if told is None else NamespaceState.decode(told).next
         return KeyPage(tuple(made), more, applied)
