@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from tests.kit.brokerlog import BrokerLog
 from tests.kit.command import archive_once
 from tiered.clock import ManualClock
 from tiered.codec.record.message import encode_properties
-from tiered.daemon.keyvalue import open_view
+from tiered.daemon.keyvalue import OpenedView, open_view
 from tiered.keyvalue import ALWAYS, Condition
 from tiered.metrics import Metrics
 from tiered.settings import Settings
@@ -41,6 +42,7 @@ class KeyValueScene:
             kv=replace(base.kv, **kv),
         )
         (directory / "kv").mkdir(parents=True)
+        self.opened: OpenedView
 
     def put(
         self,
@@ -92,8 +94,20 @@ class KeyValueScene:
         settings = self.settings
         if not with_log:
             settings = replace(settings, source=replace(settings.source, store_dir=""))
-        view, _ = open_view(stack, settings, self.clock, Metrics(), self.directory / "kv", threading.Event())
-        return view
+        self.opened = open_view(
+            stack, settings, self.clock, Metrics(), self.directory / "kv", threading.Event()
+        )
+        return self.opened.view
+
+    def lose_store(self) -> None:
+        """The view's directory is deleted."""
+        shutil.rmtree(self.directory / "kv")
+        (self.directory / "kv").mkdir()
+
+    def snapshot(self, view: KeyValueView) -> None:
+        """Take one now."""
+        assert self.opened.keeper is not None
+        assert self.opened.keeper.take() is not None
 
     def stored_keys(self, view: KeyValueView) -> list[bytes]:
         """Keys in the store, expired or not."""

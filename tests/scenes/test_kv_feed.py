@@ -10,6 +10,7 @@ import pytest
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
 from tiered.errors import Corrupt, NotFound, Unavailable
 from tiered.keyvalue import Condition, Freshness, ReadRule
+from tiered.view.snapshot import list_snapshots
 from tiered.view.sweeping import REST_SECONDS, SKEW_MS
 
 LATEST = ReadRule(Freshness.LATEST)
@@ -232,3 +233,90 @@ def test_an_archive_that_is_not_there_yet_is_said(tmp_path: Path) -> None:
     with ExitStack() as stack:
         waiting = scene.follow(scene.view(stack, with_log=False))
         assert waiting == "there is no archive of this broker yet"
+
+
+def test_an_empty_view_begins_with_the_newest_snapshot_and_redoes_the_rest(scene: KeyValueScene) -> None:
+    scene.puts(40)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.snapshot(view)
+        scene.puts(20, 40)
+        scene.follow(view)
+        scene.snapshot(view)
+        whole = list(view.frozen().iterate(b""))
+    scene.lose_store()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.check(view)  # before anything was read of the log
+        scene.puts(10, 60)
+        scene.follow(view)
+        scene.check(view)
+    assert whole
+
+
+def test_with_a_snapshot_nothing_before_it_is_needed(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path)
+    scene.puts(1)
+    scene.archive()
+    scene.puts(40, 1)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.snapshot(view)
+    scene.lose_store()
+    scene.expire(2)  # nobody archived it
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.puts(5, 41)
+        scene.follow(view)
+        scene.check(view)
+
+
+def test_a_damaged_snapshot_is_passed_over(scene: KeyValueScene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.puts(20)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.snapshot(view)
+        scene.puts(20, 20)
+        scene.follow(view)
+        scene.snapshot(view)
+    pieces = sorted(
+        path
+        for path in (scene.directory / "archive").rglob("*")
+        if path.is_file() and "keyvalue" in path.parts
+    )
+    assert pieces
+    for path in pieces:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    scene.lose_store()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.check(view)
+    assert "passed over" in caplog.text or "cannot be used" in caplog.text
+
+
+def test_snapshots_are_taken_by_themselves_and_old_ones_go(scene: KeyValueScene) -> None:
+    scene.puts(3)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        keeper = scene.opened.keeper
+        assert keeper is not None
+        for number in range(4):
+            scene.puts(1, 3 + number)
+            scene.follow(view)
+            scene.clock.advance(3600.0)
+            keeper.step()
+        taken = keeper.taken_ms
+        scene.clock.advance(3600.0)
+        keeper.step()
+        assert (keeper.taken_ms, keeper.trouble) == (taken, None)  # nothing was applied since
+        place = keeper.place
+        assert len(list_snapshots(place.provider, place.keys)) == 2

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -49,6 +49,7 @@ from tiered.service import Service, Supervisor
 from tiered.settings import Settings, Web
 from tiered.source.open import open_source
 from tiered.text.addresses import split_address, split_addresses
+from tiered.view.keeping import SnapshotKeeper, SnapshotPlace, begin_with_snapshot
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Connections, PutLimits, Putter
 from tiered.view.redo import Applied, KeyValueRedo
@@ -75,6 +76,15 @@ def state_directory(settings: Settings) -> Path:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedView:
+    """A view, the service that applies, and who takes snapshots of it, if anybody does."""
+
+    view: KeyValueView
+    redo: Service
+    keeper: SnapshotKeeper | None
+
+
 def open_view(
     stack: ExitStack,
     settings: Settings,
@@ -82,15 +92,19 @@ def open_view(
     metrics: Metrics,
     state: Path,
     give_up: threading.Event,
-) -> tuple[KeyValueView, Service]:
-    """The view and the service that applies, which is not started yet; ``stack`` closes both."""
+) -> OpenedView:
+    """The view and its parts; nothing is started yet, and ``stack`` closes all of it. An empty store begins with the newest
+    snapshot."""
     kv = settings.kv
     store = open_redo(
         kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes, read_one_by_one=True
     )
     stack.callback(store.close)
+    place = open_place(stack, settings, clock, metrics, give_up)
+    if place is not None:
+        begin_with_snapshot(place, store)
     redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
-    archive = _archive(stack, settings, clock, metrics, give_up)
+    archive = None if place is None else _archive(settings, place)
     feed = _feeds(settings, clock, redo, archive)
     physical = redo.position.physical
     progress = ViewProgress(clock, redo.states, int(physical or 0), usable=physical is not None)
@@ -101,7 +115,19 @@ def open_view(
     if kv.broker_address or kv.namesrv:
         view.putter = _putter(stack, settings, clock, progress, service.wake)
         view.end = view.putter.log_end if kv.ask_end else None
-    return view, service
+    return OpenedView(view, service, _keeper(settings, clock, view, place))
+
+
+def _keeper(
+    settings: Settings, clock: Clock, view: KeyValueView, place: SnapshotPlace | None
+) -> SnapshotKeeper | None:
+    kv = settings.kv
+    if place is None or not kv.snapshot_ms:
+        return None
+    every_seconds = kv.snapshot_ms / 1000
+    return SnapshotKeeper(
+        place, view.frozen, clock, os.urandom, every_seconds=every_seconds, keep=kv.snapshots_kept
+    )
 
 
 def _feeds(settings: Settings, clock: Clock, redo: KeyValueRedo, archive: ArchiveReader | None) -> OpenFeed:
@@ -125,19 +151,22 @@ def _feeds(settings: Settings, clock: Clock, redo: KeyValueRedo, archive: Archiv
     return lambda position: RemoteFeed(archived(archive), position, clock, every_seconds)
 
 
-def _archive(
+def open_place(
     stack: ExitStack, settings: Settings, clock: Clock, metrics: Metrics, give_up: threading.Event
-) -> ArchiveReader | None:
-    """What the broker no longer has; ``None`` if no archive is named."""
+) -> SnapshotPlace | None:
+    """The bucket that has what the broker no longer has, and snapshots; ``None`` if no archive is named."""
     if not settings.archive.url:
         return None
     opened = open_provider(settings.archive.url, settings.store, clock, observer=metrics, stop=give_up)
     stack.callback(opened.close)
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    return SnapshotPlace(encrypted(opened, settings.encryption), keys)
+
+
+def _archive(settings: Settings, place: SnapshotPlace) -> ArchiveReader:
+    scope = Scope.beginning(settings.kv.topic_prefix)
     return ArchiveReader(
-        encrypted(opened, settings.encryption),
-        ArchiveKeys(settings.source.cluster, settings.source.broker),
-        PartialStore(Scope.beginning(settings.kv.topic_prefix)),
-        table_cache_bytes=settings.fetch.table_cache_bytes,
+        place.provider, place.keys, PartialStore(scope), table_cache_bytes=settings.fetch.table_cache_bytes
     )
 
 
@@ -209,6 +238,7 @@ class KeyValueProcess:
         self._stop = stop
         self._view: KeyValueView
         self._progress: ViewProgress
+        self._keeper: SnapshotKeeper | None = None
         self._services: list[Service] = []
         self._supervisor: Supervisor
 
@@ -218,12 +248,15 @@ class KeyValueProcess:
         state = state_directory(settings)
         ensure_directory(state, "kv.state_directory")
         stack.enter_context(StateLock(state))
-        self._view, redo = open_view(stack, settings, self._clock, self._metrics, state, self._stop)
+        opened = open_view(stack, settings, self._clock, self._metrics, state, self._stop)
+        self._view, self._keeper = opened.view, opened.keeper
         self._progress = self._view.progress
         calm_collector()
         pool = ThreadPoolExecutor(POOL_THREADS, "answer")
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        self._services = [redo, *self._doors(stack, state, pool), *self._web(stack, state)]
+        self._services = [opened.redo, *self._doors(stack, state, pool), *self._web(stack, state)]
+        if opened.keeper is not None:
+            self._services.append(Service("snapshot", opened.keeper.step, self._clock))
         self._supervisor = Supervisor(
             self._services,
             self._clock,
@@ -312,5 +345,7 @@ class KeyValueProcess:
             "lag_bytes": self._view.lag_bytes(),
             "rebuilt": self._view.rebuilt,
             "namespaces": len(states),
+            "snapshot_taken_ms": None if self._keeper is None else self._keeper.taken_ms,
+            "snapshot_trouble": None if self._keeper is None else self._keeper.trouble,
             "broken": {name: state.broken for name, state in states.items() if state.broken is not None},
         }

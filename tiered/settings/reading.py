@@ -299,6 +299,14 @@ class KeyValue(SettingsSection):
     max_value_bytes: int = size(
         1 * MIB, "largest value; at most the broker's maxMessageSize, less a few KiB", 1 * KIB, 64 * MIB
     )
+    snapshot_ms: int = ms(
+        3_600_000,
+        "how often a snapshot of the view goes into the archive's bucket, if anything changed; an empty view begins with the"
+        " newest, so retention may trim what lies before it; 0: never",
+        0,
+        30 * ONE_DAY_MS,
+    )
+    snapshots_kept: int = option(2, "newest snapshots that stay", low=1, high=10_000)
     batch_bytes: int = size(
         16 * MIB, "bytes of the log that redo takes at once; each takes about three times that", 64 * KIB, GIB
     )
