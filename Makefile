@@ -66,7 +66,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -89,6 +89,10 @@ demo-spark: install install-spark ## Spark follows a live archive as a stream, s
 demo-years: install install-dev install-spark ## a simulated month, merged, sealed, trimmed and swept; then a Java consumer, DuckDB and Spark read it
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0
 	$(BIN)/python -m tests.kit.demo_years
+
+demo-kv: install ## a thousand writers race by compare-and-set on a real broker; view and broker are killed; the history is checked
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 porcupine
+	$(BIN)/python -m tests.kit.demo_kv
 
 RINGS ?= coverage mutants-sample fault e2e spark
 test: install-dev install-spark ## everything CI checks: style, types, floors, all tests; at its end what each ring took
@@ -163,6 +167,11 @@ bench-spark: install-dev install-spark ## scans by Spark beside its own Parquet 
 
 soak: install-dev ## randomised faults for SECONDS (default 120) from SEED
 	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)
+
+SEEDS ?= $(SEED)
+soak-kv: install-dev ## two key-value views of a real broker under faults, SECONDS for each of SEEDS ("1 2 3"); histories checked
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 porcupine
+	$(BIN)/python -m tests.kit.kvsoak --seconds $(SECONDS) --seeds $(SEEDS)
 
 MUTANTS_SAMPLE ?= 10
 mutants: install-dev ## change every critical line in turn: the test that guards it must fail (minutes)

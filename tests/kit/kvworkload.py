@@ -46,6 +46,8 @@ class Asked:
     rule: ReadRule = LATEST
     value: bytes = b""
     condition: Condition = ALWAYS
+    prefix: bytes = b""
+    """Of a page."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,10 @@ class Chooser:
     keys: Sequence[bytes]
     any_percent: int = 25
     kinds: dict[str, int] = field(default_factory=lambda: dict(KINDS))
+    prefix: bytes = b""
+    """What ``keys``, and no others, begin with."""
+    once: bytes = b""
+    """What keys begin with that this client puts once and never again; empty: it does not."""
     seen: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     """Of each key the version and value that it had by the last answer that told."""
     _puts: int = 0
@@ -69,7 +75,7 @@ class Chooser:
             return again
         kind = self.chance.choices(list(self.kinds), list(self.kinds.values()))[0]
         if kind == PAGE:
-            return Asked(kind, tuple(sorted(self.keys)), self._rule())
+            return Asked(kind, tuple(sorted(self.keys)), self._rule(), prefix=self.prefix)
         if kind == GET_MANY:
             return Asked(
                 kind, tuple(self.chance.sample(list(self.keys), min(3, len(self.keys)))), self._rule()
@@ -82,6 +88,8 @@ class Chooser:
             return Asked(kind, (key,), condition=condition)
         self._puts += 1
         value = b"%d/%d " % (self.client, self._puts)
+        if self.once and self.chance.random() < 0.1:
+            return Asked(kind, (self.once + b"%d" % self._puts,), value=value)
         empty = self._puts == 1 and self.client == 0
         return Asked(
             kind,
@@ -209,9 +217,8 @@ class Recorded:
     def _read(self, asked: Asked, noted: list[Operation]) -> None:
         applied = None
         if asked.kind == PAGE:
-            page = self.values.page(
-                self.namespace, b"", after=None, count=len(asked.keys) + 5, rule=asked.rule
-            )
+            count = len(asked.keys) + 5
+            page = self.values.page(self.namespace, asked.prefix, after=None, count=count, rule=asked.rule)
             held = {entry.key: entry for entry in page.entries}
             if page.after is not None or not held.keys() <= set(asked.keys):
                 raise AssertionError(
