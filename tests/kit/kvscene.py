@@ -13,6 +13,7 @@ from tests.kit.command import archive_once
 from tiered.clock import ManualClock
 from tiered.codec.record.message import encode_properties
 from tiered.daemon.keyvalue import OpenedView, open_view
+from tiered.daemon.lock import StateLock
 from tiered.keyvalue import ALWAYS, Condition
 from tiered.metrics import Metrics
 from tiered.settings import Settings
@@ -103,6 +104,10 @@ class KeyValueScene:
         """The view's directory is deleted."""
         shutil.rmtree(self.directory / "kv")
         (self.directory / "kv").mkdir()
+
+    def lock(self, stack: ExitStack) -> None:
+        """As a view has it that runs."""
+        stack.enter_context(StateLock(self.directory / "kv"))
 
     def snapshot(self, view: KeyValueView) -> None:
         """Take one now."""

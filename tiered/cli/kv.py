@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tiered.cli import kvverbs
+from tiered.cli import kvsnapshot, kvverbs
 from tiered.cli.kvserve import command as serve
 
 app = typer.Typer(no_args_is_help=True)
@@ -23,3 +23,4 @@ app.command("list")(kvverbs.list_command)
 app.command("create")(kvverbs.create_command)
 app.command("namespaces")(kvverbs.namespaces_command)
 app.command("serve")(serve)
+app.add_typer(kvsnapshot.app, name="snapshot")

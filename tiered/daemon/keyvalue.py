@@ -42,6 +42,7 @@ from tiered.feed.remote import RemoteFeed
 from tiered.http.health import HealthPages, HealthServer
 from tiered.http.kv.server import KeyValueServer
 from tiered.http.server import OwnLoop
+from tiered.metadata.base import RedoStore
 from tiered.metadata.open import open_redo
 from tiered.metrics import Metrics
 from tiered.provider.open import open_provider
@@ -96,10 +97,7 @@ def open_view(
     """The view and its parts; nothing is started yet, and ``stack`` closes all of it. An empty store begins with the newest
     snapshot."""
     kv = settings.kv
-    store = open_redo(
-        kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes, read_one_by_one=True
-    )
-    stack.callback(store.close)
+    store = open_store(stack, settings, state)
     place = open_place(stack, settings, clock, metrics, give_up)
     if place is not None:
         begin_with_snapshot(place, store)
@@ -149,6 +147,16 @@ def _feeds(settings: Settings, clock: Clock, redo: KeyValueRedo, archive: Archiv
         )  # fmt: skip
     every_seconds = settings.fetch.follow_ms / 1000
     return lambda position: RemoteFeed(archived(archive), position, clock, every_seconds)
+
+
+def open_store(stack: ExitStack, settings: Settings, state: Path) -> RedoStore:
+    """The view's own store; ``stack`` closes it. Its directory must be locked."""
+    kv = settings.kv
+    store = open_redo(
+        kv.store, state, kv.cache_bytes, stamp=STAMP, map_bytes=kv.map_bytes, read_one_by_one=True
+    )
+    stack.callback(store.close)
+    return store
 
 
 def open_place(
