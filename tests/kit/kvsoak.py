@@ -26,7 +26,7 @@ from rich.table import Table
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.golden import records
-from tests.kit.kvhistory import FAILED, UNKNOWN, Checked, History, checked, digest, went_back
+from tests.kit.kvhistory import FAILED, UNKNOWN, Checked, History, Operation, checked, digest, went_back
 from tests.kit.kvplain import PlainLog, against
 from tests.kit.kvproc import ViewProcess
 from tests.kit.kvworkload import LATEST, Asked, Chooser, Recorded, Workload
@@ -91,8 +91,9 @@ class KvCampaign:
 
     # ---- the whole
 
-    def run(self, seconds: float, once: Sequence[str] = FAULTS) -> KvOutcome:
-        """So long, and each fault of ``once`` at least once; then everything is looked at."""
+    def run(self, seconds: float, once: Sequence[str] = FAULTS, *, acknowledged: int = 0) -> KvOutcome:
+        """So long, and each fault of ``once`` at least once, and, if a machine is slow, in peace until so many writes to keys
+        of their own are acknowledged; then everything is looked at."""
         began = time.monotonic()
         try:
             self._begin()
@@ -102,6 +103,8 @@ class KvCampaign:
                 while due or time.monotonic() - began < seconds:
                     self.rest(self.chance.random() * 0.4)
                     self.act(due.pop() if due else self._drawn())
+                while self._acknowledged() < acknowledged and time.monotonic() - began < AGAIN_SECONDS:
+                    self.rest(0.1)
             finally:
                 workload.end()
             for client in workload.clients:
@@ -208,13 +211,20 @@ class KvCampaign:
 
     def _lost(self, name: str, held: dict[str, tuple[int, str]]) -> list[str]:
         """Puts to keys of their own that a client was answered for, and that are not there."""
-        once = [
-            each for each in self.history.operations if each.key.startswith(b"once/".hex()) and each.applied
-        ]
+        once = self._once()
         self.outcome.actions["acknowledged once and for all"] = len(once)
         return [
             f"view {name} lost {each}" for each in once if held.get(each.key) != (each.version, each.value)
         ]
+
+    def _once(self) -> list[Operation]:
+        beginning = b"once/".hex()
+        return [
+            each for each in tuple(self.history.operations) if each.key.startswith(beginning) and each.applied
+        ]
+
+    def _acknowledged(self) -> int:
+        return len(self._once())
 
     def _all(self, view: ViewProcess) -> dict[str, tuple[int, str]]:
         """Every entry that a view has now, page by page."""

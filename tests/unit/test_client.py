@@ -347,7 +347,7 @@ STORED = b'Kv-Stored-Ms: 1\r\nETag: "1"\r\n'
         None,
         b"",
         b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\n{}",
+        b'HTTP/1.1 200 OK\r\n\r\n{"applied":true,"version":1}',
         b"HTTP/1.1 200 OK\r\n" + STORED + b"Content-Length: 100\r\n\r\n{",
         b"HTTP/1.1 200 OK\r\n" + STORED + b"Content-Length: 999999999999\r\n\r\n{",
         b"HTTP/1.1 200 OK\r\n" + STORED + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhe",
