@@ -1,4 +1,7 @@
-"""``tiered kv snapshot``: a view's store as of one position, in the archive's bucket."""
+"""``tiered kv snapshot``: a view's store as of one position, in the archive's bucket.
+
+What a verb needs is imported when it runs: ``tiered kv get`` needs nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,21 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tiered.cli.access import archive_settings
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.clock import SystemClock
-from tiered.codec.format.keyvalue import KeyValueSnapshot
-from tiered.daemon.keyvalue import open_place, open_store, state_directory
-from tiered.daemon.lock import StateLock
 from tiered.errors import NotFound
 from tiered.keyvalue import check_namespace
-from tiered.metadata.base import RedoStore
-from tiered.metrics import Metrics
-from tiered.settings import Settings
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
-from tiered.view.keeping import ID_BYTES, SnapshotPlace
-from tiered.view.snapshot import delete_snapshots, list_snapshots, load_snapshot, write_snapshot
+
+if TYPE_CHECKING:
+    from tiered.codec.format.keyvalue import KeyValueSnapshot
+    from tiered.metadata.base import RedoStore
+    from tiered.settings import Settings
+    from tiered.view.keeping import SnapshotPlace
 
 COLUMNS = (
     Column("id"),
@@ -53,6 +52,8 @@ def list_command(
     config: ConfigFile = None, archive: ArchiveUrl = None, sets: SetValues = None, json: JsonFlag = False
 ) -> None:
     """All of them, newest first. Damaged ones are named on standard error."""
+    from tiered.view.snapshot import list_snapshots
+
     out = output(json)
     with _bucket(out, config, archive, sets) as (_, place, _stack):
         found = list_snapshots(place.provider, place.keys, skipped=lambda error: out.error(error))
@@ -68,6 +69,10 @@ def export_command(
     json: JsonFlag = False,
 ) -> None:
     """Take one of the store in kv.state_directory, which no view may have open."""
+    from tiered.clock import SystemClock
+    from tiered.view.keeping import ID_BYTES
+    from tiered.view.snapshot import write_snapshot
+
     out = output(json)
     if namespace is not None:
         check_namespace(namespace)
@@ -93,6 +98,8 @@ def import_command(
     json: JsonFlag = False,
 ) -> None:
     """Fill the empty store in kv.state_directory with one; a view goes on from there."""
+    from tiered.view.snapshot import load_snapshot
+
     out = output(json)
     with _bucket(out, config, archive, sets) as (settings, place, stack):
         found = _chosen(place, snapshot, namespace)
@@ -109,6 +116,9 @@ def delete_command(
     json: JsonFlag = False,
 ) -> None:
     """Delete all but the newest, and what exports left that were not finished within a day."""
+    from tiered.clock import SystemClock
+    from tiered.view.snapshot import delete_snapshots
+
     out = output(json)
     with _bucket(out, config, archive, sets) as (_, place, _stack):
         gone = delete_snapshots(place.provider, place.keys, keep=keep, now_ms=SystemClock().now_ms())
@@ -119,6 +129,11 @@ def delete_command(
 def _bucket(
     out: Output, config: ConfigFile, archive: str | None, sets: list[str] | None
 ) -> Iterator[tuple[Settings, SnapshotPlace, ExitStack]]:
+    from tiered.cli.access import archive_settings
+    from tiered.clock import SystemClock
+    from tiered.daemon.keyvalue import open_place
+    from tiered.metrics import Metrics
+
     settings = archive_settings(out, config, archive, sets).settings
     with ExitStack() as stack:
         place = open_place(stack, settings, SystemClock(), Metrics(), threading.Event())
@@ -127,12 +142,17 @@ def _bucket(
 
 
 def _store(stack: ExitStack, settings: Settings) -> RedoStore:
+    from tiered.daemon.keyvalue import open_store, state_directory
+    from tiered.daemon.lock import StateLock
+
     state = state_directory(settings)
     stack.enter_context(StateLock(state))
     return open_store(stack, settings, state)
 
 
 def _chosen(place: SnapshotPlace, name: str | None, namespace: str | None) -> KeyValueSnapshot:
+    from tiered.view.snapshot import list_snapshots
+
     for found in list_snapshots(place.provider, place.keys):
         if found.namespace == namespace and found.snapshot_id.hex().startswith((name or "").replace("-", "")):
             return found
