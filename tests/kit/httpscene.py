@@ -28,7 +28,7 @@ from tiered.http.limits import HttpLimits
 from tiered.keyvalue import KeyValues
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, QueueOffset, Records
-from tiered.settings import KeyValue
+from tiered.settings import Kv
 from tiered.text.addresses import split_address
 
 _Server = TypeVar("_Server", ArchiveServer, KeyValueServer)
@@ -230,7 +230,7 @@ def serving_key_values(
 ) -> Iterator[KeyValueScene]:
     """Run the key-value pages until the block ends; ``settings`` are of the section ``kv``."""
     metrics = Metrics()
-    kv = KeyValue(**{"http_listen": "127.0.0.1:0", **settings})
+    kv = Kv(**{"http_listen": "127.0.0.1:0", **settings})
 
     def made(pool: ThreadPoolExecutor) -> KeyValueServer:
         return KeyValueServer(key_values, kv, pool, metrics, limits=limits or LIMITS)

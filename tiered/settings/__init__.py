@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
-from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, KeyValue, Replay
+from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
 from tiered.settings.writing import (
     Archive,
     Dispatch,
@@ -41,7 +41,7 @@ __all__ = [
     "Gateway",
     "Gc",
     "Hold",
-    "KeyValue",
+    "Kv",
     "Log",
     "Maintenance",
     "Replay",
@@ -86,7 +86,7 @@ class Settings:
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)
     tables: Tables = field(default_factory=Tables)
-    kv: KeyValue = field(default_factory=KeyValue)
+    kv: Kv = field(default_factory=Kv)
 
     @property
     def commitlog_directories(self) -> tuple[str, ...]:

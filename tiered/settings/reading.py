@@ -240,7 +240,7 @@ class ConsumeQueue(SettingsSection):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyValue(SettingsSection):
+class Kv(SettingsSection):
     """The key-value view (``tiered kv serve``): writes as messages, applied to a store that is read."""
 
     topic_prefix: str = option("KV_", "a namespace's topic is this and its name; all others are left alone")

@@ -30,7 +30,7 @@ from tiered.http.refusals import JSON, HttpRefusal, bad_request, dumped
 from tiered.http.routes import PageRoute, Values, one_address
 from tiered.keyvalue import NOT_DONE, UNKNOWN, KeyValues
 from tiered.metrics import Metrics
-from tiered.settings import MIB, KeyValue
+from tiered.settings import MIB, Kv
 from tiered.text.addresses import split_address
 
 LIMITS = HttpLimits(connections=256, at_once=16, requests=100_000, idle_seconds=60.0)
@@ -50,7 +50,7 @@ class KeyValueServer:
     def __init__(
         self,
         key_values: KeyValues,
-        settings: KeyValue,
+        settings: Kv,
         pool: Executor,
         metrics: Metrics,
         *,
