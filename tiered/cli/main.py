@@ -64,6 +64,7 @@ VERBS: Mapping[str, str] = {
     "completion": "A script for the shell that completes verbs and flags.",
 }
 
+NO_VERB = "tiered --help lists the verbs"
 EXIT_NO_READER = 128 + signal.SIGPIPE
 
 EXIT_CODES: Mapping[int, str] = {
@@ -166,6 +167,7 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
     end = words.index("--") if "--" in words else len(words)
     debug, as_json = "--debug" in words[:end], "--json" in words[:end]
     words = [word for number, word in enumerate(words) if word != "--debug" or number >= end]
+    usage = NO_VERB
     try:
         env = environment()
         completing = env.get(VARIABLE)
@@ -173,7 +175,8 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         imported()
         if completing is not None:
             return answer(group, completing)
-        check_values(group, words, _help_of(words))
+        usage = _help_of(group, words)
+        check_values(group, words, usage)
         with group.make_context("tiered", _or_help(group, words)) as context:
             result = group.invoke(context)
         sys.stdout.flush()
@@ -189,19 +192,25 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         drop_stdout()
         return EXIT_NO_READER
     except typer.TyperException as error:
-        return _tell(_usage(error, words), debug=debug, as_json=as_json)
+        return _tell(_usage(error, usage), debug=debug, as_json=as_json)
     except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
         return _tell(unwritten(error) or error, debug=debug, as_json=as_json)
 
 
-def _usage(error: typer.TyperException, words: Sequence[str]) -> Exception:
+def _usage(error: typer.TyperException, usage: str) -> Exception:
     """A wrong command line as one of the program's own errors."""
-    return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=_help_of(words))
+    return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=usage)
 
 
-def _help_of(words: Sequence[str]) -> str:
-    verb = next((word for word in words if word in VERBS), None)
-    return f"tiered {verb} --help" if verb else "tiered --help lists the verbs"
+def _help_of(group: Any, words: Sequence[str]) -> str:
+    """What shows the help of the verb on the line, or of the verb of its group: ``tiered kv cas --help``."""
+    at, path = group, ["tiered"]
+    for word in words:
+        below = getattr(at, "commands", {}).get(word)
+        if below is not None:
+            at = below
+            path.append(word)
+    return f"{' '.join(path)} --help" if len(path) > 1 else NO_VERB
 
 
 def _tell(error: BaseException, *, debug: bool, as_json: bool) -> int:
