@@ -169,9 +169,9 @@ soak: install-dev ## randomised faults for SECONDS (default 120) from SEED
 	$(BIN)/python -m tests.kit.soak --seconds $(SECONDS) --seed $(SEED) $(SOAK_ARGS)
 
 SEEDS ?= $(SEED)
-soak-kv: install-dev ## two key-value views of a real broker under faults, SECONDS for each of SEEDS ("1 2 3"); histories checked
+soak-kv: install-dev ## two key-value views of real brokers under faults, twice SECONDS for each of SEEDS ("1 2 3"); histories checked
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 porcupine
-	$(BIN)/python -m tests.kit.kvsoak --seconds $(SECONDS) --seeds $(SEEDS)
+	$(BIN)/python -m tests.kit.soakkv --seconds $(SECONDS) --seeds $(SEEDS)
 
 MUTANTS_SAMPLE ?= 10
 mutants: install-dev ## change every critical line in turn: the test that guards it must fail (minutes)

@@ -68,6 +68,10 @@ class ViewProcess(Pages):
         self._asked.append(HttpValues(self.address, seconds))
         return self._asked[-1]
 
+    def beside(self, broker: Broker) -> None:
+        """From its next start on it reads another broker's log."""
+        self._store = broker.store_dir
+
     def start(self, *, ready: bool = True) -> ViewProcess:
         """Start it; ``ready``: and wait until it has applied the log."""
         self.lives += 1

@@ -1,30 +1,24 @@
-"""``make soak-kv``: two views of one real broker, clients of both, faults drawn by a seed, and whether the histories can be.
+"""Two key-value views of one real broker, clients of both, faults drawn by a seed, and whether the histories can be.
 
-``python -m tests.kit.kvsoak --seconds N --seeds S …``: views are killed, paused, and lose their stores; the broker is killed
+Views are killed, paused, and lose their stores; the broker is killed
 and started again, or paused. At the end each key's history is checked by porcupine, the history is held against the broker's
 own log, both views must have what the log comes to, and what a client was told is written once and for all must be there.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from tests.kit import cache
-from tests.kit.broker import Broker, NameServer
+from tests.kit.broker import Broker
 from tests.kit.golden import records
 from tests.kit.kvhistory import FAILED, UNKNOWN, Checked, History, Operation, checked, digest, went_back
 from tests.kit.kvplain import PlainLog, against
@@ -68,7 +62,10 @@ class KvOutcome:
 class KvCampaign:
     """Two views of ``broker``, clients of both in a namespace of the seed's own, and what happens to them."""
 
-    def __init__(self, work: Path, broker: Broker, seed: int, *, keys: Sequence[bytes] = POOL) -> None:
+    def __init__(
+        self, work: Path, broker: Broker, seed: int, *, keys: Sequence[bytes] = POOL, **settings: object
+    ) -> None:
+        """``settings``: of both views."""
         work.mkdir(parents=True, exist_ok=True)
         self.work, self.broker, self.seed = work, broker, seed
         self.chance = random.Random(seed)
@@ -76,7 +73,7 @@ class KvCampaign:
         self.history = History()
         self.namespace = f"soak-{seed}-{os.getpid()}"
         self.views = [
-            ViewProcess(work, broker, name, **FAST, **{"kv.store": store})
+            ViewProcess(work, broker, name, **{**FAST, "kv.store": store, **settings})
             for name, store in zip(("one", "two"), STORES, strict=True)
         ]
         self._keys = list(keys)
@@ -269,37 +266,3 @@ def shown(outcome: KvOutcome) -> Table:
         table.add_row("operations checked", f"{outcome.verdict.operations:,}")
         table.add_row("verdict", f"[{'green' if outcome.verdict.good else 'red'}]{outcome.verdict.verdict}")
     return table
-
-
-def main() -> int:
-    """One campaign a seed, on one broker; 0 if nothing is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each seed")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--keep", action="store_true", help="leave everything on disk and say where")
-    options = parser.parse_args()
-    work, console = Path(tempfile.mkdtemp(prefix="tiered-soak-kv-")), Console()
-    good = True
-    version = cache.ROCKETMQ_5
-    with (
-        NameServer(version, work / "namesrv") as name_server,
-        Broker(version, work / "broker", name_server) as broker,
-    ):
-        for seed in options.seeds:
-            outcome = KvCampaign(work / f"seed-{seed}", broker, seed).run(options.seconds)
-            console.print(shown(outcome))
-            for line in (*outcome.wrong[:10], *([] if outcome.verdict is None else [outcome.verdict])):
-                console.print(str(line), markup=False)
-            for error, count in outcome.errors.most_common(12):
-                console.print(f"  {count:6,} {error[:140]}", markup=False)
-            good &= outcome.good
-    console.print("[green]linearizable, and nothing acknowledged was lost" if good else "[red]FAILED")
-    if options.keep or not good:
-        console.print(f"kept in {work}")
-    else:
-        shutil.rmtree(work, ignore_errors=True)
-    return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -70,6 +70,30 @@ MUTANTS = (
         f"{_PUT}::test_a_connection_that_breaks_leaves_it_unknown",
     ),
     Mutant(
+        "tiered/view/putting.py",
+        "if self._address is None or client is None or not client.connected:",
+        "if self._address is None:",
+        f"{_PUT}::test_a_new_connection_goes_to_the_master_of_its_moment",
+    ),
+    Mutant(
+        "tiered/view/putting.py",
+        "        with self._connections.asking() as client:\n            return Broker(client).log_end()",
+        "        with self._connections.one() as client:\n            return Broker(client).log_end()",
+        f"{_PUT}::test_the_log_s_end_is_asked_of_whoever_is_the_master_now",
+    ),
+    Mutant(
+        "tiered/daemon/keyvalue.py",
+        "if kv.ask_end or kv.namesrv else None",
+        "if kv.ask_end else None",
+        "tests/scenes/test_kv_serve.py::test_where_the_master_may_change_the_log_beside_a_view_is_not_believed_to_be_all",
+    ),
+    Mutant(
+        "tiered/broker/questions.py",
+        'if told.get("master") is False:',
+        'if told.get("master") is None:',
+        "tests/unit/test_broker_questions.py::test_where_a_master_s_log_ends",
+    ),
+    Mutant(
         "tiered/feed/archived.py",
         "            return True  # the archive reaches as far as the log was followed, and has fewer\n",
         "            return False\n",

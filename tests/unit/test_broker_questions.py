@@ -84,3 +84,26 @@ def test_hints_name_the_settings_of_the_caller(fake: FakeBroker, broker: Broker)
     with pytest.raises(Corrupt) as wrong:
         broker.offsets()
     assert "sink.broker_address" in (wrong.value.hint or "")
+
+
+def test_where_a_master_s_log_ends(fake: FakeBroker, broker: Broker) -> None:
+    """Its answer says the role; a slave's end is nobody's, and one that says nothing of the kind is not believed."""
+    told = {907: b'{"haConnectionInfo":[],"inSyncSlaveNums":1,"master":true,"masterCommitLogMaxOffset":1155}'}
+    fake.instead = lambda asked: Command(0, body=told[907]) if asked.code == 907 else None
+    assert broker.log_end() == 1155
+    assert fake.asked[28] == 0
+    told[907] = b'{"master":false,"masterCommitLogMaxOffset":7}'
+    with pytest.raises(Unavailable, match="is a slave"):
+        broker.log_end()
+    told[907] = b"{}"
+    with pytest.raises(Unavailable, match="does not say"):
+        broker.log_end()
+
+
+def test_where_the_log_of_an_older_broker_ends(fake: FakeBroker, broker: Broker) -> None:
+    told = {28: Command(0, body=b'{"table":{"commitLogMaxOffset":"77"}}')}
+    fake.instead = lambda asked: told.get(asked.code)
+    assert broker.log_end() == 77
+    told[28] = Command(0, body=b'{"table":{}}')
+    with pytest.raises(Unavailable, match="does not say"):
+        broker.log_end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -23,6 +24,7 @@ from tiered.view.redo import KeyValueRedo
 
 NS = "orders"
 CLUSTER_INFO = 106
+HA_STATUS = 907
 SECONDS = 0.5
 
 
@@ -151,6 +153,51 @@ def test_nobody_there_is_not_done_and_the_master_is_asked_for_again(
     assert written.put() == WriteOutcome(True, 0)
 
 
+def _role(broker: FakeBroker, *, master: bool, end: int) -> None:
+    told = json.dumps({"master": master, "masterCommitLogMaxOffset": end}).encode()
+    broker.instead = lambda asked: Command(0, body=told) if asked.code == HA_STATUS else None
+
+
+def test_the_log_s_end_is_asked_of_whoever_is_the_master_now(written: Written, broker: FakeBroker) -> None:
+    """After a switch the one who was asked before is gone, or is a slave: neither is asked a second time."""
+    with FakeBroker() as gone:
+        address = gone.address
+    written.find = lambda: address
+    with pytest.raises(Unavailable):
+        written.putter.log_end()
+    _role(broker, master=True, end=70)
+    written.find = lambda: broker.address
+    assert written.putter.log_end() == 70
+    _role(broker, master=False, end=70)
+    with pytest.raises(Unavailable, match="slave"):
+        written.putter.log_end()
+    with FakeBroker() as other:
+        _role(other, master=True, end=90)
+        written.find = lambda: other.address
+        assert written.putter.log_end() == 90
+
+
+def test_a_new_connection_goes_to_the_master_of_its_moment(written: Written, broker: FakeBroker) -> None:
+    """Not to whom the last one went to: a broker may have come back as a slave, and nobody noticed that it was away."""
+    _role(broker, master=True, end=70)
+    assert written.putter.log_end() == 70
+    with FakeBroker() as other, written.connections.one():
+        _role(other, master=True, end=90)
+        written.find = lambda: other.address
+        assert written.putter.log_end() == 90
+
+
+def test_a_connection_that_died_unseen_costs_no_read(written: Written, broker: FakeBroker) -> None:
+    """All of them are dead after a switch; a question may be asked twice, unlike a write."""
+    _role(broker, master=True, end=70)
+    assert written.putter.log_end() == 70
+    with FakeBroker() as other:
+        _role(other, master=True, end=90)
+        broker.cut()
+        written.find = lambda: other.address
+        assert written.putter.log_end() == 90
+
+
 def test_redo_that_does_not_come_is_unknown(written: Written) -> None:
     written.applies = False
     error = written.refused(Unavailable)
@@ -272,7 +319,7 @@ def test_name_servers_are_asked_in_turn() -> None:
         assert finder.ask() == "127.0.0.1:1"
         assert server.asked[CLUSTER_INFO] == 2
         nobody = MasterFinder([away, server.address], "other", SystemClock(), Dial(SECONDS))
-        with pytest.raises(NotFound, match="no master"):
+        with pytest.raises(Unavailable, match="no master"):
             nobody.ask()
         finder.close()
         nobody.close()

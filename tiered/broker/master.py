@@ -8,7 +8,7 @@ from tiered.broker.client import Dial, RemotingClient, Request
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.lenientjson import decode_json
-from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.errors import Corrupt, Unavailable
 
 _MASTER = "0"
 
@@ -21,7 +21,8 @@ class MasterFinder:
         self._servers = [RemotingClient(address, clock, dial) for address in name_servers]
 
     def ask(self) -> str:
-        """Its address. ``Unavailable`` if no name server answers, ``NotFound`` if none knows a master of that name."""
+        """Its address. ``Unavailable`` if no name server answers, or none knows a master of that name: while brokers take turns
+        at it nobody is the master for a while."""
         trouble = ""
         known = False
         for server in list(self._servers):
@@ -36,7 +37,7 @@ class MasterFinder:
                 known = True
             self._servers.append(self._servers.pop(0))  # the next one begins from now on
         if known:
-            raise NotFound(
+            raise Unavailable(
                 "the name servers know no master of the broker", broker=self._broker,
                 hint="start it, or set source.broker to its brokerName",
             )  # fmt: skip

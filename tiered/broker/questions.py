@@ -113,15 +113,25 @@ class Broker:
         )
 
     def log_end(self) -> int:
-        """Where its commitlog ends: everything that it answered a send for lies below. ``Unavailable`` if it does not say."""
+        """Where a master's commitlog ends: everything that it answered a send for lies below. ``Unavailable`` if it does not
+        say, or says that it is a slave: its end may lie before what the master answered for."""
+        answer = self.client.ask(RequestCode.GET_BROKER_HA_STATUS)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return self._told_end()
+        answer = good(answer, RequestCode.GET_BROKER_HA_STATUS, self.client.dial)
+        told = parse(bytes(answer.body), self.client.dial)
+        if told.get("master") is False:
+            raise Unavailable(
+                "the broker is a slave: where the log ends only its master knows", broker=self.client.address,
+                hint="name the master, or the name servers that know it",
+            )  # fmt: skip
+        return _end(told.get("masterCommitLogMaxOffset"))
+
+    def _told_end(self) -> int:
+        """The same of a broker of 4.9: it looks at its disks to say it, and does not say its role."""
         answer = self._good(RequestCode.GET_BROKER_RUNTIME_INFO)
         told = parse(bytes(answer.body), self.client.dial).get("table") or {}
-        end = str(told.get("commitLogMaxOffset", ""))
-        if not (end.isascii() and end.isdigit()):
-            raise Unavailable(
-                "the broker does not say where its log ends", found=end[:40], hint="see its version"
-            )
-        return int(end)
+        return _end(told.get("commitLogMaxOffset"))
 
     def offsets(self) -> AllOffsets:
         """Every offset of every group, in one answer."""
@@ -246,6 +256,15 @@ def parse(body: bytes, dial: Dial) -> dict[str, Any]:
         error.hint = f"is {dial.address_name} a broker?"
         raise
     return told if isinstance(told, dict) else {}
+
+
+def _end(told: object) -> int:
+    text = str(told)
+    if not (text.isascii() and text.isdigit()):
+        raise Unavailable(
+            "the broker does not say where its log ends", found=text[:40], hint="see its version"
+        )
+    return int(text)
 
 
 def _offsets(table: object) -> Offsets:

@@ -112,7 +112,8 @@ def open_view(
     stack.callback(progress.end, "the view has stopped")
     if kv.broker_address or kv.namesrv:
         view.putter = _putter(stack, settings, clock, progress, service.wake)
-        view.end = view.putter.log_end if kv.ask_end else None
+        # Where name servers say who is the master, the log beside this process may end where another's goes on.
+        view.end = view.putter.log_end if kv.ask_end or kv.namesrv else None
     return OpenedView(view, service, _keeper(settings, clock, view, place))
 
 

@@ -285,7 +285,8 @@ class Kv(SettingsSection):
     ask_end: bool = option(
         False,
         "ask the broker for its log's end for reads of the latest, instead of looking at the log beside this process: needed"
-        " where that is a slave's, or there is none and the archive is followed; costs such reads a request",
+        " where that is a slave's, or there is none and the archive is followed; with kv.namesrv it always is; costs such"
+        " reads a request",
     )
     poll_ms: int = ms(
         20, "pause between two looks at a log where nothing is new; a write is looked for at once", 1, 60_000

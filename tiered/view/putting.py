@@ -36,7 +36,7 @@ class PutLimits:
 
 class Connections:
     """Connections to the master, at most ``most``, each for one request at a time. ``find`` tells its address, and is asked
-    again after each trouble: brokers take turns at being the master. For any thread."""
+    again after each trouble and for each new connection: brokers take turns at being the master. For any thread."""
 
     def __init__(
         self, make: Callable[[str], RemotingClient], find: Callable[[], str], most: int, seconds: float
@@ -77,10 +77,20 @@ class Connections:
         for client in self._all:
             client.close()
 
+    @contextmanager
+    def asking(self) -> Iterator[RemotingClient]:
+        """``one``, for a question; who does not answer it may be the master no longer."""
+        try:
+            with self.one() as client:
+                yield client
+        except Unavailable:
+            self.doubt()
+            raise
+
     def _to_master(self, client: RemotingClient | None) -> RemotingClient:
         try:
             with self._asking:
-                if self._address is None:
+                if self._address is None or client is None or not client.connected:
                     self._address = self._find()
                 address = self._address
         except TieredError as error:
@@ -140,14 +150,22 @@ class Putter:
         return self._write(namespace, DELETE, key, NO_VALUE, condition, None)
 
     def log_end(self) -> int:
-        """Where the broker's log ends now."""
-        with self._connections.one() as client:
+        """Where the broker's log ends now. Asked again over another connection if one broke: it may have been dead for long."""
+        try:
+            return self._asked_end()
+        except Unavailable as error:
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+        return self._asked_end()
+
+    def _asked_end(self) -> int:
+        with self._connections.asking() as client:
             return Broker(client).log_end()
 
     def create(self, namespace: str) -> bool:
         """See ``KeyValues.create``."""
         topic = self._prefix + check_namespace(namespace)
-        with self._connections.one() as client:
+        with self._connections.asking() as client:
             broker = Broker(client)
             if broker.bounds(topic) is not None:
                 return False
@@ -184,12 +202,8 @@ class Putter:
 
     def _send(self, sending: Sending) -> int:
         """The version that the broker gave it."""
-        try:
-            with self._connections.one() as client:
-                [answer] = _asked(client, sending)
-        except Unavailable:
-            self._connections.doubt()
-            raise
+        with self._connections.asking() as client:
+            [answer] = _asked(client, sending)
         if answer is None or answer.code not in STORED:
             self._connections.doubt()  # it may be the master no longer
         if answer is None:

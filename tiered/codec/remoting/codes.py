@@ -47,6 +47,7 @@ class RequestCode(IntEnum):
     GET_CONSUMER_RUNNING_INFO = 307
     GET_SUBSCRIPTION_GROUP = 352
     LITE_PULL_MESSAGE = 361
+    GET_BROKER_HA_STATUS = 907
     POP_MESSAGE = 200050
 
 
@@ -56,6 +57,7 @@ class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2  # every client tries again later
+    REQUEST_CODE_NOT_SUPPORTED = 3  # an older broker
     FLUSH_DISK_TIMEOUT = 10  # the message is stored, and perhaps not flushed
     SLAVE_NOT_AVAILABLE = 11  # stored
     FLUSH_SLAVE_TIMEOUT = 12  # stored
