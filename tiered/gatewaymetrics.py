@@ -48,6 +48,18 @@ class GatewayMetrics(MetricRegistry):
             "gateway_archive_open", "1 while the gateway can read the archive; hot traffic flows with 0 too"
         )
 
+    def _declare_nodes(self) -> None:
+        self.node_reads = self._counter(
+            "node_reads",
+            "Reads that a gateway wanted of read nodes, by outcome: given, elsewhere (the node had nothing to give), failed,"
+            " here (none answered)",
+            "outcome",
+        )
+        self.node_answers = self._counter(
+            "node_answers", "Reads that this read node was asked for, by what became of them", "status"
+        )
+        self.node_connections = self._gauge("node_connections", "Connections of gateways to this read node")
+
     def _declare_answers(self) -> None:
         self.cold_answers = self._counter(
             "cold_answers",

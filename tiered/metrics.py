@@ -41,6 +41,7 @@ class Metrics(GatewayMetrics):
         self._declare_health()
         self._declare_gateway()
         self._declare_answers()
+        self._declare_nodes()
         self._declare_key_values()
 
     def _declare_lag(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import NewType, overload
+from typing import NamedTuple, NewType, overload
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Byte position in the broker's commitlog, within one lineage."""
@@ -192,6 +192,13 @@ class Records(Sequence[memoryview]):
                 edges.append([edge - base for edge in bounds[low : high + 1]])
             before = after
         return Records(chunks, edges)
+
+
+class ArchivePlace(NamedTuple):
+    """A commit of an archive: the archive's id (16 bytes) and the commit's number."""
+
+    archive_id: bytes
+    commit: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from tiered.version import __version__
 VERBS: Mapping[str, str] = {
     "run": "Archive a broker: the daemon.",
     "gateway": "Let consumers read old offsets: sits in front of name server and brokers.",
+    "serve": "Read the archive for gateways: a read node, without broker and disk.",
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",

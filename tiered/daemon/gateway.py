@@ -35,6 +35,7 @@ from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
+from tiered.gateway.nodes.reads import Reads
 from tiered.http.archive.pages import ArchivePages
 from tiered.http.archive.server import ArchiveServer
 from tiered.http.health import HealthPages, HealthServer
@@ -91,6 +92,7 @@ class GatewayProcess:
         self._app: GatewayApp
         self._pool: ThreadPoolExecutor
         self._same: SameBroker
+        self._reads: Reads
         self._keys = _credentials(settings)
         open_store = partial(_open_store, settings, clock, metrics)
         self._archive = LateArchive(open_store, settings.fetch)
@@ -111,6 +113,7 @@ class GatewayProcess:
         answers = Answers(
             store, settings, self._metrics, self._clock, self._pool, floor=floors, broker=self._same
         )
+        self._reads = answers.reads
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
         )
@@ -242,6 +245,10 @@ class GatewayProcess:
             return f"it is not known whether the archive is of this broker: {self._same.unknown}"
         return None
 
+    def _read_nodes(self) -> Mapping[str, str]:
+        problems = self._reads.problems()
+        return {name: problems.get(name, "answers") for name in self._settings.gateway.read_nodes}
+
     def _expose(self) -> bytes:
         self._app.publish()
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
@@ -255,6 +262,7 @@ class GatewayProcess:
             "said": why,
             "problem": self._problem(),
             "archive": self._archive.problem or "open",
+            "read_nodes": self._read_nodes(),
             **self._app.status(),
         }
 

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from tiered.codec.types import Buffer
 from tiered.fetch.base import FetchedRecords
 from tiered.fetch.block import LoadedBlock
 from tiered.filter.base import RowFilter
@@ -91,7 +92,7 @@ class Answer:
             fit = 1
         high = low + fit
         del bounds[fit + 1 :]
-        data = memoryview(block.data)[base : base + bounds[-1]]
+        data = _octets(block.data)[base : base + bounds[-1]]
         if 2 * len(data) < len(block.data):
             data = memoryview(bytes(data))
         self._chunks.append(data)
@@ -110,7 +111,7 @@ class Answer:
         rows = (
             range(low, high) if candidates is None else (np.flatnonzero(candidates[low:high]) + low).tolist()
         )
-        data = memoryview(block.data)
+        data = _octets(block.data)
         assert self._filter is not None
         accepts = self._filter.accepts
         edges = block.edges
@@ -133,3 +134,8 @@ class Answer:
             self._offsets.append(block.offset_of(row))
         self.size += size
         return stop
+
+
+def _octets(data: Buffer) -> memoryview:
+    """Bytes as numbers from 0 to 255: what Arrow lays down shows itself as signed, and is not equal to its own bytes."""
+    return memoryview(data).cast("B")

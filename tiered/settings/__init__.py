@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
-from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
+from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay, Serve
 from tiered.settings.writing import (
     Archive,
     Dispatch,
@@ -48,6 +48,7 @@ __all__ = [
     "Retain",
     "Scrub",
     "Seal",
+    "Serve",
     "Settings",
     "SettingsSection",
     "Source",
@@ -78,6 +79,7 @@ class Settings:
     maintenance: Maintenance = field(default_factory=Maintenance)
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
+    serve: Serve = field(default_factory=Serve)
     replay: Replay = field(default_factory=Replay)
     seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)

@@ -178,12 +178,54 @@ class Gateway(SettingsSection):
         "",
         "PEM file: certificate authorities trusted for name servers and brokers; empty: any, as RocketMQ's clients do",
     )
+    read_nodes: tuple[str, ...] = option(
+        (),
+        "read nodes that read the archive for cold pulls, host:port each; empty: this process reads for itself",
+    )
+    read_node_token: str = option("", "what read nodes want to be shown (serve.token)", secret=True)
+    read_node_timeout_ms: int = ms(
+        2_000,
+        "time one read node has for a read; then the next one is asked, and at last this process reads",
+        10,
+        600_000,
+    )
     web_listen: str = option(
         "127.0.0.1:9478", "address of /healthz /readyz /metrics /status of the gateway; empty: none"
     )
     state_directory: str = option(
         "",
         "where the gateway remembers the ports it gave to brokers; empty: gateway/ in state.directory, else not remembered",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Serve(SettingsSection):
+    """A read node (``tiered serve``): reads the archive for gateways, which find it in gateway.read_nodes."""
+
+    listen: str = option("127.0.0.1:10930", "address that gateways ask, host:port; port 0: any")
+    token: str = option(
+        "", "what gateways must show, their gateway.read_node_token; empty: nothing", secret=True
+    )
+    http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: no pages")
+    http_token: str = option("", "bearer token that HTTP readers must send; empty: not needed", secret=True)
+    web_listen: str = option(
+        "127.0.0.1:9480", "address of /healthz /readyz /metrics /status of the node; empty: none"
+    )
+    state_directory: str = option(
+        "", "where the port of the health pages is written; empty: nowhere. A node keeps nothing else"
+    )
+    max_connections: int = option(1024, "connections of gateways; more are closed", low=1, high=1_000_000)
+    max_reads: int = option(
+        256, "reads of one connection at once; further ones wait unread", low=1, high=65_536
+    )
+    answer_bytes: int = size(
+        64 * MIB, "answers on their way to gateways, all connections together; more reads wait", MIB, 64 * GIB
+    )
+    read_timeout_ms: int = ms(
+        10_000, "time for one read; after it the gateway is told to ask elsewhere", 100, 600_000
+    )
+    stall_timeout_ms: int = ms(
+        30_000, "a gateway that takes none of the bytes waiting for it this long is cut off", 100, 3_600_000
     )
 
 

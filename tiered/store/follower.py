@@ -178,6 +178,24 @@ class Follower:
         look.set_result(False)
         return look
 
+    def reach_async(self, seq: int) -> Future[bool]:
+        """Come to commit ``seq`` or a later one, of which somebody else knows: whether it could be, now. Looks for it however
+        short ago the last look was."""
+        return run_later(self._reach(seq))
+
+    def _reach(self, seq: int) -> Steps[bool]:
+        for _ in range(LOOKS):  # one that was under way may have begun before that commit
+            if self._has(seq):
+                return True
+            look = self.follow_async(force=True)
+            yield look
+            look.result()
+        return self._has(seq)
+
+    def _has(self, seq: int) -> bool:
+        view = self.reader.opened
+        return view is not None and view.head is not None and view.head.seq >= seq
+
     def close(self) -> None:
         """Let go of the last view, so that the metadata store can be closed."""
         with self._lock:

@@ -30,6 +30,7 @@ from tiered.fetch.pull import Pull
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import (
+    ArchivePlace,
     BoundaryType,
     CompactedPage,
     GetMessageResult,
@@ -312,6 +313,11 @@ class MessageStore:
         """How far the lineage in force is archived, as ``view`` has it; ``None`` before its first progress. As ``known``."""
         return self.view.progress()
 
+    def place(self) -> ArchivePlace | None:
+        """Which archive this is, and the commit that ``view`` is at; ``None`` for an empty log. As ``known``."""
+        view = self.view
+        return None if view.head is None else ArchivePlace(view.identity.archive_id, view.head.seq)
+
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None:
         """A physical offset at or below that of the message at ``offset``, of which the fold alone is asked. As ``known``.
 
@@ -329,6 +335,10 @@ class MessageStore:
     def follow_if_older(self, seconds: float = FRESH_SECONDS) -> Future[bool]:
         """``follow`` without waiting, or nothing to wait for if the end of the log was seen in the last ``seconds``."""
         return self._follower.follow_if_older(seconds)
+
+    def reach(self, commit: int) -> Future[bool]:
+        """Come to a commit that somebody else has seen, or a later one; whether this reader is there now. Never waits."""
+        return self._follower.reach_async(commit)
 
     def close(self) -> None:
         """Give up what is under way; the stack given to ``open`` does the rest. Twice is harmless."""

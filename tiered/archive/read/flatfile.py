@@ -355,4 +355,4 @@ def _stretch(ref: BlockRef, data: Buffer, key: str) -> Stretch:
         offsets = row_offsets(ref.first_offset, ref.rows)
     else:
         offsets = own_offsets(data, starts, ref.first_offset, ref.end_offset, key=key, position=ref.position)
-    return Stretch(memoryview(data), starts, np.diff(edges), offsets, QueueOffset(ref.end_offset))
+    return Stretch(memoryview(data).cast("B"), starts, np.diff(edges), offsets, QueueOffset(ref.end_offset))

@@ -37,6 +37,7 @@ from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.positions import Positions
 from tiered.gateway.knowledge.rights import Rights
 from tiered.gateway.knowledge.unchecked import Unchecked
+from tiered.gateway.nodes.reads import open_reads
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.filters import Filters
@@ -149,8 +150,16 @@ class Answers:
         unchecked = Unchecked(metrics, clock)
         knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage, unchecked)
         self._judge = PullJudge(knowledge, filters, clock, memory)
+        self.reads = open_reads(archive, asking, settings.gateway, clock, metrics)
         self._pulls = Pulls(
-            knowledge, self._judge, filters, settings.gateway, metrics, clock, self._topics.is_excluded
+            knowledge,
+            self._judge,
+            filters,
+            self.reads,
+            settings.gateway,
+            metrics,
+            clock,
+            self._topics.is_excluded,
         )
         self._lite_pulls = LitePulls(knowledge, filters, settings.gateway, metrics)
         self._offsets = Offsets(archive, asking, minimums, coverage, metrics, unchecked)

@@ -10,7 +10,15 @@ from tiered.archive.state.values import QueueState
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
-from tiered.model import BoundaryType, GetMessageResult, MessageQueue, PhysicalOffset, Progress, QueueOffset
+from tiered.model import (
+    ArchivePlace,
+    BoundaryType,
+    GetMessageResult,
+    MessageQueue,
+    PhysicalOffset,
+    Progress,
+    QueueOffset,
+)
 
 
 class KnownArchive(Protocol):
@@ -19,6 +27,8 @@ class KnownArchive(Protocol):
     def known(self, queue: MessageQueue) -> QueueState | None: ...
 
     def progress(self) -> Progress | None: ...
+
+    def place(self) -> ArchivePlace | None: ...
 
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None: ...
 

@@ -131,6 +131,8 @@ class LateStore:
     forget = _once_open(MessageStore.forget)
     known = _once_open(MessageStore.known)
     progress = _once_open(MessageStore.progress)
+    place = _once_open(MessageStore.place)
+    reach = _once_open(MessageStore.reach)
     physical_floor = _once_open(MessageStore.physical_floor)
     follow = _once_open(MessageStore.follow)
     follow_if_older = _once_open(MessageStore.follow_if_older)

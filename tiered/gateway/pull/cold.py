@@ -28,6 +28,7 @@ from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.rights import unproven
 from tiered.gateway.knowledge.unchecked import Lacking
+from tiered.gateway.nodes.reads import Reads
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.compare import ArchivedPlaces, in_reach, is_enough
@@ -64,6 +65,7 @@ class Pulls:
         knowledge: Knowledge,
         judge: PullJudge,
         filters: Filters,
+        reads: Reads,
         settings: Gateway,
         metrics: Metrics,
         clock: Clock,
@@ -77,6 +79,7 @@ class Pulls:
         self._unchecked = knowledge.unchecked
         self._judge = judge
         self._filters = filters
+        self._reads = reads
         self._metrics = metrics
         self._clock = clock
         self._excluded = excluded
@@ -103,8 +106,9 @@ class Pulls:
         if unchecked and why is not Why.DOUBT and not self._rights.may_read(request.ext, pull.topic):
             return None if why is Why.PREFER else self._unproven(answer, pull)
         try:
+            subscription = self._filters.subscription(pull)
             wanted = await self._filters.of(pull)
-            cold = ColdPull(why, pull, bounds, answer, connection, wanted, pull.offset)
+            cold = ColdPull(why, pull, bounds, answer, connection, wanted, pull.offset, subscription)
             made = await self._looked_up(cold)
             if why is Why.DOUBT:
                 self._unchecked.complete("pull")
@@ -187,9 +191,7 @@ class Pulls:
         offset = pull.offset
         while True:
             left = self._asking.pull_seconds - (self._clock.monotonic() - started)
-            result = await self._asking.wait(
-                self._archive.get_message_async(replace(asked, offset=offset)), max(left, 0.0)
-            )
+            result = await self._reads.read(replace(asked, offset=offset), cold.subscription, max(left, 0.0))
             following = result.next_begin_offset
             nothing = result.status is GetMessageStatus.NO_MATCHED_MESSAGE
             if not nothing or following <= offset or following >= min(bounds.min_offset, result.max_offset):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, ResponseCode
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.filter.base import RowFilter
+from tiered.gateway.knowledge.clients import Subscription
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.pull.gaps import before, places
 from tiered.gateway.pull.verdict import Why
@@ -18,8 +19,8 @@ from tiered.model import MessageQueue, QueueOffset
 class ColdPull:
     """A pull, the broker's ``answer`` to it, and ``why`` that answer is held. Offsets are queue offsets.
 
-    ``bounds``: the broker's, of its answer or newer ones; ``wanted``: the filter, ``None`` takes all; ``asked``: where the
-    client's pull began, for ``pull`` may have been moved on behind a hole of the archive.
+    ``bounds``: the broker's, of its answer or newer ones; ``wanted``: the filter, ``None`` takes all, made of the
+    ``subscription``; ``asked``: where the client's pull began, for ``pull`` may have been moved on behind a hole.
     """
 
     why: Why
@@ -29,6 +30,7 @@ class ColdPull:
     connection: ConnectionInfo
     wanted: RowFilter | None
     asked: int
+    subscription: Subscription | None = None
 
     @property
     def queue(self) -> MessageQueue:

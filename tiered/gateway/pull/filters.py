@@ -69,7 +69,7 @@ class Filters:
         RocketMQ refuses or that is too long, ``Refused`` for filter classes, ``Unavailable`` for SQL that no heartbeat has told
         yet, and while too many expressions wait to be compiled.
         """
-        wanted = self._subscription(pull)
+        wanted = self.subscription(pull)
         if pull.sys_flag & SYS_CLASS_FILTER or (wanted is not None and wanted.class_filter):
             raise Refused(
                 "filter classes cannot be run on archived messages",
@@ -88,7 +88,7 @@ class Filters:
 
     def take_all(self, pull: PullRequest) -> bool:
         """Whether the reader is known to want every message."""
-        wanted = self._subscription(pull)
+        wanted = self.subscription(pull)
         return wanted is not None and wanted.expression_type == TAG and wanted.expression in ("", "*")
 
     async def _made(self, key: _Key) -> _Kept:
@@ -122,7 +122,8 @@ class Filters:
         if not task.cancelled() and task.exception() is None:
             self._compiled[key] = task.result()
 
-    def _subscription(self, pull: PullRequest) -> Subscription | None:
+    def subscription(self, pull: PullRequest) -> Subscription | None:
+        """What a pull wants, in its own words or by its group's heartbeats; ``None``: not known."""
         if pull.subscription is not None:
             return Subscription(pull.subscription, pull.expression_type, 0)
         return self._clients.subscription(pull.group, pull.topic)

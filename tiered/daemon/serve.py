@@ -1,0 +1,209 @@
+"""A read node's process: the archive, opened in the background, and the doors to it. No broker, no lock, nothing kept on disk.
+
+The order of opening: the pages, the node's address, then the archive, which may come later or go away and come again: until it
+is open reads are answered *busy*, and gateways read elsewhere. Threads: the event loop (the calling thread), ``archive``,
+``web``, a pool ``answer`` that compiles filters and makes pages, and the store's own pools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import uvloop
+
+from tiered.allocator import calm_collector, keep_freed_memory
+from tiered.archive.log.localfiles import ensure_directory
+from tiered.clock import Clock, SystemClock
+from tiered.daemon.config import Loaded
+from tiered.daemon.notify import Notifier
+from tiered.daemon.portfile import NODE_PORT_FILE, WEB_PORT_FILE
+from tiered.daemon.signals import Signals
+from tiered.errors import TieredError
+from tiered.gateway.knowledge.opening import LateArchive
+from tiered.http.archive.pages import ArchivePages
+from tiered.http.archive.server import ArchiveServer
+from tiered.http.health import HealthPages, HealthServer
+from tiered.metrics import Metrics
+from tiered.model import ArchivePlace
+from tiered.node.answers import NodeAnswers
+from tiered.node.server import NodeServer
+from tiered.service import Service
+from tiered.settings import Settings, Web
+from tiered.store import MessageStore
+from tiered.text.addresses import split_address
+
+log = logging.getLogger("tiered.node")
+
+SILENT_SECONDS = 30.0
+
+
+def run_node(loaded: Loaded, env: Mapping[str, str]) -> int:
+    """Serve until a signal; the exit code."""
+    keep_freed_memory()
+    clock, stop = SystemClock(), threading.Event()
+    with ExitStack() as stack:
+        process = NodeProcess(loaded.settings, clock, Metrics(), Notifier.from_environment(env))
+        signals = stack.enter_context(Signals(stop, clock, on_first=process.stopping))
+        process.open(stack)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            signals.rearm()
+            runner.run(process.serve())
+    return 0
+
+
+class NodeProcess:
+    """One read node. ``open`` makes every part, ``serve`` binds and runs on the calling thread's event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, notifier: Notifier) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        metrics.identify(settings.source.cluster, settings.source.broker)
+        self._notifier = notifier
+        self._state = Path(settings.serve.state_directory) if settings.serve.state_directory else None
+        self._archive = LateArchive(self._open_store, settings.fetch)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._stopped = False
+        self._beaten = clock.monotonic()
+        self._pool: ThreadPoolExecutor
+        self._server: NodeServer
+
+    def open(self, stack: ExitStack) -> None:
+        """Make the parts, and begin to open the archive. Raises ``Invalid`` for settings."""
+        settings = self._settings
+        if self._state is not None:
+            ensure_directory(self._state, "serve.state_directory")
+        self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
+        stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        stack.callback(self._archive.close)
+        answers = NodeAnswers(self._archive.store, settings.serve, self._metrics, self._clock, self._pool)
+        self._server = NodeServer(settings.serve, answers, self._clock, self._metrics)
+        _background(stack, Service("archive", self._archive.step, self._clock))
+        self._web(stack)
+
+    async def serve(self) -> None:
+        """Bind, and serve until ``stopping`` is called."""
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._stopped:
+            return
+        pages = await self._http()
+        self._server.open()
+        if self._state is not None:
+            port = self._server.address.rpartition(":")[2]
+            (self._state / NODE_PORT_FILE).write_text(f"{port}\n")
+        log.info("listening for gateways", extra={"address": self._server.address})
+        self._notifier.ready("serving")
+        beat = asyncio.create_task(self._beat())
+        try:
+            await self._stop.wait()
+        finally:
+            beat.cancel()
+            await self._server.close()
+            if self._state is not None:
+                (self._state / NODE_PORT_FILE).unlink(missing_ok=True)
+            if pages is not None:
+                await pages.close()
+        log.info("the read node has stopped")
+
+    def stopping(self, name: str) -> None:
+        """The first signal, on a thread of its own."""
+        log.info("stopping: what was asked is answered; a second signal gives up", extra={"signal": name})
+        self._notifier.stopping()
+        self._stopped = True
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _open_store(self, stack: ExitStack) -> MessageStore:
+        store = MessageStore.open(
+            self._settings, self._clock, self._metrics, stack=stack, name="serve", wait_for_archive=True
+        )
+        calm_collector()
+        return store
+
+    async def _beat(self) -> None:
+        """Tell the service manager that the event loop turns."""
+        while True:
+            self._beaten = self._clock.monotonic()
+            self._notifier.watchdog()
+            await asyncio.sleep(1.0)
+
+    async def _http(self) -> ArchiveServer | None:
+        """The read-only pages for people and tools."""
+        settings = self._settings.serve
+        if not settings.http_listen:
+            return None
+        server = ArchiveServer(
+            split_address(settings.http_listen, key="serve.http_listen", listening=True),
+            ArchivePages(self._archive.store, self._clock),
+            self._pool,
+            self._metrics,
+            token=settings.http_token,
+            read_timeout_ms=settings.read_timeout_ms,
+        )
+        await server.start()
+        log.info("archive pages", extra={"address": "http://{}:{}".format(*server.address)})
+        return server
+
+    def _web(self, stack: ExitStack) -> None:
+        """Health and metrics; the port is written to the state directory."""
+        listen, key = self._settings.serve.web_listen, "serve.web_listen"
+        if not listen:
+            return
+        host, port = split_address(listen, key=key, listening=True)
+        pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
+        server = HealthServer(Web(host, port), pages, self._clock, key=key)
+        server.open()
+        stack.callback(server.close)
+        if self._state is not None:
+            file = self._state / WEB_PORT_FILE
+            file.write_text(f"{server.address[1]}\n")
+            stack.callback(lambda: file.unlink(missing_ok=True))
+        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
+        _background(stack, Service("web", server.step, self._clock))
+
+    def _live(self) -> tuple[bool, str]:
+        silent = self._clock.monotonic() - self._beaten
+        if silent > SILENT_SECONDS:
+            return False, f"the event loop has not turned for {silent:.0f} s"
+        return True, "live"
+
+    def _ready(self) -> tuple[bool, str]:
+        """Ready to answer: not before the archive is open, nor while it cannot be read."""
+        problem = self._archive.problem
+        return (True, "ready") if problem is None else (False, f"the archive cannot be read: {problem}")
+
+    def _expose(self) -> bytes:
+        self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
+        self._metrics.ready.set(1 if self._ready()[0] else 0)
+        return self._metrics.expose()
+
+    def _status(self) -> Mapping[str, object]:
+        ready, why = self._ready()
+        place = self._place()
+        return {
+            "ready": ready,
+            "said": why,
+            "archive": None if place is None else place.archive_id.hex(),
+            "commit": None if place is None else place.commit,
+            "connections": len(self._server.sessions),
+            "answer_bytes": self._server.budget.taken,
+        }
+
+    def _place(self) -> ArchivePlace | None:
+        try:
+            return self._archive.store.place()
+        except TieredError:
+            return None
+
+
+def _background(stack: ExitStack, service: Service) -> None:
+    service.start()
+    stack.callback(service.join, 2.0)
+    stack.callback(service.stop)

@@ -1,0 +1,217 @@
+"""Where cold messages are read: by a read node, or here.
+
+A node is believed when it gives messages, or says up to where a filter takes none. Whatever else it says, and if it says
+nothing, the next node is asked, and at last this process reads for itself: that nothing is there is never a node's word.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tiered.backoff import Backoff
+from tiered.clock import Clock
+from tiered.codec.record.frame import edges_of
+from tiered.codec.record.layout import queue_offsets
+from tiered.codec.remoting.codes import TAG
+from tiered.codec.remoting.nodepull import MAX_COUNT, NodeAnswer, NodePull, NodeStatus
+from tiered.errors import Corrupt, TieredError
+from tiered.fetch.pull import Pull
+from tiered.gateway.knowledge.archive import PullArchive
+from tiered.gateway.knowledge.asking import Asking
+from tiered.gateway.knowledge.clients import Subscription
+from tiered.gateway.nodes.connection import NodeConnection
+from tiered.gateway.nodes.placement import ranked
+from tiered.gateway.transport.upstream import Upstream
+from tiered.metrics import Metrics
+from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset, Records
+from tiered.settings import Gateway
+from tiered.text.addresses import split_address
+
+log = logging.getLogger("tiered.gateway")
+
+AGAIN = Backoff(1.0, 30.0)
+"""How long a node that failed is left alone."""
+
+MOST_ASKED = 2
+"""Nodes that one read asks before it is read here."""
+
+_GIVEN: Mapping[NodeStatus, GetMessageStatus] = {
+    NodeStatus.FOUND: GetMessageStatus.FOUND,
+    NodeStatus.NO_MATCHED_MESSAGE: GetMessageStatus.NO_MATCHED_MESSAGE,
+}
+
+
+@dataclass(slots=True)
+class ReadNode:
+    """One node. ``problem``: why it is left alone until ``again_at`` (monotonic seconds), or was last; ``None``: it answers."""
+
+    name: str
+    connection: NodeConnection
+    again_at: float = 0.0
+    problem: str | None = None
+    pauses: Iterator[float] = field(default_factory=AGAIN.pauses)
+
+
+class Reads:
+    """Reads of the archive for cold pulls. On the event loop only."""
+
+    def __init__(
+        self,
+        archive: PullArchive,
+        asking: Asking,
+        nodes: Sequence[ReadNode],
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        node_seconds: float,
+    ) -> None:
+        """``node_seconds``: how long one node has for its answer."""
+        self._archive = archive
+        self._asking = asking
+        self._nodes = {node.name: node for node in nodes}
+        self._clock = clock
+        self._metrics = metrics
+        self._node_seconds = node_seconds
+
+    async def read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:
+        """What the archive has for ``pull``, whose filter is that of ``wanted``. ``Unavailable`` after ``seconds``."""
+        began = self._clock.monotonic()
+        if self._nodes and (pull.row_filter is None or wanted is not None):
+            found = await self._from_nodes(pull, wanted, seconds)
+            if found is not None:
+                return found
+        left = seconds - (self._clock.monotonic() - began)
+        return await self._asking.wait(self._archive.get_message_async(pull), max(left, 0.0))
+
+    def problems(self) -> dict[str, str]:
+        """Nodes that do not answer, and why. May be called from any thread."""
+        return {name: node.problem for name, node in self._nodes.items() if node.problem is not None}
+
+    async def _from_nodes(
+        self, pull: Pull, wanted: Subscription | None, seconds: float
+    ) -> GetMessageResult | None:
+        place = self._archive.place()
+        if place is None:
+            return None
+        question = _question(pull, wanted, *place)
+        began = self._clock.monotonic()
+        for node in self._candidates(pull):
+            left = seconds - (self._clock.monotonic() - began)
+            if left <= 0.0:
+                break
+            try:
+                answer = await node.connection.ask(question, min(self._node_seconds, left))
+                made = _result(answer, pull)
+            except TieredError as error:
+                self._failed(node, str(error))
+                continue
+            if made is not None:
+                self._answered(node)
+                self._metrics.node_reads.labels("given").inc()
+                return made
+            if answer.status is NodeStatus.ELSEWHERE:
+                self._answered(node)
+                self._metrics.node_reads.labels("elsewhere").inc()
+                return None
+            self._failed(node, f"it says {answer.status.value}")
+        self._metrics.node_reads.labels("here").inc()
+        return None
+
+    def _candidates(self, pull: Pull) -> Iterator[ReadNode]:
+        now = self._clock.monotonic()
+        there = [name for name, node in self._nodes.items() if node.again_at <= now]
+        yield from (self._nodes[name] for name in ranked(pull.queue, there)[:MOST_ASKED])
+
+    def _answered(self, node: ReadNode) -> None:
+        if node.problem is not None:
+            log.info("a read node answers again", extra={"node": node.name})
+        node.problem, node.again_at, node.pauses = None, 0.0, AGAIN.pauses()
+
+    def _failed(self, node: ReadNode, problem: str) -> None:
+        """Many reads fail at once when a node dies: they count as one."""
+        self._metrics.node_reads.labels("failed").inc()
+        now = self._clock.monotonic()
+        if node.again_at > now:
+            return
+        node.again_at = now + next(node.pauses)
+        if problem != node.problem:
+            log.warning("a read node is left alone for a while: %s", problem, extra={"node": node.name})
+        node.problem = problem
+
+
+def _question(pull: Pull, wanted: Subscription | None, archive_id: bytes, commit: int) -> NodePull:
+    filtered = pull.row_filter is not None and wanted is not None
+    return NodePull(
+        archive_id=archive_id,
+        commit=commit,
+        topic=pull.topic,
+        queue_id=pull.queue_id,
+        offset=pull.offset,
+        max_count=min(pull.max_count, MAX_COUNT),
+        max_bytes=pull.max_bytes,
+        group=pull.reader.group,
+        client=pull.reader.client or "",
+        expression=wanted.expression if filtered and wanted is not None else "",
+        expression_type=wanted.expression_type if filtered and wanted is not None else TAG,
+    )
+
+
+def _result(answer: NodeAnswer, pull: Pull) -> GetMessageResult | None:
+    """The answer as the archive's own; ``None``: the node gave none. ``Corrupt`` if it cannot be one to this pull."""
+    status = _GIVEN.get(answer.status)
+    if status is None:
+        return None
+    records, offsets = _records(answer)
+    ends = (*offsets, QueueOffset(answer.next_offset))
+    # The first record may be an inner batch that begins before the offset, and must then reach beyond it.
+    reaches = ends[1] > pull.offset if offsets else ends[0] > pull.offset
+    ascends = all(one < other for one, other in pairwise(ends))
+    if not (reaches and ascends and (status is GetMessageStatus.FOUND) == bool(offsets)):
+        raise Corrupt(
+            "the answer of a read node is not to the question",
+            queue=pull.queue,
+            offset=pull.offset,
+            found=f"{len(offsets)} messages from {ends[0]} on, next {answer.next_offset}",
+        )
+    return GetMessageResult(
+        status,
+        QueueOffset(answer.next_offset),
+        QueueOffset(answer.min_offset),
+        QueueOffset(answer.max_offset),
+        records,
+        offsets,
+    )
+
+
+def _records(answer: NodeAnswer) -> tuple[Records, tuple[QueueOffset, ...]]:
+    if not answer.count:
+        if len(answer.body):
+            raise Corrupt("the answer of a read node has bytes and no messages", bytes=len(answer.body))
+        return Records(), ()
+    edges = edges_of(answer.body, answer.count)
+    if edges is None:
+        raise Corrupt("the body of a read node's answer is not its messages", messages=answer.count)
+    offsets = queue_offsets(answer.body, edges[:-1]).tolist()
+    return Records([memoryview(answer.body)], [edges.tolist()]), tuple(map(QueueOffset, offsets))
+
+
+def open_reads(
+    archive: PullArchive, asking: Asking, settings: Gateway, clock: Clock, metrics: Metrics
+) -> Reads:
+    """Reads by ``gateway.read_nodes``; no connection is made before it is needed. ``Invalid`` for an address that is none."""
+    key = "gateway.read_nodes"
+    nodes = [
+        ReadNode(
+            name,
+            NodeConnection(
+                Upstream([split_address(name, key=key)], None),
+                settings.read_node_token,
+                settings.max_frame_bytes,
+            ),
+        )
+        for name in dict.fromkeys(settings.read_nodes)
+    ]
+    return Reads(archive, asking, nodes, clock, metrics, node_seconds=settings.read_node_timeout_ms / 1000)
