@@ -194,7 +194,7 @@ class Records(Sequence[memoryview]):
         return Records(chunks, edges)
 
 
-class ArchivePlace(NamedTuple):
+class ArchiveCommit(NamedTuple):
     """A commit of an archive: the archive's id (16 bytes) and the commit's number."""
 
     archive_id: bytes

@@ -29,7 +29,7 @@ from tiered.gateway.knowledge.opening import LateStore
 from tiered.gateway.nodes.reads import Reads, open_reads
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
-from tiered.model import ArchivePlace, GetMessageResult, GetMessageStatus
+from tiered.model import ArchiveCommit, GetMessageResult, GetMessageStatus
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import MAX_REQUEST_BYTES, NodeServer
 from tiered.settings import KIB, MIB, Gateway, Serve
@@ -82,9 +82,9 @@ class Local:
     def __init__(self, store: LateStore) -> None:
         self.store = store
         self.reads = 0
-        self.claims: ArchivePlace | None = None
+        self.claims: ArchiveCommit | None = None
 
-    def place(self) -> ArchivePlace | None:
+    def place(self) -> ArchiveCommit | None:
         return self.claims or self.store.place()
 
     def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
@@ -190,7 +190,7 @@ def test_a_node_of_another_archive_gives_nothing(scene: Cold) -> None:
             nodes.by(address)
             known = nodes.local.store.place()
             assert known is not None
-            nodes.local.claims = ArchivePlace(bytes(16), known.commit)
+            nodes.local.claims = ArchiveCommit(bytes(16), known.commit)
             assert (await nodes.get(0)).status is GetMessageStatus.FOUND
             assert nodes.local.reads == 1
             assert "OTHER_ARCHIVE" in nodes.reads.problems()[address]
@@ -216,7 +216,7 @@ def test_a_node_comes_to_the_commit_that_the_gateway_knows(scene: Cold) -> None:
             found = await nodes.get(100, 32)
             assert [bytes(one) for one in found.records] == scene.raws(TOPIC, 1)[100:]
             assert nodes.local.reads == 0
-            nodes.local.claims = ArchivePlace(knows.archive_id, knows.commit + 1)
+            nodes.local.claims = ArchiveCommit(knows.archive_id, knows.commit + 1)
             assert (await nodes.get(0)).status is GetMessageStatus.FOUND
             assert nodes.local.reads == 1
             assert "BEHIND" in next(iter(nodes.reads.problems().values()))
@@ -473,7 +473,7 @@ class Slow:
         self._store = store
         self.waiting: list[tuple[Pull, Future[GetMessageResult]]] = []
 
-    def place(self) -> ArchivePlace | None:
+    def place(self) -> ArchiveCommit | None:
         return self._store.place()
 
     def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:

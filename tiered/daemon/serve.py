@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +30,7 @@ from tiered.http.archive.pages import ArchivePages
 from tiered.http.archive.server import ArchiveServer
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
-from tiered.model import ArchivePlace
+from tiered.model import ArchiveCommit
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import NodeServer
 from tiered.service import Service
@@ -52,8 +52,7 @@ def run_node(loaded: Loaded, env: Mapping[str, str]) -> int:
         signals = stack.enter_context(Signals(stop, clock, on_first=process.stopping))
         process.open(stack)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            signals.rearm()
-            runner.run(process.serve())
+            runner.run(process.serve(signals.rearm))
     return 0
 
 
@@ -88,8 +87,9 @@ class NodeProcess:
         _background(stack, Service("archive", self._archive.step, self._clock))
         self._web(stack)
 
-    async def serve(self) -> None:
-        """Bind, and serve until ``stopping`` is called."""
+    async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
+        """Bind, and serve until ``stopping`` is called. ``begun`` is called first, on the loop's thread."""
+        begun()
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             return
@@ -196,7 +196,7 @@ class NodeProcess:
             "answer_bytes": self._server.budget.taken,
         }
 
-    def _place(self) -> ArchivePlace | None:
+    def _place(self) -> ArchiveCommit | None:
         try:
             return self._archive.store.place()
         except TieredError:

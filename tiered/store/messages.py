@@ -30,7 +30,7 @@ from tiered.fetch.pull import Pull
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metrics import Metrics
 from tiered.model import (
-    ArchivePlace,
+    ArchiveCommit,
     BoundaryType,
     CompactedPage,
     GetMessageResult,
@@ -313,10 +313,10 @@ class MessageStore:
         """How far the lineage in force is archived, as ``view`` has it; ``None`` before its first progress. As ``known``."""
         return self.view.progress()
 
-    def place(self) -> ArchivePlace | None:
+    def place(self) -> ArchiveCommit | None:
         """Which archive this is, and the commit that ``view`` is at; ``None`` for an empty log. As ``known``."""
         view = self.view
-        return None if view.head is None else ArchivePlace(view.identity.archive_id, view.head.seq)
+        return None if view.head is None else ArchiveCommit(view.identity.archive_id, view.head.seq)
 
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None:
         """A physical offset at or below that of the message at ``offset``, of which the fold alone is asked. As ``known``.

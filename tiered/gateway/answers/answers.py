@@ -27,6 +27,7 @@ from tiered.gateway.answers.names import name_of
 from tiered.gateway.answers.offsets import OF_QUEUES, Offsets
 from tiered.gateway.answers.resets import Resets
 from tiered.gateway.answers.stats import Stats
+from tiered.gateway.answers.wanted import CODES, LOOKUPS, STATS, TELLING
 from tiered.gateway.knowledge.archive import GatewayArchive
 from tiered.gateway.knowledge.asking import AGAIN_SECONDS, Asking, KnowsBroker
 from tiered.gateway.knowledge.caughtup import AsksFloor, Coverage
@@ -50,15 +51,6 @@ from tiered.settings import Settings
 
 log = logging.getLogger("tiered.gateway")
 
-_STATS = frozenset(
-    {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN}
-)
-_LOOKUPS = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE})
-_TELLING = frozenset(
-    {RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT}
-)
-"""Requests that say something of who sends them, which holds when the broker has taken it."""
-
 _MAX_OTHERS = 256
 _MAX_NAME = 255
 """Characters of a broker's name that are compared and kept: a longer one is not a broker's name."""
@@ -73,29 +65,6 @@ Made = Command | NewBody | None
 def machine_memory_bytes() -> int:
     """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-CODES: frozenset[int] = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-    }
-)
-"""Requests that are answered, corrected or watched; all others pass unread."""
 
 
 class Answers:
@@ -222,7 +191,7 @@ class Answers:
                     self._judge.learn(request.ext, answer, first)
                     self._compare(answer, first, connection)
             elif (
-                code in _TELLING
+                code in TELLING
                 and answer.code == ResponseCode.SUCCESS
                 and self._is_ours(request.ext, connection) is not False
             ):
@@ -266,9 +235,9 @@ class Answers:
         code = request.code
         if code in OF_QUEUES:
             return self._offsets.passes(request, answer)
-        if code in _LOOKUPS:
+        if code in LOOKUPS:
             return self._lookups.passes(request, answer)
-        if code in _STATS:
+        if code in STATS:
             return self._stats.passes(request, answer)
         if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
             return self._resets.passes(answer)
@@ -350,7 +319,7 @@ class Answers:
                 return self._resets.position(request, answer)
             case RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
                 return await self._resets.ordered(request, answer, connection)
-            case code if code in _STATS:
+            case code if code in STATS:
                 return await self._stats.fill(request, answer, connection)
         return None
 

@@ -11,7 +11,7 @@ from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.model import (
-    ArchivePlace,
+    ArchiveCommit,
     BoundaryType,
     GetMessageResult,
     MessageQueue,
@@ -28,7 +28,7 @@ class KnownArchive(Protocol):
 
     def progress(self) -> Progress | None: ...
 
-    def place(self) -> ArchivePlace | None: ...
+    def place(self) -> ArchiveCommit | None: ...
 
     def physical_floor(self, queue: MessageQueue, offset: int) -> PhysicalOffset | None: ...
 
