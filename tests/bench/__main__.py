@@ -24,6 +24,8 @@ from tests.bench.engines import engines
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
 from tests.bench.keyvalue import key_value
+from tests.bench.keyvalueredo import redo
+from tests.bench.keyvalueserve import http_gets, puts
 from tests.bench.lagageing import lag_ageing
 from tests.bench.live import idle, latency, objects, restart
 from tests.bench.million import million
@@ -76,6 +78,9 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "lag-ageing": lambda work: lag_ageing(work, *((8_000, 6) if quick else (600_000, 40))),
         "engines": lambda work: engines(3_000 if quick else 300_000),
         "kv-store": lambda work: key_value(work, *((20_000, 40_000) if quick else (2_000_000, 10_000_000))),
+        "kv-redo": lambda work: redo(work, 20_000 if quick else 2_000_000),
+        "kv-http": lambda work: http_gets(work, *((20_000, 50) if quick else (10_000_000, 2_000))),
+        "kv-put": lambda work: puts(work, 200 if quick else 10_000),
         "segments": lambda work: segments(2_000 if quick else 100_000),
         "verifying": lambda work: verifying(work, 20_000 if quick else 400_000, 64),
         **read_cases(quick),

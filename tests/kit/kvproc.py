@@ -14,8 +14,8 @@ from __future__ import annotations
 import shutil
 import signal
 from pathlib import Path
+from typing import Protocol
 
-from tests.kit.broker import Broker
 from tests.kit.daemonproc import START_SECONDS, TIERED, Pages
 from tests.kit.kvhttp import HttpValues
 from tests.kit.ports import free_port
@@ -23,11 +23,25 @@ from tests.kit.process import Child
 from tiered.daemon.portfile import WEB_PORT_FILE
 
 
+class Beside(Protocol):
+    """Where a view runs: a broker's store, and its address."""
+
+    @property
+    def store_dir(self) -> Path:
+        """``storePathRootDir``."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        ...
+
+
 class ViewProcess(Pages):
     """One view: its settings, its process when it runs. ``lives``: how often it was started."""
 
     def __init__(
-        self, work: Path, broker: Broker, name: str, *, anew: bool = False, **settings: object
+        self, work: Path, broker: Beside, name: str, *, anew: bool = False, **settings: object
     ) -> None:
         """``anew``: a program loaded anew, not forked."""
         self.name = name
@@ -68,7 +82,7 @@ class ViewProcess(Pages):
         self._asked.append(HttpValues(self.address, seconds))
         return self._asked[-1]
 
-    def beside(self, broker: Broker) -> None:
+    def beside(self, broker: Beside) -> None:
         """From its next start on it reads another broker's log."""
         self._store = broker.store_dir
 

@@ -101,6 +101,18 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/feed/live.py",
+        "if len(good) == len(everything) and self._chosen(whole).all():",
+        "if self._chosen(whole).all():",
+        f"{_FEED}::test_where_only_ours_came_before_others_and_damage_are_told_apart_all_the_same",
+    ),
+    Mutant(
+        "tiered/feed/live.py",
+        "if len(good) == len(everything) and self._chosen(whole).all():",
+        "if len(good) == len(everything):",
+        f"{_FEED}::test_where_only_ours_came_before_others_and_damage_are_told_apart_all_the_same",
+    ),
+    Mutant(
+        "tiered/feed/live.py",
         "        if crc32c(found) != anchor.crc32c:\n",
         "        if not found:\n",
         f"{_FEED}::test_a_broker_that_lost_its_tail_has_the_view_made_anew",

@@ -14,6 +14,7 @@ from tiered.view.snapshot import list_snapshots
 from tiered.view.sweeping import REST_SECONDS, SKEW_MS
 
 LATEST = ReadRule(Freshness.LATEST)
+SYS_FLAG_AT, PREPARED = 36, b"\0\0\0\x04"
 
 
 @pytest.fixture
@@ -34,6 +35,51 @@ def test_a_log_that_is_all_there_is_read_without_an_archive(tmp_path: Path) -> N
         scene.check(view)
         assert view.get(NAMESPACE, b"key-1", LATEST) is None
         assert view.lag_bytes() == 0
+
+
+def _damage(scene: KeyValueScene, place: int, body: bytes) -> None:
+    """Change the first byte of the body of the record at a place."""
+    record = scene.log.records[place]
+    scene.log.write(place + record.index(body), b"#")
+
+
+def test_where_only_ours_came_before_others_and_damage_are_told_apart_all_the_same(tmp_path: Path) -> None:
+    """A log of nothing else is proven without asking whose a record is: the first other one ends that."""
+    scene = KeyValueScene(tmp_path, file_bytes=1 << 20, with_archive=False)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        for number in range(3):
+            scene.put(NAMESPACE, b"k%d" % number, b"v")
+            scene.follow(view)
+        scene.put(NAMESPACE, b"a", b"w")
+        scene.log.append(b"theirs", topic=b"Orders", queue_offset=0)
+        scene.put(NAMESPACE, b"b", b"w")
+        scene.follow(view)
+        scene.check(view)
+        scene.put(NAMESPACE, b"c", b"w")
+        scene.follow(view)
+        place = scene.log.position
+        scene.log.append(b"half", topic=b"KV_orders", queue_offset=0)
+        scene.log.write(place + SYS_FLAG_AT, PREPARED)
+        scene.follow(view)
+        scene.check(view)
+        scene.put(NAMESPACE, b"c", b"x")
+        scene.follow(view)
+        place = scene.log.position
+        scene.log.append(b"damaged", topic=b"Orders", queue_offset=1)
+        _damage(scene, place, b"damaged")
+        scene.put(NAMESPACE, b"d", b"w")
+        scene.follow(view)
+        scene.check(view)
+        for number in range(3):
+            scene.put(NAMESPACE, b"k%d" % number, b"x")
+            scene.follow(view)
+        place = scene.log.position
+        scene.put(NAMESPACE, b"e", b"damaged")
+        _damage(scene, place, b"damaged")
+        scene.put(NAMESPACE, b"f", b"w")
+        with pytest.raises(Corrupt, match="not what its checksum says"):
+            scene.follow(view)
 
 
 def test_what_the_broker_deleted_comes_from_the_archive(scene: KeyValueScene) -> None:

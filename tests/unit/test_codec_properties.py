@@ -17,6 +17,7 @@ from tiered.codec.record.message import Message, decode_message, decode_properti
 from tiered.codec.record.properties import (
     SCHEDULE_TOPIC,
     PropertyColumns,
+    PropertyEntries,
     key_hash,
     property_columns,
     tags_codes,
@@ -197,3 +198,15 @@ def test_many_lengths_at_once() -> None:
     assert [batch.topics[i] for i in batch.headers["topic_index"]] == [m.topic for m in sent]
     assert [columns.tags[i].decode() for i in columns.tag] == [m.tags for m in sent]
     assert columns.key_hash.tolist() == [key_hash(m.topic, m.keys[0]) for m in sent]
+
+
+def test_values_that_are_exactly_a_text() -> None:
+    values = ["PUT", "PU", "PUTT", "put", "DELETE", None, "XPUT", "PUX"]
+    batch, _ = columns_of(
+        *(message(properties={"a": "PUT"} if value is None else {"kind": value}) for value in values)
+    )
+    entries = PropertyEntries.parse(batch)
+    kinds = entries.last(b"kind", len(batch))
+    assert entries.says(kinds, b"PUT").tolist() == [value == "PUT" for value in values]
+    assert entries.says(kinds, b"DELETE").tolist() == [value == "DELETE" for value in values]
+    assert not entries.says(entries.last(b"none", len(batch)), b"PUT").any()

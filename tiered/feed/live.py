@@ -12,6 +12,7 @@ from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import decode_headers, verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import SYS_COMMIT, SYS_TRANSACTION
+from tiered.codec.types import Bools
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, LogAnchor
 from tiered.model import PhysicalOffset
@@ -47,6 +48,8 @@ class LiveFeed:
         self._wanted = wanted
         self._batch_bytes = batch_bytes
         self._mark: BrokerMark | None = None
+        self._all_followed = False
+        """Whether everything was, when it was read last: then the next is proven before anybody asks whose it is."""
 
     def has(self, position: PhysicalOffset) -> bool:
         """Whether the log still has what lies at a position, or ends there."""
@@ -110,13 +113,16 @@ class LiveFeed:
 
     def _followed(self, data: memoryview, chunk: Chunk) -> MessageBatch:
         """The followed messages among the records of a copy, each proven whole."""
-        whole = decode_headers(data, Frames(chunk.starts, chunk.sizes, len(data), Stop.END))
-        topics = np.fromiter(map(self._wanted, whole.topics), bool, len(whole.topics))
-        if not topics.any():
+        everything = Frames(chunk.starts, chunk.sizes, len(data), Stop.END)
+        if self._all_followed:
+            good, whole = verify_headers(data, everything, chunk.start)
+            if len(good) == len(everything) and self._chosen(whole).all():
+                return whole
+        whole = decode_headers(data, everything)
+        rows = self._chosen(whole)
+        self._all_followed = bool(rows.all())
+        if not rows.any():
             return _NOTHING
-        rows = topics[whole.headers["topic_index"]]
-        kind = whole.headers["sys_flag"] & SYS_TRANSACTION
-        rows &= (kind == 0) | (kind == SYS_COMMIT)
         frames = Frames(chunk.starts[rows], chunk.sizes[rows], len(data), Stop.END)
         good, messages = verify_headers(data, frames, chunk.start)
         if len(good) != len(frames):
@@ -125,6 +131,13 @@ class LiveFeed:
                 hint="the broker repairs its log when it starts; what the archive has of it can be read with tiered read",
             )  # fmt: skip
         return messages
+
+    def _chosen(self, whole: MessageBatch) -> Bools:
+        """Which messages are of followed topics, and no half of a transaction."""
+        topics = np.fromiter(map(self._wanted, whole.topics), bool, len(whole.topics))
+        kind = whole.headers["sys_flag"] & SYS_TRANSACTION
+        rows: Bools = topics[whole.headers["topic_index"]] & ((kind == 0) | (kind == SYS_COMMIT))
+        return rows
 
 
 _NO_FRAMES = Frames(np.empty(0, np.int64), np.empty(0, np.int64), 0, Stop.END)

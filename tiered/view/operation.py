@@ -94,12 +94,12 @@ def properties_of(
     return named
 
 
-def decode_operations(batch: MessageBatch, max_value_bytes: int) -> Operations:
-    """What the messages of one queue ask for, in order. Never raises for what is in them."""
-    entries, count = PropertyEntries.parse(batch), len(batch)
-    kinds, keys = _texts(entries, TYPE, count), _keys(_texts(entries, KEY, count))
-    deletes = np.fromiter(map(DELETE.encode().__eq__, kinds), bool, count)
-    good = deletes | np.fromiter(map(PUT.encode().__eq__, kinds), bool, count)
+def decode_operations(batch: MessageBatch, entries: PropertyEntries, max_value_bytes: int) -> Operations:
+    """What the messages of one queue ask for, in order; ``entries``: their properties. Never raises for what is in them."""
+    count = len(batch)
+    kinds, keys = entries.last(TYPE.encode(), count), _keys(_texts(entries, KEY, count))
+    deletes = entries.says(kinds, DELETE.encode())
+    good = deletes | entries.says(kinds, PUT.encode())
     lengths = np.fromiter(map(len, keys), np.int64, count)
     flags = batch.headers["sys_flag"]
     good &= (lengths > 0) & (lengths <= MAX_KEY_BYTES) & ((flags & SYS_INNER_BATCH) == 0)
@@ -129,9 +129,9 @@ def decode_operations(batch: MessageBatch, max_value_bytes: int) -> Operations:
     )  # fmt: skip
 
 
-def unique_keys(batch: MessageBatch) -> list[bytes]:
-    """Property UNIQ_KEY of every message; empty where there is none."""
-    return _texts(PropertyEntries.parse(batch), "UNIQ_KEY", len(batch))
+def unique_keys(batch: MessageBatch, entries: PropertyEntries) -> list[bytes]:
+    """Property UNIQ_KEY of every message, of all its properties; empty where there is none."""
+    return _texts(entries, "UNIQ_KEY", len(batch))
 
 
 def _texts(entries: PropertyEntries, name: str, count: int) -> list[bytes]:

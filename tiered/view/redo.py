@@ -17,7 +17,7 @@ import numpy as np
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.layout import SYS_INNER_BATCH
-from tiered.codec.record.properties import property_columns
+from tiered.codec.record.properties import PropertyEntries, property_columns
 from tiered.codec.record.ragged import copy_ranges, pieces
 from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt, Invalid
@@ -225,10 +225,13 @@ class KeyValueRedo:
                     return
         state = self._contiguous(namespace, state, messages, batch.lost)
         done.messages += len(messages)
+        entries = PropertyEntries.parse(messages)
         if state.broken is None:
-            self._operations(namespace, messages, changes, done)
+            operations = decode_operations(messages, entries, self._max_value_bytes)
+            self._operations(namespace, operations, changes, done)
         if with_ids:
-            found = zip(messages.headers["queue_offset"].tolist(), unique_keys(messages), strict=True)
+            ids = unique_keys(messages, entries)
+            found = zip(messages.headers["queue_offset"].tolist(), ids, strict=True)
             done.ids.setdefault(namespace, {}).update(found)
         last = messages.headers[-1]
         self.newest_ms = max(self.newest_ms, int(messages.headers["store_timestamp"].max()))
@@ -260,8 +263,7 @@ class KeyValueRedo:
 
     # ------------------------------------------------------------------ what writes do
 
-    def _operations(self, namespace: str, messages: MessageBatch, changes: _Changes, done: Applied) -> None:
-        operations = decode_operations(messages, self._max_value_bytes)
+    def _operations(self, namespace: str, operations: Operations, changes: _Changes, done: Applied) -> None:
         done.malformed += operations.malformed
         prefix, entries = entries_prefix(namespace), changes.entries
         keys = list(map(prefix.__add__, operations.keys))

@@ -204,6 +204,19 @@ class PropertyEntries:
         newest[self.row[found]] = found  # of equal indexes numpy keeps the last
         return newest
 
+    def says(self, entry_of_row: Ints, text: bytes) -> npt.NDArray[np.bool_]:
+        """Per row whether the value of its entry (-1: none) is ``text``, at least one byte, exactly; no string is made."""
+        starts = self.name_end[entry_of_row] + 1
+        same: npt.NDArray[np.bool_] = (entry_of_row >= 0) & (
+            self.value_end[entry_of_row] - starts == len(text)
+        )
+        rows = np.flatnonzero(same)
+        for at, byte in enumerate(text):
+            rows = rows[gather(self.blob, starts[rows] + at, "u1") == byte]
+        same[:] = False
+        same[rows] = True
+        return same
+
     def cut(self, starts: Ints, ends: Ints) -> list[bytes]:
         """The bytes of ranges of the blob."""
         return pieces(self.blob, starts, ends - starts)
