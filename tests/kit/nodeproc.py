@@ -58,22 +58,33 @@ class ReadNode(Pages):
         assert self._child is not None, "the node was never started"
         return self._child
 
-    def start(self) -> ReadNode:
-        """Start it and wait until it is ready to read."""
+    def launch(self) -> ReadNode:
+        """Start it, and wait for nothing."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
         self.port_file.unlink(missing_ok=True)
         command = (*TIERED, "serve", "--archive", self._archive, *sets)
         self._child = Child("node", command, self.log, self._environment, fork=True)
-        self._child.wait_until(self.ready, START_SECONDS, "its archive")
         return self
+
+    def start(self) -> ReadNode:
+        """Start it and wait until it is ready to read."""
+        self.launch().child.wait_until(self.ready, START_SECONDS, "its archive")
+        return self
+
+    @contextmanager
+    def launched(self) -> Iterator[ReadNode]:
+        """Launched for the block; killed at its end if it still runs."""
+        try:
+            yield self.launch()
+        finally:
+            self.kill()
 
     @contextmanager
     def running(self) -> Iterator[ReadNode]:
         """Started for the block; killed at its end if it still runs."""
-        try:
-            yield self.start()
-        finally:
-            self.kill()
+        with self.launched():
+            self.child.wait_until(self.ready, START_SECONDS, "its archive")
+            yield self
 
     def stop(self, seconds: float = 30.0) -> None:
         """SIGTERM, and wait."""

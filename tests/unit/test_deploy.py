@@ -16,7 +16,8 @@ import yaml
 from tiered.cli.main import VERBS, build
 from tiered.daemon.checks import check
 from tiered.daemon.config import load, walk
-from tiered.daemon.gateway import SILENT_SECONDS, state_directory
+from tiered.daemon.doors import SILENT_SECONDS
+from tiered.daemon.gateway import state_directory
 from tiered.errors import Fenced, Invalid, Refused
 from tiered.gateway.app import DRAIN_SECONDS
 from tiered.gateway.transport.fronts import LAST_BYTES_SECONDS

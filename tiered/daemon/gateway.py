@@ -25,6 +25,7 @@ from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.signing import Credentials, signature
 from tiered.daemon.config import Loaded, differing
+from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
@@ -36,19 +37,15 @@ from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
 from tiered.gateway.nodes.reads import Reads
-from tiered.http.archive.pages import ArchivePages
-from tiered.http.archive.server import ArchiveServer
-from tiered.http.health import HealthPages, HealthServer
+from tiered.http.health import HealthPages
 from tiered.metrics import Metrics
 from tiered.service import Service
-from tiered.settings import Settings, Web
+from tiered.settings import Settings
 from tiered.store import MessageStore
-from tiered.text.addresses import split_address
 
 log = logging.getLogger("tiered.gateway")
 
 DIRECTORY = "gateway"
-SILENT_SECONDS = 30.0
 LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels"})
 """Settings that a SIGHUP takes over."""
 
@@ -88,7 +85,7 @@ class GatewayProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopped = False
-        self._beaten = clock.monotonic()
+        self._beat = LoopBeat(clock, notifier)
         self._app: GatewayApp
         self._pool: ThreadPoolExecutor
         self._same: SameBroker
@@ -117,7 +114,7 @@ class GatewayProcess:
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
         )
-        self._background(stack, "archive", Service("archive", self._archive.step, self._clock))
+        background(stack, Service("archive", self._archive.step, self._clock))
         self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -126,11 +123,20 @@ class GatewayProcess:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             return
-        pages = await self._http()
+        settings = self._settings.gateway
+        pages = await archive_pages(
+            PageDoor(settings.http_listen, "gateway.http_listen", settings.http_token),
+            self._archive.store,
+            self._clock,
+            self._pool,
+            self._metrics,
+            log,
+            settings.read_timeout_ms,
+        )
         self._app.open()
         self._notifier.ready("serving")
         beside = [
-            asyncio.create_task(self._beat()),
+            asyncio.create_task(self._beat.run()),
             asyncio.create_task(self._same.watch(self._app.brokers.archived)),
         ]
         try:
@@ -164,30 +170,6 @@ class GatewayProcess:
         if changed:
             log.warning("changed settings that wait for a restart", extra={"keys": changed})
 
-    async def _http(self) -> ArchiveServer | None:
-        """The read-only pages for people and tools."""
-        settings = self._settings.gateway
-        if not settings.http_listen:
-            return None
-        server = ArchiveServer(
-            split_address(settings.http_listen, key="gateway.http_listen", listening=True),
-            ArchivePages(self._archive.store, self._clock),
-            self._pool,
-            self._metrics,
-            token=settings.http_token,
-            read_timeout_ms=settings.read_timeout_ms,
-        )
-        await server.start()
-        log.info("archive pages", extra={"address": "http://{}:{}".format(*server.address)})
-        return server
-
-    async def _beat(self) -> None:
-        """Tell the service manager that the event loop turns."""
-        while True:
-            self._beaten = self._clock.monotonic()
-            self._notifier.watchdog()
-            await asyncio.sleep(1.0)
-
     async def _ask(self, address: str, request: Command, seconds: float) -> Command:
         if self._keys is not None:
             request = replace(
@@ -195,34 +177,14 @@ class GatewayProcess:
             )
         return await self._app.brokers.ask(address, request, seconds)
 
-    def _background(self, stack: ExitStack, name: str, service: Service) -> None:
-        service.start()
-        stack.callback(service.join, 2.0)
-        stack.callback(service.stop)
-
     def _web(self, stack: ExitStack) -> None:
         """Health and metrics; the port is written to the state directory."""
-        listen = self._settings.gateway.web_listen
-        if not listen:
-            return
-        key = "gateway.web_listen"
-        host, port = split_address(listen, key=key, listening=True)
-        pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = HealthServer(Web(host, port), pages, self._clock, key=key)
-        server.open()
-        stack.callback(server.close)
-        if self._state is not None:
-            file = self._state / GATEWAY_WEB_PORT_FILE
-            file.write_text(f"{server.address[1]}\n")
-            stack.callback(lambda: file.unlink(missing_ok=True))
-        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
-        self._background(stack, "web", Service("web", server.step, self._clock))
-
-    def _live(self) -> tuple[bool, str]:
-        silent = self._clock.monotonic() - self._beaten
-        if silent > SILENT_SECONDS:
-            return False, f"the event loop has not turned for {silent:.0f} s"
-        return True, "live"
+        pages = HealthPages(
+            live=self._beat.live, ready=self._ready, metrics=self._expose, status=self._status
+        )
+        door = PageDoor(self._settings.gateway.web_listen, "gateway.web_listen")
+        file = None if self._state is None else self._state / GATEWAY_WEB_PORT_FILE
+        background(stack, health_service(stack, door, pages, self._clock, log, file))
 
     def _ready(self) -> tuple[bool, str]:
         """Ready to pass traffic and to answer what is cold: not before the archive was open, nor for another broker's archive.

@@ -30,6 +30,7 @@ from tiered.broker.master import MasterFinder
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.signing import Credentials
 from tiered.daemon.config import Loaded
+from tiered.daemon.doors import PageDoor, health_service, write_port
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import KEY_VALUE_PORT_FILE, WEB_PORT_FILE
@@ -39,7 +40,7 @@ from tiered.feed.archived import ArchivedFeed
 from tiered.feed.joined import JoinedFeed
 from tiered.feed.live import LiveFeed
 from tiered.feed.remote import RemoteFeed
-from tiered.http.health import HealthPages, HealthServer
+from tiered.http.health import HealthPages
 from tiered.http.kv.server import KeyValueServer
 from tiered.http.server import OwnLoop
 from tiered.metadata.base import RedoStore
@@ -47,9 +48,9 @@ from tiered.metadata.open import open_redo
 from tiered.metrics import Metrics
 from tiered.provider.open import open_provider
 from tiered.service import Service, Supervisor
-from tiered.settings import Settings, Web
+from tiered.settings import Settings
 from tiered.source.open import open_source
-from tiered.text.addresses import split_address, split_addresses
+from tiered.text.addresses import split_addresses
 from tiered.view.keeping import SnapshotKeeper, SnapshotPlace, begin_with_snapshot
 from tiered.view.progress import ViewProgress
 from tiered.view.putting import Connections, PutLimits, Putter
@@ -227,12 +228,6 @@ def run_key_values(loaded: Loaded, env: Mapping[str, str]) -> int:
         return process.run()
 
 
-def _write_port(stack: ExitStack, file: Path, port: int) -> None:
-    """Tell other processes a port for as long as this one runs."""
-    file.write_text(f"{port}\n")
-    stack.callback(file.unlink, missing_ok=True)
-
-
 class KeyValueProcess:
     """One view with its doors. ``open`` makes and binds everything, ``run`` serves until ``stop`` is set."""
 
@@ -299,24 +294,16 @@ class KeyValueProcess:
         )
         server.open()
         stack.callback(server.close)
-        _write_port(stack, state / KEY_VALUE_PORT_FILE, server.address[1])
+        write_port(stack, state / KEY_VALUE_PORT_FILE, server.address[1])
         log.info("key-value pages", extra={"address": "http://{}:{}".format(*server.address)})
         return [Service("doors", server.step, self._clock)]
 
     def _web(self, stack: ExitStack, state: Path) -> list[Service]:
         """Health and metrics; the port is written to the state directory."""
-        listen = self._settings.kv.web_listen
-        if not listen:
-            return []
-        key = "kv.web_listen"
-        host, port = split_address(listen, key=key, listening=True)
         pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = HealthServer(Web(host, port), pages, self._clock, key=key)
-        server.open()
-        stack.callback(server.close)
-        _write_port(stack, state / WEB_PORT_FILE, server.address[1])
-        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
-        return [Service("web", server.step, self._clock)]
+        door = PageDoor(self._settings.kv.web_listen, "kv.web_listen")
+        service = health_service(stack, door, pages, self._clock, log, state / WEB_PORT_FILE)
+        return [] if service is None else [service]
 
     def _live(self) -> tuple[bool, str]:
         health = self._supervisor.health

@@ -21,26 +21,22 @@ from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.log.localfiles import ensure_directory
 from tiered.clock import Clock, SystemClock
 from tiered.daemon.config import Loaded
+from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import NODE_PORT_FILE, WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.gateway.knowledge.opening import LateArchive
-from tiered.http.archive.pages import ArchivePages
-from tiered.http.archive.server import ArchiveServer
-from tiered.http.health import HealthPages, HealthServer
+from tiered.http.health import HealthPages
 from tiered.metrics import Metrics
 from tiered.model import ArchiveCommit
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import NodeServer
 from tiered.service import Service
-from tiered.settings import Settings, Web
+from tiered.settings import Settings
 from tiered.store import MessageStore
-from tiered.text.addresses import split_address
 
 log = logging.getLogger("tiered.node")
-
-SILENT_SECONDS = 30.0
 
 
 def run_node(loaded: Loaded, env: Mapping[str, str]) -> int:
@@ -70,7 +66,7 @@ class NodeProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopped = False
-        self._beaten = clock.monotonic()
+        self._beat = LoopBeat(clock, notifier)
         self._pool: ThreadPoolExecutor
         self._server: NodeServer
 
@@ -84,7 +80,7 @@ class NodeProcess:
         stack.callback(self._archive.close)
         answers = NodeAnswers(self._archive.store, settings.serve, self._metrics, self._clock, self._pool)
         self._server = NodeServer(settings.serve, answers, self._clock, self._metrics)
-        _background(stack, Service("archive", self._archive.step, self._clock))
+        background(stack, Service("archive", self._archive.step, self._clock))
         self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -93,14 +89,23 @@ class NodeProcess:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             return
-        pages = await self._http()
+        settings = self._settings.serve
+        pages = await archive_pages(
+            PageDoor(settings.http_listen, "serve.http_listen", settings.http_token),
+            self._archive.store,
+            self._clock,
+            self._pool,
+            self._metrics,
+            log,
+            settings.read_timeout_ms,
+        )
         self._server.open()
         if self._state is not None:
             port = self._server.address.rpartition(":")[2]
             (self._state / NODE_PORT_FILE).write_text(f"{port}\n")
         log.info("listening for gateways", extra={"address": self._server.address})
         self._notifier.ready("serving")
-        beat = asyncio.create_task(self._beat())
+        beat = asyncio.create_task(self._beat.run())
         try:
             await self._stop.wait()
         finally:
@@ -127,52 +132,14 @@ class NodeProcess:
         calm_collector()
         return store
 
-    async def _beat(self) -> None:
-        """Tell the service manager that the event loop turns."""
-        while True:
-            self._beaten = self._clock.monotonic()
-            self._notifier.watchdog()
-            await asyncio.sleep(1.0)
-
-    async def _http(self) -> ArchiveServer | None:
-        """The read-only pages for people and tools."""
-        settings = self._settings.serve
-        if not settings.http_listen:
-            return None
-        server = ArchiveServer(
-            split_address(settings.http_listen, key="serve.http_listen", listening=True),
-            ArchivePages(self._archive.store, self._clock),
-            self._pool,
-            self._metrics,
-            token=settings.http_token,
-            read_timeout_ms=settings.read_timeout_ms,
-        )
-        await server.start()
-        log.info("archive pages", extra={"address": "http://{}:{}".format(*server.address)})
-        return server
-
     def _web(self, stack: ExitStack) -> None:
         """Health and metrics; the port is written to the state directory."""
-        listen, key = self._settings.serve.web_listen, "serve.web_listen"
-        if not listen:
-            return
-        host, port = split_address(listen, key=key, listening=True)
-        pages = HealthPages(live=self._live, ready=self._ready, metrics=self._expose, status=self._status)
-        server = HealthServer(Web(host, port), pages, self._clock, key=key)
-        server.open()
-        stack.callback(server.close)
-        if self._state is not None:
-            file = self._state / WEB_PORT_FILE
-            file.write_text(f"{server.address[1]}\n")
-            stack.callback(lambda: file.unlink(missing_ok=True))
-        log.info("web pages", extra={"address": "http://{}:{}".format(*server.address)})
-        _background(stack, Service("web", server.step, self._clock))
-
-    def _live(self) -> tuple[bool, str]:
-        silent = self._clock.monotonic() - self._beaten
-        if silent > SILENT_SECONDS:
-            return False, f"the event loop has not turned for {silent:.0f} s"
-        return True, "live"
+        pages = HealthPages(
+            live=self._beat.live, ready=self._ready, metrics=self._expose, status=self._status
+        )
+        door = PageDoor(self._settings.serve.web_listen, "serve.web_listen")
+        file = None if self._state is None else self._state / WEB_PORT_FILE
+        background(stack, health_service(stack, door, pages, self._clock, log, file))
 
     def _ready(self) -> tuple[bool, str]:
         """Ready to answer: not before the archive is open, nor while it cannot be read."""
@@ -201,9 +168,3 @@ class NodeProcess:
             return self._archive.store.place()
         except TieredError:
             return None
-
-
-def _background(stack: ExitStack, service: Service) -> None:
-    service.start()
-    stack.callback(service.join, 2.0)
-    stack.callback(service.stop)

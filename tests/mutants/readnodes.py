@@ -1,0 +1,84 @@
+"""Read nodes: what a gateway believes, whom it asks, when it reads for itself; what a node says."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_SCENE = "tests/scenes/test_read_nodes.py"
+_PULL = "tests/unit/test_node_pull.py"
+_PLACES = "tests/unit/test_node_placement.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "    reaches = ends[1] > pull.offset if offsets else ends[0] > pull.offset\n",
+        "    reaches = True\n",
+        f"{_SCENE}::test_records_of_another_place_are_not_believed",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "            if answer.status is NodeStatus.ELSEWHERE:\n",
+        "            if answer.status is not NodeStatus.ELSEWHERE:\n",
+        f"{_SCENE}::test_a_node_of_another_archive_gives_nothing",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "node.again_at <= now",
+        "node.again_at <= now + 60",
+        f"{_SCENE}::test_dead_and_hanging_nodes_are_left_alone_and_the_others_read",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "        if self._nodes and (pull.row_filter is None or wanted is not None):\n",
+        "        if False:\n",
+        f"{_SCENE}::test_reads_by_nodes_are_the_readers_own",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/placement.py",
+        "xxh3_64(key + node.encode())",
+        "xxh3_64(node.encode())",
+        f"{_PLACES}::test_everybody_computes_the_same_and_all_nodes_have_a_share",
+    ),
+    Mutant(
+        "tiered/codec/remoting/nodepull.py",
+        'if fields.get(BODY_SUM) != f"{crc32c(answer.body):08x}":',
+        "if BODY_SUM not in fields:",
+        f"{_PULL}::test_every_flipped_bit_of_a_body_is_found",
+    ),
+    Mutant(
+        "tiered/node/answers.py",
+        "        if place is not None and place.archive_id != pull.archive_id:\n",
+        "        if place is not None and False:\n",
+        f"{_SCENE}::test_a_node_of_another_archive_gives_nothing",
+    ),
+    Mutant(
+        "tiered/node/answers.py",
+        "        if place is None or place.commit < pull.commit:\n            await",
+        "        if place is None or place.commit < 0:\n            await",
+        f"{_SCENE}::test_a_node_comes_to_the_commit_that_the_gateway_knows",
+    ),
+    Mutant(
+        "tiered/store/follower.py",
+        "            look = self.follow_async(force=True)\n            yield look\n            look.result()\n",
+        "            look = self.follow_async()\n            yield look\n            look.result()\n",
+        f"{_SCENE}::test_a_node_comes_to_the_commit_that_the_gateway_knows",
+    ),
+    Mutant(
+        "tiered/node/server.py",
+        "            budget.give_back(aside)\n",
+        "            pass\n",
+        f"{_SCENE}::test_many_reads_at_once_within_small_bounds_all_come",
+    ),
+    Mutant(
+        "tiered/node/server.py",
+        "            if not self._tasks:\n                self._transport.close()\n",
+        "            self._transport.close()\n",
+        f"{_SCENE}::test_a_node_that_stops_answers_what_it_was_asked",
+    ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        'memoryview(data).cast("B")',
+        "memoryview(data)",
+        f"{_SCENE}::test_reads_by_nodes_are_the_readers_own",
+    ),
+)
