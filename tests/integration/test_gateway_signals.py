@@ -82,6 +82,15 @@ def test_a_hangup_takes_over_storage_levels(gateway: Process) -> None:
     assert gateway.said("wait for a restart")[0]["keys"] == ["fetch.threads"]
 
 
+def test_a_hangup_takes_over_read_nodes(gateway: Process) -> None:
+    for times, nodes in enumerate((["127.0.0.1:1", "127.0.0.1:2"], ["127.0.0.1:2"], []), 1):
+        gateway.write(f"read_nodes = {json.dumps(nodes)}\n")
+        assert gateway.hang_up("read nodes", times)["nodes"] == nodes
+    gateway.write('read_nodes = ["nowhere"]\n')
+    assert "gateway.read_nodes" in str(gateway.hang_up("are not taken over", 1))
+    assert not gateway.said("wait for a restart")
+
+
 def test_what_makes_no_sense_is_said_and_not_taken_over(gateway: Process) -> None:
     gateway.write('[fetch]\nstorage_level = "SOMETIMES"\n')
     line = gateway.hang_up("are not taken over", 1)

@@ -278,6 +278,32 @@ def test_without_any_node_the_gateway_reads_and_a_node_that_comes_back_is_asked_
     on_loop(test())
 
 
+def test_nodes_come_and_go_while_it_reads(scene: Cold) -> None:
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            one, two = await nodes.node(), await nodes.node()
+            reads = nodes.by(one)
+            slow = Slow(nodes.local.store)
+            three = await nodes.node(slow)
+            assert (await nodes.get(0)).status is GetMessageStatus.FOUND
+            reads.set_nodes((three,))
+            reading = asyncio.create_task(nodes.get(1))
+            async with asyncio.timeout(5):
+                while not slow.waiting:
+                    await asyncio.sleep(0.01)
+            reads.set_nodes((two,))
+            assert reads.nodes() == {two: "answers"}
+            assert (await nodes.get(2)).queue_offsets[0] == 2
+            slow.go_on()
+            assert (await reading).queue_offsets[0] == 1, "a node that goes answers what it was asked"
+            reads.set_nodes(())
+            assert nodes.local.reads == 0
+            assert (await nodes.get(3)).queue_offsets[0] == 3
+            assert nodes.local.reads == 1
+
+    on_loop(test())
+
+
 def damage_body(answer: Command) -> None:
     body = bytearray(answer.body)
     body[len(body) // 2] ^= 1

@@ -36,7 +36,7 @@ from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
-from tiered.gateway.nodes.reads import Reads
+from tiered.gateway.nodes.reads import Reads, node_addresses
 from tiered.http.health import HealthPages
 from tiered.metrics import Metrics
 from tiered.service import Service
@@ -46,7 +46,7 @@ from tiered.store import MessageStore
 log = logging.getLogger("tiered.gateway")
 
 DIRECTORY = "gateway"
-LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels"})
+LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels", "gateway.read_nodes"})
 """Settings that a SIGHUP takes over."""
 
 
@@ -157,16 +157,20 @@ class GatewayProcess:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def reload(self, again: Callable[[], Loaded]) -> None:
-        """Take over what can change while it runs, the storage levels; said in the log, what cannot as well."""
+        """Take over what can change while it runs, storage levels and read nodes; said in the log, what cannot as well."""
         try:
             found = again().settings
             changed = [key for key in differing(self._settings, found) if key not in LIVE]
+            nodes = node_addresses(found.gateway)
             self._archive.set_levels(found.fetch)
         except TieredError as error:
             log.error("the settings were read again and are not taken over: %s", error)
             return
         levels = {"default": found.fetch.storage_level, "topics": list(found.fetch.topic_storage_levels)}
         log.info("storage levels", extra=levels)
+        if self._loop is not None and tuple(self._reads.nodes()) != nodes:
+            self._loop.call_soon_threadsafe(self._reads.set_nodes, nodes)
+            log.info("read nodes", extra={"nodes": nodes})
         if changed:
             log.warning("changed settings that wait for a restart", extra={"keys": changed})
 
@@ -207,10 +211,6 @@ class GatewayProcess:
             return f"it is not known whether the archive is of this broker: {self._same.unknown}"
         return None
 
-    def _read_nodes(self) -> Mapping[str, str]:
-        problems = self._reads.problems()
-        return {name: problems.get(name, "answers") for name in self._settings.gateway.read_nodes}
-
     def _expose(self) -> bytes:
         self._app.publish()
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
@@ -224,7 +224,7 @@ class GatewayProcess:
             "said": why,
             "problem": self._problem(),
             "archive": self._archive.problem or "open",
-            "read_nodes": self._read_nodes(),
+            "read_nodes": self._reads.nodes(),
             **self._app.status(),
         }
 

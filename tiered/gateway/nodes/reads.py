@@ -6,8 +6,9 @@ nothing, the next node is asked, and at last this process reads for itself: that
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -62,16 +63,17 @@ class Reads:
         self,
         archive: PullArchive,
         asking: Asking,
-        nodes: Sequence[ReadNode],
+        connect: Callable[[str], NodeConnection],
         clock: Clock,
         metrics: Metrics,
         *,
         node_seconds: float,
     ) -> None:
-        """``node_seconds``: how long one node has for its answer."""
+        """``connect`` makes the way to a node by its address; ``node_seconds``: how long one node has for its answer."""
         self._archive = archive
         self._asking = asking
-        self._nodes = {node.name: node for node in nodes}
+        self._connect = connect
+        self._nodes: dict[str, ReadNode] = {}
         self._clock = clock
         self._metrics = metrics
         self._node_seconds = node_seconds
@@ -86,8 +88,20 @@ class Reads:
         left = seconds - (self._clock.monotonic() - began)
         return await self._asking.wait(self._archive.get_message_async(pull), max(left, 0.0))
 
+    def set_nodes(self, names: Sequence[str]) -> None:
+        """Which nodes there are from now on. One that goes is asked no more, and still answers what it was asked."""
+        before = self._nodes
+        self._nodes = {name: before.get(name) or ReadNode(name, self._connect(name)) for name in names}
+        for name, node in before.items():
+            if name not in self._nodes:
+                asyncio.get_running_loop().call_later(self._node_seconds, node.connection.close)
+
+    def nodes(self) -> dict[str, str]:
+        """Every node, and why it does not answer; ``answers`` if it does, or was not asked yet. From any thread."""
+        return {name: node.problem or "answers" for name, node in self._nodes.items()}
+
     def problems(self) -> dict[str, str]:
-        """Nodes that do not answer, and why. May be called from any thread."""
+        """Nodes that do not answer, and why. From any thread."""
         return {name: node.problem for name, node in self._nodes.items() if node.problem is not None}
 
     async def _from_nodes(
@@ -198,20 +212,23 @@ def _records(answer: NodeAnswer) -> tuple[Records, tuple[QueueOffset, ...]]:
     return Records([memoryview(answer.body)], [edges.tolist()]), tuple(map(QueueOffset, offsets))
 
 
+def node_addresses(settings: Gateway) -> tuple[str, ...]:
+    """``gateway.read_nodes``, each once. ``Invalid`` for one that is no address."""
+    for name in settings.read_nodes:
+        split_address(name, key="gateway.read_nodes")
+    return tuple(dict.fromkeys(settings.read_nodes))
+
+
 def open_reads(
     archive: PullArchive, asking: Asking, settings: Gateway, clock: Clock, metrics: Metrics
 ) -> Reads:
     """Reads by ``gateway.read_nodes``; no connection is made before it is needed. ``Invalid`` for an address that is none."""
-    key = "gateway.read_nodes"
-    nodes = [
-        ReadNode(
-            name,
-            NodeConnection(
-                Upstream([split_address(name, key=key)], None),
-                settings.read_node_token,
-                settings.max_frame_bytes,
-            ),
-        )
-        for name in dict.fromkeys(settings.read_nodes)
-    ]
-    return Reads(archive, asking, nodes, clock, metrics, node_seconds=settings.read_node_timeout_ms / 1000)
+
+    def connect(name: str) -> NodeConnection:
+        upstream = Upstream([split_address(name, key="gateway.read_nodes")], None)
+        return NodeConnection(upstream, settings.read_node_token, settings.max_frame_bytes)
+
+    node_seconds = settings.read_node_timeout_ms / 1000
+    reads = Reads(archive, asking, connect, clock, metrics, node_seconds=node_seconds)
+    reads.set_nodes(node_addresses(settings))
+    return reads
