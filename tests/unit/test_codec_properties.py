@@ -210,3 +210,6 @@ def test_values_that_are_exactly_a_text() -> None:
     assert entries.says(kinds, b"PUT").tolist() == [value == "PUT" for value in values]
     assert entries.says(kinds, b"DELETE").tolist() == [value == "DELETE" for value in values]
     assert not entries.says(entries.last(b"none", len(batch)), b"PUT").any()
+    bare = columns_of(message(properties={}), message(properties={}))[0]
+    entries = PropertyEntries.parse(bare)
+    assert entries.says(entries.last(b"kind", 2), b"PUT").tolist() == [False, False]

@@ -206,14 +206,15 @@ class PropertyEntries:
 
     def says(self, entry_of_row: Ints, text: bytes) -> npt.NDArray[np.bool_]:
         """Per row whether the value of its entry (-1: none) is ``text``, at least one byte, exactly; no string is made."""
-        starts = self.name_end[entry_of_row] + 1
-        same: npt.NDArray[np.bool_] = (entry_of_row >= 0) & (
-            self.value_end[entry_of_row] - starts == len(text)
-        )
-        rows = np.flatnonzero(same)
+        rows = np.flatnonzero(entry_of_row >= 0)
+        chosen = entry_of_row[rows]
+        starts = self.name_end[chosen] + 1
+        alike = self.value_end[chosen] - starts == len(text)
+        rows, starts = rows[alike], starts[alike]
         for at, byte in enumerate(text):
-            rows = rows[gather(self.blob, starts[rows] + at, "u1") == byte]
-        same[:] = False
+            alike = gather(self.blob, starts + at, "u1") == byte
+            rows, starts = rows[alike], starts[alike]
+        same = np.zeros(len(entry_of_row), bool)
         same[rows] = True
         return same
 
