@@ -43,6 +43,7 @@ FEW = {
     "fetch.read_ahead": "false",
     "fetch.budget_bytes": "8MiB",
     "fetch.cache_expiry_ms": 100,
+    "serve.read_timeout_ms": 60_000,
 }
 
 

@@ -28,6 +28,8 @@ from tiered.settings import Serve
 
 log = logging.getLogger("tiered.node")
 
+LIMIT = "serve.read_timeout_ms is the limit"
+
 _GIVEN: Mapping[GetMessageStatus, NodeStatus] = {
     GetMessageStatus.FOUND: NodeStatus.FOUND,
     GetMessageStatus.NO_MATCHED_MESSAGE: NodeStatus.NO_MATCHED_MESSAGE,
@@ -102,7 +104,7 @@ class NodeAnswers:
         if place is not None and place.archive_id != pull.archive_id:
             return NodeAnswer(NodeStatus.OTHER_ARCHIVE)
         if place is None or place.commit < pull.commit:
-            await self._asking.wait(self._archive.reach(pull.commit), self._asking.pull_seconds)
+            await self._asking.wait(self._archive.reach(pull.commit), self._asking.pull_seconds, LIMIT)
             place = self._archive.place()
             if place is None or place.commit < pull.commit:
                 return NodeAnswer(NodeStatus.BEHIND, 0 if place is None else place.commit)
@@ -132,7 +134,7 @@ class NodeAnswers:
             wanted,
         )
         left = self._asking.pull_seconds - (self._clock.monotonic() - began)
-        return await self._asking.wait(self._archive.get_message_async(asked), max(left, 0.0))
+        return await self._asking.wait(self._archive.get_message_async(asked), max(left, 0.0), LIMIT)
 
     def _busy(self, request: Command, why: str) -> Command:
         self._count("busy")
