@@ -43,6 +43,9 @@ CHECKER_SOURCES = tuple(
     CHECKER_DIRECTORY / name for name in ("go.mod", "go.sum", "history.go", "main.go", "model.go")
 )
 
+GO_CLIENT_DIRECTORY = Path(__file__).with_name("goclient")
+GO_CLIENT_SOURCES = tuple(GO_CLIENT_DIRECTORY / name for name in ("go.mod", "go.sum", "main.go"))
+
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
 ROCKETMQ_4 = "4.9.7"
@@ -50,6 +53,8 @@ ROCKETMQ_4 = "4.9.7"
 VERSITYGW = "v1.8.0"
 PORCUPINE = "v1.3.1"
 """The library of the checker of histories, as its ``go.mod`` pins it."""
+GO_CLIENT = "v2.1.2"
+"""RocketMQ's own client for Go, as the ``go.mod`` of the consumer that is made with it pins it."""
 GRPC_PYTHON = "5.1.2"
 PROXY = "rocketmq-proxy"
 """Name of the counterpart that is the Proxy and the gRPC clients."""
@@ -78,6 +83,7 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
         Counterpart("porcupine", "porcupine", PORCUPINE),
+        Counterpart("rocketmq-go", "goclient", GO_CLIENT),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
         Counterpart(OLD_SPARK, "oldspark", PYSPARK),
@@ -156,6 +162,11 @@ def checker_binary() -> Path:
     return root() / "bin" / f"kvcheck-{_digest(*CHECKER_SOURCES)}" / "kvcheck"
 
 
+def go_consumer() -> Path:
+    """The consumer that is made with RocketMQ's client for Go."""
+    return root() / "bin" / f"goconsume-{_digest(*GO_CLIENT_SOURCES)}" / "goconsume"
+
+
 def pom(version: str) -> Path:
     """The Maven file that names the artifacts of a version."""
     return JAVA_DIRECTORY / f"pom-{version.split('.')[0]}.xml"
@@ -200,6 +211,8 @@ def installed(name: str) -> bool:
         return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
     if counterpart.tier == "porcupine":
         return checker_binary().exists()
+    if counterpart.tier == "goclient":
+        return go_consumer().exists()
     return versitygw_binary().exists()
 
 

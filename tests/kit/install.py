@@ -63,7 +63,9 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
         elif counterpart.tier == "restcatalog":
             _install_rest_catalog(counterpart, say)
         elif counterpart.tier == "porcupine":
-            _install_checker(say)
+            _build_with_go(counterpart, cache.CHECKER_DIRECTORY, cache.checker_binary(), say)
+        elif counterpart.tier == "goclient":
+            _build_with_go(counterpart, cache.GO_CLIENT_DIRECTORY, cache.go_consumer(), say)
         else:
             _install_versitygw(say)
         mark = cache.marker(counterpart.name)
@@ -192,17 +194,18 @@ def _install_versitygw(say: Callable[[str], None]) -> None:
         os.replace(f"{part}/versitygw", binary)
 
 
-def _install_checker(say: Callable[[str], None]) -> None:
-    """The checker of histories, from its sources here; the one module it needs is pinned by ``go.mod`` and ``go.sum``."""
+def _build_with_go(
+    counterpart: cache.Counterpart, sources: Path, binary: Path, say: Callable[[str], None]
+) -> None:
+    """A program from its sources here; the modules it needs are pinned by ``go.mod`` and ``go.sum``."""
     _need("go")
-    binary = cache.checker_binary()
     binary.parent.mkdir(parents=True, exist_ok=True)
-    say(f"porcupine: go builds the checker of histories with {cache.PORCUPINE} (some seconds) to {binary}")
+    say(f"{counterpart.name}: go builds {sources.name} with {counterpart.version} (some seconds) to {binary}")
     with tempfile.TemporaryDirectory(dir=binary.parent, prefix="part-") as part:
         environment = {**os.environ, "CGO_ENABLED": "0"}
-        command = ["go", "build", "-trimpath", "-mod=readonly", "-o", f"{part}/kvcheck", "."]
-        _run(command, timeout_seconds=600, environment=environment, directory=str(cache.CHECKER_DIRECTORY))
-        os.replace(f"{part}/kvcheck", binary)
+        command = ["go", "build", "-trimpath", "-mod=readonly", "-o", f"{part}/built", "."]
+        _run(command, timeout_seconds=600, environment=environment, directory=str(sources))
+        os.replace(f"{part}/built", binary)
 
 
 def _need(*tools: str) -> None:
