@@ -72,6 +72,11 @@ class Gateway(Pages):
         assert self._child is not None, "the gateway was never started"
         return self._child
 
+    def configured_by(self, file: Path) -> Gateway:
+        """Have it read this file too, at its start and at a SIGHUP."""
+        self._environment["TIERED_CONFIG"] = str(file)
+        return self
+
     def start(self) -> Gateway:
         """Start it and wait until its name-server front answers from behind."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
