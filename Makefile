@@ -54,7 +54,7 @@ DIST ?= dist
 wheel: install ## the program as one wheel in dist/, to install where there is no checkout
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 
-COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-emit-index-url --generate-hashes --python-version 3.11
+COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-strip-extras --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
 lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
