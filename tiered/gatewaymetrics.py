@@ -49,6 +49,12 @@ class GatewayMetrics(MetricRegistry):
         )
 
     def _declare_nodes(self) -> None:
+        self.gateway_key_values = self._counter(
+            "gateway_key_values",
+            "Requests of the key-value view that the gateway answered, by kind and response code",
+            "kind",
+            "code",
+        )
         self.node_reads = self._counter(
             "node_reads",
             "Reads that a gateway wanted of read nodes, by outcome: given, elsewhere (the node had nothing to give), failed,"

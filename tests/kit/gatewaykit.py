@@ -177,6 +177,12 @@ class ScriptedAnswers:
     asked: list[tuple[Command, Command]] = field(default_factory=list)
     gone: list[ConnectionInfo] = field(default_factory=list)
     notices: frozenset[int] = frozenset()
+    own: frozenset[int] = frozenset()
+    served: Callable[[Command], Awaitable[Command]] | None = None
+
+    async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
+        assert self.served is not None
+        return await self.served(request)
 
     def wants(self, request: Command) -> bool:
         return request.code in self.wanted

@@ -119,6 +119,31 @@ def test_the_gateway_s_unit_runs_it_with_a_state_of_its_own() -> None:
     assert state_directory(found.settings) == Path(state)
 
 
+@pytest.mark.parametrize(
+    ("name", "verb", "down"),
+    [
+        ("tiered-node.service", ["serve"], {Invalid.exit_code}),
+        ("tiered-keyvalue.service", ["kv", "serve"], {Refused.exit_code, Invalid.exit_code}),
+    ],
+)
+def test_the_units_of_readers_run_them_with_directories_of_their_own(
+    name: str, verb: list[str], down: set[int]
+) -> None:
+    service = unit(name)["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    assert Path(program).name in project()["scripts"]
+    assert words[: len(verb)] == verb
+    assert "--config" in words
+    assert {int(code) for code in service["RestartPreventExitStatus"].split()} == down
+    assert seconds(service["WatchdogSec"]) > SILENT_SECONDS
+    assert service["ProtectSystem"] == "strict"
+    (directory,) = variables(name).values()
+    made = {"%S": "StateDirectory", "%t": "RuntimeDirectory"}[directory.partition("/")[0]]
+    assert directory.partition("/")[2] == service[made]
+    settings = load(env=variables(name)).settings
+    assert directory in (settings.serve.state_directory, settings.kv.state_directory)
+
+
 def test_the_drop_in_for_replay_switches_it_on() -> None:
     found = load(REPO / "config" / "example-s3.toml", variables("tiered-replay.conf"))
     check(found)
@@ -158,6 +183,11 @@ def test_the_image_builds_from_files_that_exist() -> None:
     assert f'"{project()["name"]}[$EXTRAS]"' in runs
 
 
+def package(pin: str) -> str:
+    """The name in a line of a lock, without version and extras."""
+    return re.split(r"[\[=]", pin, maxsplit=1)[0]
+
+
 def test_the_image_has_the_extras_that_it_is_built_with_and_seals_by_default() -> None:
     """Each extra that needs more than the lock of all has a lock of its own, which the build finds by its name."""
     names = [name for name, _ in dockerfile()]
@@ -168,13 +198,13 @@ def test_the_image_has_the_extras_that_it_is_built_with_and_seals_by_default() -
     assert "parquet" in default
     assert set(default) <= set(known)
     copied = " ".join(rest for name, rest in dockerfile() if name == "COPY").split()
-    users = {pin.partition("==")[0] for pin in locked("requirements.lock")}
+    users = {package(pin) for pin in locked("requirements.lock")}
     for extra in ("s3fs", "parquet", "encryption", "iceberg"):
         wanted = {re.split(r"[^\w.-]", need, maxsplit=1)[0].lower() for need in known[extra]}
         lock = f"requirements-{extra}.lock"
         if not wanted <= users:
             assert lock in copied
-            assert wanted <= {pin.partition("==")[0] for pin in locked(lock)} | users
+            assert wanted <= {package(pin) for pin in locked(lock)} | users
 
 
 def test_the_image_has_every_package_of_the_wheel() -> None:
@@ -188,13 +218,17 @@ def test_the_image_has_every_package_of_the_wheel() -> None:
 
 def locked(name: str) -> set[str]:
     text = (REPO / name).read_text(encoding="utf-8")
-    return {line.removesuffix(" \\") for line in text.splitlines() if re.match(r"[a-z0-9._-]+==", line)}
+    return {
+        line.removesuffix(" \\")
+        for line in text.splitlines()
+        if re.match(r"[a-z0-9._-]+(\[[a-z0-9, -]+\])?==", line)
+    }
 
 
 def test_developers_have_what_users_have_and_users_no_tools() -> None:
     users, developers = locked("requirements.lock"), locked("requirements-dev.lock")
     assert users < developers
-    names = {pin.partition("==")[0] for pin in users}
+    names = {package(pin) for pin in users}
     assert {"numpy", "typer"} <= names
     assert not names & {"pytest", "mypy", "moto", "hypothesis", "ruff", "pyspark"}
 
@@ -256,6 +290,8 @@ def test_compose_shares_the_parent_of_the_store_and_agrees_with_the_broker() -> 
         ("README.md", "deploy/tiered.service"),
         ("gateway.md", "config/example-gateway.toml"),
         ("gateway.md", "deploy/tiered-gateway.service"),
+        ("nodes.md", "deploy/tiered-node.service"),
+        ("keyvalue.md", "deploy/tiered-keyvalue.service"),
         ("replay.md", "deploy/tiered-replay.conf"),
     ],
 )
@@ -264,14 +300,14 @@ def test_the_guide_names_files_that_exist(guide: str, path: str) -> None:
     assert (REPO / path).is_file()
 
 
-@pytest.mark.parametrize("guide", ["gateway.md", "replay.md"])
+@pytest.mark.parametrize("guide", ["gateway.md", "keyvalue.md", "nodes.md", "replay.md"])
 def test_metrics_and_settings_in_a_guide_exist(guide: str) -> None:
     text = (DEPLOY / guide).read_text(encoding="utf-8")
     exposed = Metrics().expose().decode()
     for name in re.findall(r"`(tiered_[a-z_]+)", text):
         assert name.removesuffix("_") in exposed, name
     known = {key for key, _, _ in walk(load().settings)}
-    for key in re.findall(r"`((?:gateway|fetch|replay|source)\.[a-z_0-9]+)", text):
+    for key in re.findall(r"`((?:gateway|fetch|kv|replay|serve|source)\.[a-z_0-9]+)", text):
         assert key in known, key
 
 

@@ -21,6 +21,7 @@ import uvloop
 
 from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.log.localfiles import ensure_directory
+from tiered.client.sync import KeyValueClient
 from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.signing import Credentials, signature
@@ -32,6 +33,7 @@ from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.gateway.answers.answers import Answers
+from tiered.gateway.answers.keyvalues import MOST_AT_ONCE, KeyValueDoor
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
@@ -108,8 +110,9 @@ class GatewayProcess:
         store, floors = self._archive.store, Floors(self._ask, self._clock)
         self._same = SameBroker(store, floors, self._pool, self._metrics, self._clock)
         answers = Answers(
-            store, settings, self._metrics, self._clock, self._pool, floor=floors, broker=self._same
-        )
+            store, settings, self._metrics, self._clock, self._pool,
+            floor=floors, broker=self._same, key_values=self._key_values(stack),
+        )  # fmt: skip
         self._reads = answers.reads
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
@@ -180,6 +183,18 @@ class GatewayProcess:
                 request, ext={**request.ext, **signature(self._keys, request.ext, request.body)}
             )
         return await self._app.brokers.ask(address, request, seconds)
+
+    def _key_values(self, stack: ExitStack) -> KeyValueDoor | None:
+        """The door to a key-value view. Its calls wait for broker and redo, so they have a pool of their own."""
+        url = self._settings.gateway.kv_url
+        if not url:
+            return None
+        pool = ThreadPoolExecutor(MOST_AT_ONCE, "kv")
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        KeyValueClient(url).close()  # what makes no sense is said now
+        door = KeyValueDoor(lambda token: KeyValueClient(url, token=token), pool, self._metrics)
+        stack.callback(door.close)
+        return door
 
     def _web(self, stack: ExitStack) -> None:
         """Health and metrics; the port is written to the state directory."""

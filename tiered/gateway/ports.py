@@ -73,6 +73,9 @@ class Answering(Protocol):
     codes: frozenset[int]
     """Request codes that any of these may care for; frames of every other code are not even parsed."""
 
+    own: frozenset[int]
+    """Request codes that are answered here: they never go to the broker, and need none."""
+
     notices: frozenset[int]
     """Codes of the broker's own requests to its clients that ``notice`` is to see; none of others is parsed."""
 
@@ -99,6 +102,10 @@ class Answering(Protocol):
         Whatever is raised, and being too slow, makes the client try again (``SYSTEM_BUSY``): the broker's answer is not
         passed on then. A ``Command`` must carry the opaque of the answer.
         """
+        ...
+
+    async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
+        """The answer to a request of ``own``, with its opaque; its body is complete. Raised errors become ``SYSTEM_BUSY``."""
         ...
 
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:

@@ -178,6 +178,10 @@ class Gateway(SettingsSection):
         "",
         "PEM file: certificate authorities trusted for name servers and brokers; empty: any, as RocketMQ's clients do",
     )
+    kv_url: str = option(
+        "",
+        "key-value view whose requests the gateway takes, http://host:port; empty: they go to the broker, who knows none",
+    )
     read_nodes: tuple[str, ...] = option(
         (),
         "read nodes that read the archive for cold pulls, host:port each; empty: this process reads for itself",

@@ -21,6 +21,7 @@ from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
+from tiered.gateway.answers.keyvalues import KeyValueDoor
 from tiered.gateway.answers.liteoffsets import LiteOffsets
 from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.names import name_of
@@ -72,7 +73,8 @@ class Answers:
 
     ``pool`` runs what blocks (everything but pulls); ``broker`` knows whether a connection leads to the archived one, and
     without it every one does; ``floor`` asks a connection's broker where its commitlog begins, and tells
-    ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``.
+    ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``;
+    ``key_values`` is asked what no broker knows.
     Everything is called on the event loop.
     """
 
@@ -91,8 +93,11 @@ class Answers:
         broker: KnowsBroker | None = None,
         memory_bytes: int | None = None,
         again_seconds: float = AGAIN_SECONDS,
+        key_values: KeyValueDoor | None = None,
     ) -> None:
         source = settings.source
+        self.own: frozenset[int] = frozenset() if key_values is None else key_values.codes
+        self._key_values = key_values
         self._archive = archive
         self._metrics = metrics
         self._clock = clock
@@ -280,6 +285,12 @@ class Answers:
         if made is not None:
             self._metrics.cold_seconds.labels(name_of(code)).observe(self._clock.monotonic() - started)
         return made
+
+    async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
+        """A request of the key-value view, which no broker knows."""
+        if self._key_values is None:
+            raise Unavailable("there is no key-value view behind this gateway", hint="set gateway.kv_url")
+        return await self._key_values.answer(request)
 
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
         """The broker tells a consumer where to go on: into the archive, if that is where the operator wants it."""

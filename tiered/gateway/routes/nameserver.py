@@ -15,7 +15,7 @@ from itertools import repeat
 from tiered.backoff import Backoff
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Bytes, Command
-from tiered.errors import TieredError
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
 from tiered.gateway.routes.rewriting import addresses_in, rewrite
 from tiered.gateway.transport.upstream import Upstream
@@ -53,6 +53,7 @@ class RouteAnswers:
     codes: frozenset[int] = frozenset(
         {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
     )
+    own: frozenset[int] = frozenset()
     notices: frozenset[int] = frozenset()
 
     def __init__(self, brokers: Brokers) -> None:
@@ -76,6 +77,10 @@ class RouteAnswers:
         found = self._brokers.in_answer(answer.body)
         ours = {address: self._brokers.ensure(address, name) for address, name in found.items()}
         return NewBody(rewrite(answer.body, ours)) if ours else None
+
+    async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
+        """Nothing is answered without a name server."""
+        raise Unavailable("the name-server front answers nothing of its own", code=request.code)
 
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
         """A name server tells clients nothing of its own accord."""

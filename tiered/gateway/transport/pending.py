@@ -1,8 +1,9 @@
 """Which requests wait for an answer that somebody wants to look at, and the judges of both directions of a connection.
 
-Requests always go on as they came. Answers go on too, except those of remembered requests: they are held and handed over.
-Requests that the broker sends to a client, and the client's answers to those, have an opaque space of their own and pass; but
-some of those that want no answer are held too, to be handed on with another body. Whose answer an answer is: ``opaques``.
+Requests go on as they came, but those that the gateway answers itself. Answers go on too, except those of remembered requests:
+they are held and handed over. Requests that the broker sends to a client, and the client's answers to those, have an opaque
+space of their own and pass; but some of those that want no answer are held too, to be handed on with another body. Whose answer
+an answer is: ``opaques``.
 """
 
 from __future__ import annotations
@@ -107,19 +108,27 @@ class Pending:
 
 
 class RequestJudge:
-    """Client → broker: everything passes; requests of the watched codes are read, and remembered if their answer is wanted."""
+    """Client → broker: requests of the watched codes are read, and remembered if their answer is wanted. All pass but those
+    that are answered here, which ``on_own`` gets whole."""
 
-    __slots__ = ("_answers", "_connection", "_opaques", "_pending", "_request", "_traffic")
+    __slots__ = ("_answers", "_connection", "_on_own", "_opaques", "_own", "_pending", "_request", "_traffic")
 
     def __init__(
-        self, answers: Answering, connection: ConnectionInfo, pending: Pending, traffic: Traffic
+        self,
+        answers: Answering,
+        connection: ConnectionInfo,
+        pending: Pending,
+        traffic: Traffic,
+        on_own: Callable[[Command], None] = lambda request: None,
     ) -> None:
         self._answers = answers
         self._connection = connection
         self._pending = pending
         self._opaques = pending.opaques
         self._traffic = traffic
-        self._request: Command | None = None  # the frame under way, if it is copied
+        self._own = answers.own
+        self._on_own = on_own
+        self._request: Command | None = None  # the frame under way, if it is copied or held
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read.
@@ -139,6 +148,8 @@ class RequestJudge:
         if request is not None and request.is_response:
             return Fate.PASS
         self._traffic.seen(code)
+        if code in self._own:
+            return self._held(request or decode_header(data, encoding), body_bytes)
         if code not in self._answers.codes:
             return Fate.PASS
         request = request or decode_header(data, encoding)
@@ -154,11 +165,24 @@ class RequestJudge:
         if is_response(flag):
             return Fate.PASS
         self._traffic.seen(code)
+        if code in self._own:
+            return self._held(decode_header(header, encoding), body_bytes)
         if gets_answer(code, flag):
             self._opaques.begin(opaque)
         if code not in self._answers.codes:
             return Fate.PASS
         return self._watched(decode_header(header, encoding), len(header), body_bytes)
+
+    def _held(self, request: Command, body_bytes: int) -> Fate:
+        """A request that is answered here. Its opaque may be that of another one under way: no broker sees it."""
+        if request.is_response:
+            return Fate.PASS
+        if body_bytes > MAX_OBSERVED_BODY:
+            raise Refused(
+                "the body of a request is too long", expected=f"≤ {MAX_OBSERVED_BODY}", found=body_bytes
+            )
+        self._request = request
+        return Fate.HOLD
 
     def _watched(self, request: Command, header_bytes: int, body_bytes: int) -> Fate:
         kept_bytes = body_bytes if body_bytes <= MAX_OBSERVED_BODY else 0
@@ -181,7 +205,10 @@ class RequestJudge:
         request, self._request = self._request, None
         assert request is not None
         request.body = body
-        self._answers.observe(request, self._connection)
+        if request.code in self._own:
+            self._on_own(request)
+        else:
+            self._answers.observe(request, self._connection)
 
 
 class AnswerJudge:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from tiered.clock import Clock
-from tiered.codec.remoting.codes import ResponseCode
-from tiered.codec.remoting.frame import RESPONSE, Bytes, Command, encode_command
+from tiered.codec.remoting.frame import Bytes, Command, encode_command
 from tiered.errors import TieredError
 from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.frames import FrameWalk
+from tiered.gateway.transport.framing import busy_frame, whole_frame
 from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
 from tiered.gateway.transport.pending import AnswerJudge, HeldAnswer, Pending, RequestJudge
 from tiered.metrics import Metrics
@@ -168,7 +168,7 @@ class Session:
         self.upstream = Side(self, "server")
         self.client.other, self.upstream.other = self.upstream, self.client
         self._pending = Pending(shared.clock.monotonic)
-        requests = RequestJudge(answers, info, self._pending, shared.traffic)
+        requests = RequestJudge(answers, info, self._pending, shared.traffic, self._own)
         replies = AnswerJudge(answers, info, self._pending, shared.traffic, self._hold)
         most = shared.settings.max_frame_bytes
         self.client.walk = FrameWalk(requests, most)
@@ -291,7 +291,7 @@ class Session:
             answer = held.answer
             held.verdict = self._answers.judge(held.request, answer, answer.body, whole=True)
             if held.verdict is PASS:  # ``settle`` sends it when the chunk under way has been walked over
-                self.upstream.walk.insert(_frame(held, None))
+                self.upstream.walk.insert(whole_frame(held, None))
                 return
         self.answering += 1
         size = len(held.answer.body)
@@ -299,6 +299,26 @@ class Session:
         task = asyncio.get_running_loop().create_task(self._answer(held))
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._done(task, size))
+
+    def _own(self, request: Command) -> None:
+        """A request that is answered without the broker."""
+        if self.closed or request.is_oneway:
+            return
+        self.answering += 1
+        task = asyncio.get_running_loop().create_task(self._serve(request))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._done(task, 0))
+
+    async def _serve(self, request: Command) -> None:
+        """One of them. It has as long as the answers need that it asks: they have limits of their own."""
+        try:
+            async with self._turns:
+                await self._room.wait()
+                pieces = encode_command(await self._answers.serve(request, self.info))
+        except TieredError as error:
+            pieces = busy_frame(request, str(error))
+        self.upstream.walk.insert(pieces)
+        self.settle()
 
     def _hold_bytes(self, more: int) -> None:
         """Bytes of held answers came or went: the server is not read while there are too many."""
@@ -330,7 +350,7 @@ class Session:
                 await self._room.wait()
                 aside = await budget.take(settings.max_pull_bytes)
                 made = await self._made(held)
-                pieces, outcome = _frame(held, made), "passed" if made is None else "replaced"
+                pieces, outcome = whole_frame(held, made), "passed" if made is None else "replaced"
         except TimeoutError:
             pieces = self._busy(held, f"the archive did not answer within {settings.read_timeout_ms} ms")
         except TieredError as error:
@@ -367,26 +387,4 @@ class Session:
             log.warning("%s: %s", what, why, extra=said)
         if held.is_notice:
             return []
-        answer = held.answer
-        return encode_command(
-            Command(
-                code=ResponseCode.SYSTEM_BUSY,
-                opaque=answer.opaque,
-                flag=RESPONSE,
-                remark=f"[gateway] try again: {why}"[:MAX_REMARK],
-                version=answer.version,
-                language=answer.language,
-                binary=answer.binary,
-            )
-        )
-
-
-def _frame(held: HeldAnswer, made: Command | NewBody | None) -> list[Bytes]:
-    """The frame that goes to the client."""
-    if isinstance(made, Command):
-        return encode_command(made)
-    body = held.answer.body if made is None else made.body
-    head = held.head
-    if made is not None:
-        head = (len(head) - 4 + len(body)).to_bytes(4, "big") + head[4:]
-    return [head, body] if len(body) else [head]
+        return busy_frame(held.answer, why)
