@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.types import Buffer
 from tiered.errors import Invalid, Refused, Unavailable
+from tiered.provider import probe as probing
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import ProbeReport, probe, require_promises
@@ -186,3 +188,13 @@ def test_the_store_clock_is_compared_with_this_hosts() -> None:
     store_clock, host_clock = ManualClock(1_700_000_100_000), ManualClock(1_700_000_000_000)
     report: ProbeReport = probe(MemoryProvider("", store_clock), host_clock)
     assert report.clock_offset_ms == 100_000
+
+
+def test_a_racer_that_never_comes_is_said_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_too_few(workers: int, **options: Any) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(workers - 1, **options)
+
+    monkeypatch.setattr(probing, "ThreadPoolExecutor", one_too_few)
+    monkeypatch.setattr(probing, "START_SECONDS", 0.2)
+    with pytest.raises(Unavailable, match="did not begin"):
+        probe(memory(), CLOCK)

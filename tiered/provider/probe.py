@@ -20,6 +20,8 @@ from tiered.provider.resolve import put_own, tidy
 from tiered.provider.wrap import is_after_unknown
 
 RACERS = 32
+START_SECONDS = 60.0
+"""How long racers wait for each other: for ever, and one thread that never came would have the daemon stand still."""
 SMALL_BYTES = 100
 LARGE_BYTES = 256 * 1024
 SMALL_ROUNDS = 4
@@ -157,7 +159,7 @@ class _Probe:
 
         def put(racer: int) -> bool | None:
             """True: won, False: lost, None: unknown."""
-            start.wait()
+            start.wait(START_SECONDS)
             try:
                 self._provider.put(key, [_body(racer, size)])
             except Conflict as conflict:
@@ -166,7 +168,15 @@ class _Probe:
                 return None
             return True
 
-        results = list(pool.map(put, range(RACERS)))
+        try:
+            results = list(pool.map(put, range(RACERS)))
+        except threading.BrokenBarrierError:
+            raise Unavailable(
+                "a race of the probe did not begin: not all of its threads came to the start",
+                expected=RACERS,
+                seconds=START_SECONDS,
+                hint="look at the limit of threads of this process, and start it again",
+            ) from None
         winners = [racer for racer, won in enumerate(results) if won]
         unknown = [racer for racer, won in enumerate(results) if won is None]
         if len(winners) > 1:
