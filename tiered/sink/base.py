@@ -59,8 +59,8 @@ class Sink(Protocol):
     """A destination that is open. One thread.
 
     Errors: ``Unavailable``: away, or an answer was lost; the sink is closed and opened again, and goes on from its position.
-    ``Fenced``: another process has this sink now. ``Invalid``: it cannot take what it was given, and will not by waiting (rights,
-    a topic that is not there, a schema, a message too large): the sink stops, with that said, and the others go on.
+    ``Fenced``: another process has this sink now. ``Invalid``: it cannot take what it was given, and will not by waiting
+    (rights, a topic that is not there, a schema, a message too large): the sink stops, with that said, and the others go on.
     """
 
     def position(self) -> SinkPosition | None:
@@ -74,8 +74,8 @@ class Sink(Protocol):
         ...
 
     def flush(self, position: SinkPosition) -> SafePoint:
-        """Everything written is at the destination for good, and with it ``position``, whose ``queues`` holds those that changed
-        since the last flush. All or nothing where ``position`` is kept there."""
+        """Everything written is at the destination for good, and with it ``position``, whose ``queues`` holds those that
+        changed since the last flush. All or nothing where ``position`` is kept there."""
         ...
 
     def close(self) -> None:
