@@ -1,0 +1,64 @@
+"""Kinds of destinations: found by name among entry points, so that another package brings its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
+
+from tiered.errors import Invalid, did_you_mean
+from tiered.sink.base import Sink
+from tiered.sink.order import SinkOrder
+
+REGISTERED = "tiered.sinks"
+"""The group of entry points: a name of a kind, and the class, called without arguments, that is its ``SinkKind``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
+    that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others."""
+
+    archive_id: bytes
+    cluster: str
+    broker: str
+    epoch: int
+    name: str
+
+
+class SinkKind(Protocol):
+    """A kind of destination."""
+
+    def check(self, order: SinkOrder) -> None:
+        """``Invalid``, naming the option, where it is known before anything is opened that this order cannot work; may ask the
+        destination (``Unavailable``). Called when a sink is added, on the operator's host, and before each opening."""
+        ...
+
+    def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
+        """A destination for one process. ``Unavailable``, ``Invalid``, ``Fenced``, as of ``Sink``."""
+        ...
+
+
+def known_kinds() -> tuple[str, ...]:
+    """The names of all kinds that are installed."""
+    return tuple(sorted({found.name for found in entry_points(group=REGISTERED)}))
+
+
+def find_kind(name: str) -> SinkKind:
+    """The kind of a name. ``Invalid`` with the list of those that are there; or if what it needs is not installed."""
+    found: EntryPoint | None = next(iter(entry_points(group=REGISTERED, name=name)), None)
+    if found is None:
+        known = known_kinds()
+        raise Invalid(
+            "no such kind of sink", field="kind", found=name,
+            expected=", ".join(known) or "none is installed",
+            hint=did_you_mean(name, known, "kinds: "),
+        )  # fmt: skip
+    try:
+        made: SinkKind = found.load()()
+    except ImportError as error:
+        raise Invalid(
+            "this kind of sink needs what is not installed", field="kind", found=name, missing=error.name or str(error),
+            hint=f"pip install 'rocketmq-tiered[{name}]', or what its package says",
+        ) from error  # fmt: skip
+    return made
