@@ -14,6 +14,7 @@ from tiered.archive.keys import (
     Identity,
     IdentityKey,
     KeyValueKey,
+    LeaseKey,
     ObjectKey,
     ProbeKey,
     RepairKey,
@@ -60,6 +61,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(HoldKey, ID, st.booleans()),
     st.builds(TableKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
+    st.builds(LeaseKey, st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), SEQ),
     st.builds(KeyValueKey, st.integers(0, 10**15 - 1), ID, st.one_of(st.none(), st.integers(0, 10**6 - 1))),
 )
 NAMES = st.text(min_size=1, max_size=12)
@@ -98,6 +100,7 @@ def test_topics_do_not_share_folders(a: str, b: str) -> None:
 def test_order(a: int, b: int) -> None:
     assert (build(CommitKey(a)) < build(CommitKey(b))) == (a < b)
     assert (build(CheckpointKey(a)) < build(CheckpointKey(b))) == (a < b)
+    assert (build(LeaseKey("n", a)) < build(LeaseKey("n", b))) == (a < b)
 
 
 @given(

@@ -31,6 +31,7 @@ HOLD_PREFIX = "hold/"
 TABLE_PREFIX = "table/"
 DATAKEY_PREFIX = "datakey/"
 KEYVALUE_PREFIX = "keyvalue/"
+LEASE_PREFIX = "lease/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -49,6 +50,7 @@ _QUEUE = re.compile("[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _ORDER = re.compile(rf"(hold|table)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
+_LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
 _KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
 
 
@@ -157,6 +159,14 @@ class KeyValueKey:
     piece: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseKey:
+    """That the read node of this name is there, for the ``number``-th time; numbers ascend."""
+
+    node: str
+    number: int
+
+
 Identity = (
     IdentityKey
     | CommitKey
@@ -167,6 +177,7 @@ Identity = (
     | TableKey
     | ProbeKey
     | KeyValueKey
+    | LeaseKey
 )
 
 
@@ -209,6 +220,9 @@ def build(identity: Identity) -> str:
             _check_number("piece of a snapshot", piece or 0, MAX_PIECES - 1)
             name = "manifest" if piece is None else f"{piece:06d}"
             return f"{KEYVALUE_PREFIX}{created_ms:015d}-{_uuid(snapshot_id)}/{name}"
+        case LeaseKey(node, number):
+            _check_number("number of a lease", number, _MAX_SEQ)
+            return f"{LEASE_PREFIX}{encode_name(node)}/{number:020d}"
 
 
 def parse(path: str) -> Identity | None:
@@ -238,6 +252,9 @@ def parse(path: str) -> Identity | None:
     if found := _KEYVALUE.fullmatch(path):
         piece = None if found[3] == "manifest" else int(found[3])
         return KeyValueKey(int(found[1]), UUID(found[2]).bytes, piece)
+    if found := _LEASE.fullmatch(path):
+        node = decode_name(found[1])
+        return None if node is None or int(found[2]) > _MAX_SEQ else LeaseKey(node, int(found[2]))
     return None
 
 
@@ -356,6 +373,10 @@ class ArchiveKeys:
     def keyvalue(self, created_ms: int, snapshot_id: bytes, piece: int | None = None) -> str:
         """Key of a piece of a snapshot of a key-value view, or of its manifest."""
         return self.key(build(KeyValueKey(created_ms, snapshot_id, piece)))
+
+    def lease(self, node: str, number: int) -> str:
+        """Key of a lease of a read node; keys of one node ascend with its number."""
+        return self.key(build(LeaseKey(node, number)))
 
     def probe(self, probe_id: bytes) -> str:
         """Key of an object of the start-up probe."""

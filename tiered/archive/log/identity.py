@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tiered.archive.keys import ArchiveKeys, KeyValueKey, ProbeKey, parse
+from tiered.archive.keys import ArchiveKeys, KeyValueKey, LeaseKey, ProbeKey, parse
 from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, Refused
@@ -151,11 +151,11 @@ def ensure_identity(
 
 
 def _has_begun(provider: Provider, keys: ArchiveKeys) -> bool:
-    """Whether objects of an archive are there, besides those of a probe, which may be made before its identity is, and
-    snapshots of a key-value view, which needs no archive."""
+    """Whether objects of an archive are there, besides those of a probe, which may be made before its identity is,
+    snapshots of a key-value view, which needs no archive, and leases of read nodes, which may wait for one."""
     for stored in provider.list(keys.root):
         path = keys.path(stored.key)
         found = None if path is None else parse(path)
-        if found is not None and not isinstance(found, ProbeKey | KeyValueKey):
+        if found is not None and not isinstance(found, ProbeKey | KeyValueKey | LeaseKey):
             return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tiered.archive.keys import KEYVALUE_PREFIX, ArchiveKeys, KeyValueKey, split_key
+from tiered.archive.keys import KEYVALUE_PREFIX, LEASE_PREFIX, ArchiveKeys, KeyValueKey, LeaseKey, split_key
 from tiered.archive.log.identity import ArchiveIdentity, kept_identity
 from tiered.errors import NotFound
 from tiered.provider.base import Provider
@@ -52,8 +52,11 @@ def _archives(provider: Provider) -> Iterator[tuple[str, str]]:
             after = item.key
             continue
         cluster, broker, found = parts
-        if isinstance(found, KeyValueKey):  # a view needs no archive
-            after = ArchiveKeys(cluster, broker).key(KEYVALUE_PREFIX) + "\U0010ffff"
+        if isinstance(
+            found, KeyValueKey | LeaseKey
+        ):  # a view needs no archive, and a read node may wait for one
+            prefix = KEYVALUE_PREFIX if isinstance(found, KeyValueKey) else LEASE_PREFIX
+            after = ArchiveKeys(cluster, broker).key(prefix) + "\U0010ffff"
             continue
         yield cluster, broker
         after = ArchiveKeys(cluster, broker).root + "\U0010ffff"
