@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import pytest
 
 from tests.kit import brokensinks as broken
 from tests.kit.brokensinks import MemorySink, PlainSink, TestedMemory
-from tiered.errors import TieredError
+from tiered.errors import Invalid, TieredError
 from tiered.sink.contract.checks import SinkContract
+from tiered.sink.order import SinkOrder
 
 
 class TestExactlyOnce(SinkContract):
@@ -62,6 +67,15 @@ def test_every_check_finds_a_broken_sink() -> None:
     """No check is there for nothing; one that only counts on others (an idle opening) is found out by a sink that doubles."""
     others = [name for name in CHECKS if name not in FOUND_BY.values()]
     assert [name for name in others if not any(_fails(name, kind) for kind in FOUND_BY)] == []
+
+
+def test_every_kind_of_sink_is_registered_under_its_name() -> None:
+    """By the project's own file: what is installed in a checkout may be older."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for name, place in project["entry-points"]["tiered.sinks"].items():
+        kind = EntryPoint(name, place, "tiered.sinks").load()()
+        with pytest.raises(Invalid, match="options"):
+            kind.check(SinkOrder("s", name, {"no-such-option": "x"}))
 
 
 def _fails(name: str, kind: type[MemorySink]) -> bool:

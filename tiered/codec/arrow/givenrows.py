@@ -1,0 +1,81 @@
+"""Messages that are given to somebody else, as a table, and as a Parquet file that needs nothing of an archive to be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiered.codec.arrow.arrays import chosen
+from tiered.codec.arrow.columns import RecordColumns
+from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.types import Ints
+
+_OF_ARCHIVES = ("magic", "commit_seq", "record")
+GIVEN_SCHEMA = pa.schema([field for field in MESSAGE_SCHEMA if field.name not in _OF_ARCHIVES])
+"""Names, types and meaning are those of ``tiered_spark.columns``, without what only an archive can say."""
+
+_ROW_GROUP_BYTES = 8 << 20
+
+
+def given_table(messages: MessageBatch, rows: Ints) -> pa.Table:
+    """These rows as a table of ``GIVEN_SCHEMA``: copied, nothing of the buffer is kept. A body is as it is stored."""
+    headers = messages.headers[rows]
+    records = RecordColumns(messages.buffer, headers)
+    arrays = []
+    for field in GIVEN_SCHEMA:
+        if field.name == "topic":
+            made = chosen(list(messages.topics), headers["topic_index"].astype(np.int64))
+        else:
+            made = records.column(field.name, field.type)
+        arrays.append(made if made.type == field.type else made.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=GIVEN_SCHEMA)
+
+
+class ParquetFile:
+    """A Parquet file in the making, compressed with zstd; a row group for every 8 MiB of records."""
+
+    suffix = "parquet"
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer: Any = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self.messages = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, about."""
+        return int(self._sink.tell()) + self._waiting_bytes
+
+    def add(self, batch: tuple[MessageBatch, Ints]) -> None:
+        """Append rows of messages."""
+        messages, rows = batch
+        table = given_table(messages, rows)
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        self.messages += len(table)
+        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+            self._put_group()
+
+    def take(self) -> bytes:
+        """The whole file; the next one begins."""
+        self._put_group()
+        self._writer.close()
+        whole: bytes = self._sink.getvalue().to_pybytes()
+        self._begin()
+        return whole
+
+    def _put_group(self) -> None:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, GIVEN_SCHEMA, compression="zstd")
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
