@@ -1,0 +1,87 @@
+"""The kind *http*: its options, and how it is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tiered.clock import SystemClock
+from tiered.errors import Invalid
+from tiered.provider.base import Provider
+from tiered.provider.open import open_provider
+from tiered.settings import MIB, Store
+from tiered.sink.base import Sink
+from tiered.sink.kinds import SinkPlace
+from tiered.sink.optionvalues import choice_of, known_options, needed, number_of, size_of
+from tiered.sink.order import ENVIRONMENT, SinkOrder, is_file_reference, resolve
+from tiered.sink.webhook.requests import CONTENT_TYPES
+from tiered.sink.webhook.sink import WebhookSettings, WebhookSink
+
+OPTIONS = (
+    "url", "format", "secret", "authorization", "request_bytes", "timeout_ms", "attempts", "ca_bundle", "dead_letters",
+)  # fmt: skip
+
+
+class WebhookKind:
+    """``url``: where to post; ``secret``: what requests are signed with; ``authorization``: that header's value, both as
+    ``env:NAME`` or ``file:PATH``; ``dead_letters``: a location for messages that the receiver refuses."""
+
+    def check(self, order: SinkOrder) -> None:
+        known_options(order, OPTIONS)
+        given = order.options.get("authorization", "")
+        if given and not given.startswith(ENVIRONMENT) and not is_file_reference(given):
+            raise Invalid(
+                "secrets do not belong into the bucket", field="options.authorization",
+                hint="authorization=env:NAME or authorization=file:PATH, of the host that runs the daemon",
+            )  # fmt: skip
+        self._settings(order)
+        dead_letters = self._dead_letters(order)
+        if dead_letters is not None:
+            dead_letters.close()
+
+    def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
+        settings = self._settings(order)
+        dead_letters = self._dead_letters(order)
+        if dead_letters is not None and dead_letters.capabilities.root is not None:
+            dead_letters.capabilities.root.create_root()
+        return WebhookSink(settings, place, SystemClock(), dead_letters)
+
+    def _settings(self, order: SinkOrder) -> WebhookSettings:
+        ca_bundle = order.options.get("ca_bundle")
+        if ca_bundle is not None and not Path(ca_bundle).is_file():
+            raise Invalid("a file of certificates is not there", field="options.ca_bundle", found=ca_bundle)
+        return WebhookSettings(
+            url=_checked(resolve(needed(order, "url", "https://host/path"))),
+            form=choice_of(order, "format", tuple(CONTENT_TYPES), "ndjson"),
+            secret=resolve(order.options.get("secret", "")),
+            authorization=resolve(order.options.get("authorization", "")),
+            most_bytes=size_of(order, "request_bytes", MIB, least=1024, most=64 * MIB),
+            timeout_seconds=number_of(order, "timeout_ms", 10_000, least=10, most=600_000) / 1000,
+            attempts=number_of(order, "attempts", 5, least=1, most=100),
+            ca_bundle=ca_bundle,
+        )
+
+    def _dead_letters(self, order: SinkOrder) -> Provider | None:
+        location = order.options.get("dead_letters")
+        if location is None:
+            return None
+        try:
+            return open_provider(resolve(location), Store(), SystemClock())
+        except Invalid as error:
+            raise Invalid(
+                error.message.replace("archive.url", "options.dead_letters"), hint=error.hint, **error.fields
+            ) from error
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.username or parts.password or parts.fragment or not url.isascii() or " " in url:
+        raise Invalid(
+            "the URL of a receiver is none", field="options.url",
+            expected="http:// or https://, a host, no user and no fragment", hint="url=https://host/path",
+        )  # fmt: skip
+    return url
