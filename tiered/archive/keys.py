@@ -29,6 +29,7 @@ CHECKPOINT_PREFIX = "checkpoint/"
 REPAIR_PREFIX = "repair/"
 HOLD_PREFIX = "hold/"
 TABLE_PREFIX = "table/"
+SINK_PREFIX = "sink/"
 DATAKEY_PREFIX = "datakey/"
 KEYVALUE_PREFIX = "keyvalue/"
 LEASE_PREFIX = "lease/"
@@ -48,7 +49,7 @@ _SEGMENT = re.compile(
 _PROJECTION = re.compile(rf"projection/([0-9a-f]{{16}})/([0-9]{{20}})-([0-9]{{10}})-({_UUID})")
 _QUEUE = re.compile("[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
-_ORDER = re.compile(rf"(hold|table)/({_UUID})(-dropped)?")
+_ORDER = re.compile(rf"(hold|table|sink)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 _LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
 _KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
@@ -142,6 +143,15 @@ class TableKey(OrderKey):
     __slots__ = ()
 
 
+class SinkKey(OrderKey):
+    """A destination that the log is replicated to."""
+
+    __slots__ = ()
+
+
+_ORDERS: dict[str, type[HoldKey | TableKey | SinkKey]] = {"hold": HoldKey, "table": TableKey, "sink": SinkKey}
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeKey:
     """The start-up probe's own; 16 random bytes."""
@@ -175,6 +185,7 @@ Identity = (
     | RepairKey
     | HoldKey
     | TableKey
+    | SinkKey
     | ProbeKey
     | KeyValueKey
     | LeaseKey
@@ -210,9 +221,9 @@ def build(identity: Identity) -> str:
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
-        case HoldKey(order_id, dropped) | TableKey(order_id, dropped):
-            prefix = HOLD_PREFIX if isinstance(identity, HoldKey) else TABLE_PREFIX
-            return f"{prefix}{_uuid(order_id)}" + ("-dropped" if dropped else "")
+        case HoldKey(order_id, dropped) | TableKey(order_id, dropped) | SinkKey(order_id, dropped):
+            name = next(name for name, kind in _ORDERS.items() if isinstance(identity, kind))
+            return f"{name}/{_uuid(order_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
         case KeyValueKey(created_ms, snapshot_id, piece):
@@ -245,8 +256,7 @@ def parse(path: str) -> Identity | None:
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
     if found := _ORDER.fullmatch(path):
-        kind = HoldKey if found[1] == "hold" else TableKey
-        return kind(UUID(found[2]).bytes, found[3] is not None)
+        return _ORDERS[found[1]](UUID(found[2]).bytes, found[3] is not None)
     if found := _PROBE.fullmatch(path):
         return ProbeKey(UUID(found[1]).bytes)
     if found := _KEYVALUE.fullmatch(path):

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiered.archive.keys import HOLD_PREFIX, TABLE_PREFIX, ArchiveKeys, HoldKey, TableKey, build, parse
+from tiered.archive.keys import (
+    HOLD_PREFIX,
+    SINK_PREFIX,
+    TABLE_PREFIX,
+    ArchiveKeys,
+    HoldKey,
+    SinkKey,
+    TableKey,
+    build,
+    parse,
+)
 from tiered.codec.summedline import decode_line, encode_line
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
@@ -27,7 +37,7 @@ class OrderKind:
     """A kind of order. ``what``: a noun; ``meanwhile``: what stands still while one cannot be read."""
 
     prefix: str
-    key: type[HoldKey | TableKey]
+    key: type[HoldKey | TableKey | SinkKey]
     id_field: str
     what: str
     meanwhile: str
@@ -49,6 +59,19 @@ HOLD = OrderKind(HOLD_PREFIX, HoldKey, "hold_id", "legal hold", "nothing is trim
 TABLE = OrderKind(
     TABLE_PREFIX, TableKey, "table_id", "kept table", "no table is kept up to date while that is so"
 )
+SINK = OrderKind(
+    SINK_PREFIX,
+    SinkKey,
+    "order_id",
+    "sink's order",
+    "sinks go on as they were ordered before, and nothing is trimmed",
+)
+ORDER_KINDS = (HOLD, TABLE, SINK)
+
+
+def kind_of(key: HoldKey | TableKey | SinkKey) -> OrderKind:
+    """The kind of a key."""
+    return next(kind for kind in ORDER_KINDS if isinstance(key, kind.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +85,42 @@ class Order:
 
 def read_orders(provider: Provider, keys: ArchiveKeys, archive_id: bytes, kind: OrderKind) -> list[Order]:
     """Every order of a kind, dropped ones too, by creation. ``Corrupt`` for one that cannot be read."""
+    found = list_orders(provider, keys, kind)
+    orders = [
+        read_order(provider, keys, archive_id, kind, order_id, dropped=dropped)
+        for order_id, dropped in found.items()
+    ]
+    return sorted(orders, key=lambda order: (order.fields["created_ms"], order.order_id))
+
+
+def list_orders(provider: Provider, keys: ArchiveKeys, kind: OrderKind) -> dict[bytes, bool]:
+    """The ids of all orders of a kind, and whether each was dropped. ``Corrupt`` for a key that is no order's."""
     found: dict[bytes, bool] = {}
     for stored in provider.list(keys.key(kind.prefix)):
         identity = parse(str(keys.path(stored.key)))
         if not isinstance(identity, kind.key):
             raise kind.unreadable(stored.key, f"a {kind.what.split()[-1]}'s key", "another")
         found[identity.order_id] = found.get(identity.order_id, False) or identity.dropped
-    orders = []
-    for order_id, dropped in found.items():
-        key = keys.key(build(kind.key(order_id)))
-        try:
-            data = bytes(provider.get(key, 0, _MAX_BYTES).data)
-        except NotFound:
-            raise kind.unreadable(
-                key, f"a {kind.what.split()[-1]}", "nothing, although it was dropped"
-            ) from None
-        orders.append(Order(order_id, _decode(data, key, order_id, archive_id, kind), dropped))
-    return sorted(orders, key=lambda order: (order.fields["created_ms"], order.order_id))
+    return found
+
+
+def read_order(
+    provider: Provider,
+    keys: ArchiveKeys,
+    archive_id: bytes,
+    kind: OrderKind,
+    order_id: bytes,
+    *,
+    dropped: bool = False,
+) -> Order:
+    """One order. ``Corrupt`` if it is not there, or cannot be read; ``Refused`` if a newer program put it."""
+    key = keys.key(build(kind.key(order_id)))
+    try:
+        data = bytes(provider.get(key, 0, _MAX_BYTES).data)
+    except NotFound:
+        found = "nothing, although it was dropped" if dropped else "nothing"
+        raise kind.unreadable(key, f"a {kind.what.split()[-1]}", found) from None
+    return Order(order_id, _decode(data, key, order_id, archive_id, kind), dropped)
 
 
 def check_order(

@@ -16,6 +16,7 @@ from tiered.archive.keys import (
     KeyValueKey,
     ObjectKey,
     RepairKey,
+    SinkKey,
     TableKey,
 )
 from tiered.archive.log.identity import read_identity
@@ -24,7 +25,7 @@ from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.strays import read_stray
 from tiered.archive.rewrite.proposal import read_proposal
-from tiered.archive.standing import HOLD, TABLE, check_order
+from tiered.archive.standing import check_order, kind_of
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.keyvalue import (
@@ -55,7 +56,7 @@ class LooseChecks:
         match made:
             case ObjectKey(area):
                 return area is not Area.CONFIG and area is not Area.SEGMENT
-            case HoldKey(_, dropped) | TableKey(_, dropped):
+            case HoldKey(_, dropped) | TableKey(_, dropped) | SinkKey(_, dropped):
                 return not dropped
             case _:
                 return isinstance(made, IdentityKey | CheckpointKey | RepairKey | KeyValueKey)
@@ -74,12 +75,10 @@ class LooseChecks:
                 self._data_key(path, stored)
             case ObjectKey():
                 self._stray(stored)
-            case HoldKey(order_id) | TableKey(order_id):
+            case HoldKey(order_id) | TableKey(order_id) | SinkKey(order_id):
                 self._spend(stored.length)
-                kind = HOLD if isinstance(made, HoldKey) else TABLE
-                check_order(
-                    self._reader.provider, self._keys, self._reader.identity.archive_id, kind, order_id
-                )
+                archive_id = self._reader.identity.archive_id
+                check_order(self._reader.provider, self._keys, archive_id, kind_of(made), order_id)
             case KeyValueKey():
                 self._key_value(made, stored)
             case IdentityKey():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiered.archive.keys import Area, HoldKey, TableKey, parse
+from tiered.archive.keys import Area, HoldKey, SinkKey, TableKey, parse
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
-from tiered.archive.standing import HOLD, TABLE, OrderKind, check_order
+from tiered.archive.standing import ORDER_KINDS, OrderKind, check_order
 from tiered.errors import Corrupt, NotFound, Refused
 
 Looked = tuple[str, Corrupt | NotFound | Refused | None]
@@ -39,9 +39,9 @@ def damaged_projections(archive: View, *, deep: bool) -> Iterator[Looked]:
 
 
 def damaged_orders(archive: View) -> Iterator[Looked]:
-    """Each legal hold and each order for a table, dropped ones too: its key, and what is wrong. While a hold cannot be read
-    nothing is trimmed, so that it is damage although no byte of a message is."""
-    for kind in (HOLD, TABLE):
+    """Each legal hold and each order for a table or a sink, dropped ones too: its key, and what is wrong. While a hold cannot
+    be read nothing is trimmed, so that it is damage although no byte of a message is."""
+    for kind in ORDER_KINDS:
         for key, order_id in sorted(_orders(archive, kind).items()):
             found: Corrupt | NotFound | Refused | None = None
             try:
@@ -58,7 +58,7 @@ def _orders(archive: View, kind: OrderKind) -> dict[str, bytes | None]:
     keys, found = archive.keys, dict[str, bytes | None]()
     for stored in archive.log.provider.list(keys.key(kind.prefix)):
         made = parse(str(keys.path(stored.key)))
-        if isinstance(made, HoldKey | TableKey):
+        if isinstance(made, HoldKey | TableKey | SinkKey):
             found[keys.key(kind.order_path(made.order_id))] = made.order_id
         else:
             found[stored.key] = None
