@@ -50,6 +50,7 @@ def files() -> dict[str, bytes]:
         "commit-aliases.bin": b"".join(encode_commit(samples.commit([samples.aliases()]))),
         "commit-aged-aliases.bin": b"".join(encode_commit(samples.commit([samples.aged_aliases()]))),
         "commit-forget.bin": b"".join(encode_commit(samples.commit([samples.forget()]))),
+        "commit-sinks.bin": b"".join(encode_commit(samples.commit([samples.sink_progress()]))),
         "repair-loss.bin": b"".join(encode_stand_in(samples.commit([samples.loss()]))),
     }
 

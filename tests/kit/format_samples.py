@@ -324,6 +324,23 @@ def forget() -> EditBatch:
     )
 
 
+def sink_progress() -> EditBatch:
+    """Sinks that go on, begin anew, and are removed."""
+    some = {"topic": ["a", "b"], "queue_id": [0, 2**31 - 1], "next": [0, 2**41], "physical": [None, 2**41]}
+    none: dict[str, list[object]] = {name: [] for name in some}
+    return batch(
+        EditKind.SINK_PROGRESS,
+        sink_id=[OBJECT_ID, COMMIT_ID, ARCHIVE_ID],
+        sink=["orders", "everything", "gone"],
+        step=[0, 2, 3],
+        revision=[1, 7, 1],
+        lineage=[1, 2, 0],
+        sink_position=Rows([[2**41, [2**41 - 300, 300, 2**32 - 1]], [None, None], [None, None]]),
+        looked=[7, 6, 0],
+        sink_queues=Rows([some, none, none]),
+    )
+
+
 def commit(edits: list[EditBatch], *, seq: int = 8, inline_length: int = 0) -> Commit:
     """A commit with fixed ids."""
     return Commit(

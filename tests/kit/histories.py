@@ -18,9 +18,10 @@ import numpy as np
 from tiered.archive.fold.apply import apply
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes
+from tiered.archive.state.sinks import SINKS
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
+from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, SinkStep, batch
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
@@ -76,6 +77,8 @@ class Model:
 
     queues: dict[MessageQueue, Queue] = field(default_factory=dict)
     closed: dict[tuple[MessageQueue, int, int], dict[int, int]] = field(default_factory=dict)
+    sinks: dict[bytes, tuple[int, int, dict[MessageQueue, int]]] = field(default_factory=dict)
+    """Of each sink the revision of its order, its position and how far it is in each queue."""
     forgotten: int = 0
     """The highest generation of any queue that was forgotten."""
 
@@ -104,10 +107,16 @@ class History:
     """A log that grows. ``contents`` maps a run id to the records by offset that lie in its object."""
 
     def __init__(
-        self, chance: random.Random, *, topics: int = 3, queues: int = 2, forgets: bool = False
+        self,
+        chance: random.Random,
+        *,
+        topics: int = 3,
+        queues: int = 2,
+        forgets: bool = False,
+        sinks: bool = False,
     ) -> None:
         self.chance = chance
-        self.forgets = forgets
+        self.forgets, self.sinks = forgets, sinks
         self.names = [MessageQueue(f"topic-{t}", q) for t in range(topics) for q in range(queues)]
         self.store = MemoryStore()
         self.commits: list[Commit] = []
@@ -143,6 +152,8 @@ class History:
         ]  # fmt: skip
         if self.forgets:
             kinds += [(2, self.empty), (4, self.forget)]
+        if self.sinks:
+            kinds.append((4, self.sink_progress))
         while True:
             make = self.chance.choices([k for _, k in kinds], [w for w, _ in kinds])[0]
             edits = make()
@@ -179,7 +190,9 @@ class History:
             self.physical[self.lineages] = self.chance.choice([0, 5000])
             self.edges[self.lineages] = {self.physical[self.lineages]}
             self.lineage = self.lineages
-        features = Rows([[FORGOTTEN_QUEUES] if self.forgets else []])
+        head = self.state.head()
+        kept = [] if head is None or SINKS not in head.required_features else [SINKS]
+        features = Rows([[*([FORGOTTEN_QUEUES] if self.forgets else []), *kept]])
         return open_epoch(self.epoch, self.writer, self.lineage, required_features=features)
 
     def claim(self) -> list[EditBatch]:
@@ -449,9 +462,40 @@ class History:
             ends = [g.reached for g in queue.generations.values() if g.lineage == last.lineage]
             rows.append((mq.topic, mq.queue_id, queue.highest, last.lineage, max(ends)))
             self.model.forgotten = max(self.model.forgotten, queue.highest)
+            for _, _, reached in self.model.sinks.values():
+                reached.pop(mq, None)
         names = ("topic", "queue_id", "generation", "lineage", "physical_end")
         columns = map(list, zip(*rows, strict=True))
         return [batch(EditKind.FORGET_QUEUES, **dict(zip(names, columns, strict=True)))]
+
+    def sink_progress(self) -> list[EditBatch]:
+        """One or two sinks go on, back, anew, or are removed."""
+        rows: list[dict[str, Any]] = []
+        for sink_id in self.chance.sample([bytes([n]) * 16 for n in (1, 2, 3)], self.chance.randint(1, 2)):
+            step = self.chance.choices(list(SinkStep), [6, 2, 1, 1])[0]
+            old = self.model.sinks.get(sink_id, (1, 0, {}))
+            queues = self.chance.sample(self.names, self.chance.randint(0, 3))
+            if step is SinkStep.REMOVED:
+                self.model.sinks.pop(sink_id, None)
+            else:
+                back = step is not SinkStep.ON
+                position = self.chance.randint(0, 50) + (0 if back else old[1])
+                kept = {} if step is SinkStep.ANEW else old[2]
+                moved = {mq: self.chance.randint(0, 9) + (0 if back else kept.get(mq, 0)) for mq in queues}
+                revision = old[0] + (step is SinkStep.ANEW)
+                self.model.sinks[sink_id] = (revision, position, {**kept, **moved})
+            revision, position, reached = self.model.sinks.get(sink_id, (0, 0, {}))
+            some = {
+                "topic": [mq.topic for mq in queues], "queue_id": [mq.queue_id for mq in queues],
+                "next": [reached.get(mq, 0) for mq in queues], "physical": [None for _ in queues],
+            }  # fmt: skip
+            rows.append({
+                "sink_id": sink_id, "sink": "s", "step": int(step), "revision": revision, "lineage": self.lineage,
+                "sink_position": [position, None], "looked": len(self.commits) - 1, "sink_queues": some,
+            })  # fmt: skip
+        return [
+            batch(EditKind.SINK_PROGRESS, **{name: Rows([row[name] for row in rows]) for name in rows[0]})
+        ]
 
     def replace(self) -> list[EditBatch] | None:
         """Merge some runs of some queues, live or closed, into one object."""

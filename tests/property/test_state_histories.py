@@ -21,6 +21,8 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.state.layers import Overlay
 from tiered.archive.state.recentqueues import Planning, RecentQueues
+from tiered.archive.state.sinks import sink_queues
+from tiered.archive.state.sinks import sinks as list_sinks
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.commit import decode_commit, encode_commit
@@ -36,7 +38,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def grown(seed: int, steps: int) -> History:
-    history = History(random.Random(seed), forgets=seed % 2 == 0)
+    history = History(random.Random(seed), forgets=seed % 2 == 0, sinks=seed % 3 == 0)
     for _ in range(steps):
         history.step()
     return history
@@ -49,9 +51,14 @@ def pairs(store: Any) -> list[tuple[bytes, bytes]]:
 @QUICK
 @given(seeds)
 def test_the_model_agrees_after_every_commit(seed: int) -> None:
-    history = History(random.Random(seed), forgets=seed % 2 == 0)
+    history = History(random.Random(seed), forgets=seed % 2 == 0, sinks=True)
     for _ in range(25):
         history.step()
+        sinks = {s.sink_id: s for s in list_sinks(history.store)}
+        assert {
+            sink_id: (s.revision, s.physical, {mq: f.next for mq, f in sink_queues(history.store, sink_id)})
+            for sink_id, s in sinks.items()
+        } == history.model.sinks
         assert history.folded(history.state) == history.readable()
         assert history.folded_closed(history.state) == history.closed()
 
@@ -59,7 +66,7 @@ def test_the_model_agrees_after_every_commit(seed: int) -> None:
 @QUICK
 @given(seeds, st.sampled_from((1, 3, 1000)))
 def test_a_plan_on_recent_queues_is_a_plan_on_the_fold(seed: int, most: int) -> None:
-    history = History(random.Random(seed), forgets=seed % 2 == 0)
+    history = History(random.Random(seed), forgets=seed % 2 == 0, sinks=True)
     store, recent = MemoryStore(), RecentQueues(most)
     store.put_many(pairs(history.store), applied=history.store.applied())
     for _ in range(30):

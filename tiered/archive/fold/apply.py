@@ -19,6 +19,7 @@ from tiered.archive.fold.cut import rewind, trim_queues
 from tiered.archive.fold.forget import forget_queues
 from tiered.archive.fold.replace import replace_runs
 from tiered.archive.fold.runs import append_runs, check_created, gaps, losses, new_generations
+from tiered.archive.fold.sinkprogress import sink_progress
 from tiered.archive.state.keys import HEAD
 from tiered.archive.state.layers import Changes, FoldDraft
 from tiered.archive.state.scope import EVERYTHING, Scope
@@ -43,6 +44,7 @@ _HANDLERS: Mapping[EditKind, Any] = {
     EditKind.QUEUE_ALIAS: queue_aliases,
     EditKind.REPLACE_ALIASES: replace_aliases,
     EditKind.FORGET_QUEUES: forget_queues,
+    EditKind.SINK_PROGRESS: sink_progress,
 }
 
 

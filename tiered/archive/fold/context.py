@@ -52,7 +52,7 @@ _LIMITS = {
 }  # fmt: skip
 _QUEUES_BY_BATCHES = frozenset((
     EditKind.ADD_OBJECT, EditKind.APPEND_RUN, EditKind.GAP, EditKind.NEW_GENERATION, EditKind.PROGRESS, EditKind.PHYS_GAP,
-    EditKind.QUEUE_ALIAS,
+    EditKind.QUEUE_ALIAS, EditKind.SINK_PROGRESS,
 ))  # fmt: skip
 """Edits of a flush: those that change records of queues do so by ``put_queues``."""
 _SIGNED = frozenset(("min_store_time", "max_store_time", "store_time_ms"))
@@ -274,7 +274,7 @@ class Fold:
                 self.fail(f"{what}: {name} is text", expected="text", found="something else")
         for name in ints:
             limit, least = _LIMITS.get(name, OFFSET_LIMIT), -OFFSET_LIMIT if name in _SIGNED else 0
-            nullable = name == "closed_by"
+            nullable = name in ("closed_by", "physical")
             for x in made[name]:
                 if nullable and x is None:
                     continue

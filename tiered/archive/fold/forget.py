@@ -10,7 +10,16 @@ import numpy as np
 
 from tiered.archive.fold.context import Fold
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES, LEFT_BEHIND, occupied, written_last
-from tiered.archive.state.keys import DISPATCH, GENERATION, QUEUE, prefixed, queue_keys, queue_of
+from tiered.archive.state.keys import (
+    DISPATCH,
+    GENERATION,
+    QUEUE,
+    SINK,
+    SINK_QUEUE,
+    prefixed,
+    queue_keys,
+    queue_of,
+)
 from tiered.archive.state.layers import Pair
 from tiered.codec.format.edits import EditBatch
 
@@ -55,6 +64,9 @@ def _forget(fold: Fold, batch: EditBatch) -> None:
     fold.draft.drop_all(earlier)
     # Beside the fold, and no part of it, where an earlier version wrote to this store: but nothing else hears of a queue's end.
     fold.draft.drop_all(prefixed(DISPATCH, keys))
+    if fold.scope.everything:
+        for sink, _ in fold.draft.iterate(SINK):
+            fold.draft.drop_all(prefixed(SINK_QUEUE + sink[1:], keys))
 
 
 class _Seen:

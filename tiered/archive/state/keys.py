@@ -17,6 +17,8 @@ is meaning.
     k  object path                                         object path to ``o``
     x  path                                                retired path
     f  floor u8                                            commit that moved the floor there
+    s  sink id, 16 bytes                                   sink
+    t  sink id, queue                                      how far a sink is in a queue
     d                                                      dispatch offsets of the flush on its way; *not part of the fold*
     d  queue                                               a dispatch offset, as earlier versions kept them; *neither*
 
@@ -52,9 +54,11 @@ OBJECT = b"o"
 OBJECT_PATH = b"k"
 RETIRED = b"x"
 FLOOR = b"f"
+SINK = b"s"
+SINK_QUEUE = b"t"
 DISPATCH = b"d"
 
-FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfab"))
+FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfabst"))
 """Every prefix of the fold, ascending: what a checkpoint saves."""
 
 U4 = struct.Struct(">I")

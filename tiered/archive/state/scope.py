@@ -17,6 +17,8 @@ from tiered.archive.state.keys import (
     LITE_QUEUE,
     QUEUE,
     RUN,
+    SINK,
+    SINK_QUEUE,
     U4,
     queue_of,
     topic_beginning,
@@ -26,6 +28,9 @@ from tiered.codec.format.edits import EditBatch
 
 OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP, LITE_QUEUE, ALIAS))
 """Prefixes of keys that begin with a queue."""
+
+OF_SINKS = frozenset((SINK, SINK_QUEUE))
+"""What is of no queue, and yet is only folded with everything: a reader of some queues is never asked for it."""
 
 Pair = tuple[bytes, bytes]
 
@@ -129,7 +134,7 @@ class Scope:
         """Whether every key of the fold that begins with ``prefix`` is in it."""
         if self.topics is None:
             return True
-        if not prefix:
+        if not prefix or prefix[:1] in OF_SINKS:
             return False
         if prefix[:1] not in OF_QUEUES or prefix[1:].startswith(self.prefixes):
             return True

@@ -18,7 +18,7 @@ from tiered.codec.types import Ints
 
 
 class EditKind(IntEnum):
-    """Numbers on the wire. Never reused; 13–15 and 17 are reserved: meeting one means *refuse to open*."""
+    """Numbers on the wire. Never reused; 13, 15 and 17 are reserved: meeting one means *refuse to open*."""
 
     OPEN_EPOCH = 1
     ADD_OBJECT = 2
@@ -42,9 +42,7 @@ class EditKind(IntEnum):
     REPLACE_ALIASES = 20
 
 
-RESERVED_KINDS = frozenset(
-    (EditKind.BROKER_CONFIG, EditKind.SINK_PROGRESS, EditKind.SINK_MAP, EditKind.PHYS_MAP)
-)
+RESERVED_KINDS = frozenset((EditKind.BROKER_CONFIG, EditKind.SINK_MAP, EditKind.PHYS_MAP))
 
 
 class Col(Enum):
@@ -162,6 +160,20 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
         ),  # offsets [start, end): alias runs in it that follow each other become one; equal: none
         ("end", Col.INT),
     ),
+    EditKind.SINK_PROGRESS: (  # a row for each sink
+        ("sink_id", Col.BYTES),  # 16 bytes
+        ("sink", Col.TEXT),  # its name
+        ("step", Col.INT),  # SinkStep
+        ("revision", Col.INT),  # of the sink's order that its position goes back to
+        ("lineage", Col.INT),  # of the log that the position is in
+        (
+            "sink_position",
+            Col.OBJ,
+        ),  # [physical offset or None, None or [start, size, crc32c] of the last record]
+        ("looked", Col.INT),  # the commit up to which rewinds and new generations are accounted for
+        # what changed: {"topic": [...], "queue_id": [...], "next": [...], "physical": [... or None]}
+        ("sink_queues", Col.OBJ),
+    ),
     EditKind.LOSS: (  # what was archived and is gone; only in what stands for a damaged commit
         ("topic", Col.TEXT),
         ("queue_id", Col.INT),
@@ -179,6 +191,15 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
         ("physical_end", Col.INT),  # of its last record there
     ),
 }
+
+
+class SinkStep(IntEnum):
+    """What a row of ``SINK_PROGRESS`` does to what is known of its sink. Numbers on the wire."""
+
+    ON = 0  # nothing goes back
+    BACK = 1  # some goes back: the source lost messages that the sink has had, or the sink has fewer than it said
+    ANEW = 2  # what was known of it is forgotten first
+    REMOVED = 3  # and nothing comes in its place
 
 
 @dataclass(frozen=True, slots=True)

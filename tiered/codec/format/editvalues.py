@@ -64,6 +64,13 @@ def _columns(value: Any, **kinds: tuple[str, ...]) -> bool:
     return fits and len({len(value[name]) for name in names}) == 1
 
 
+def _sink_position(value: Any) -> bool:
+    """``[physical offset or None, None or [start, size, crc32c]]``."""
+    if type(value) is not list or len(value) != 2 or not _int_or_none(value[0]):
+        return False
+    return value[1] is None or (_all_of(value[1], _INTS) and len(value[1]) == 3)
+
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "broker_epoch": _int_or_none,
     "floor": _int_or_none,
@@ -72,6 +79,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "lite_queues": _texts,
     "alias_targets": lambda v: _columns(v, texts=("topic",), ints=("queue_id", "generation")),
     "sections": _sections,
+    "sink_position": _sink_position,
+    "sink_queues": lambda v: _columns(v, texts=("topic",), ints=("queue_id", "next"), optional=("physical",)),
     "queues": lambda v: _columns(v, texts=_REWIND_TEXTS, ints=_REWIND_INTS),
     "sources": lambda v: _columns(v, ints=_SOURCE_INTS, optional=("closed_by",)),
     "targets": lambda v: _columns(v, texts=("topic",), ints=_TARGET_INTS, optional=("closed_by",)),
