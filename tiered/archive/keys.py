@@ -149,9 +149,6 @@ class SinkKey(OrderKey):
     __slots__ = ()
 
 
-_ORDERS: dict[str, type[HoldKey | TableKey | SinkKey]] = {"hold": HoldKey, "table": TableKey, "sink": SinkKey}
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeKey:
     """The start-up probe's own; 16 random bytes."""
@@ -183,13 +180,12 @@ Identity = (
     | CheckpointKey
     | ObjectKey
     | RepairKey
-    | HoldKey
-    | TableKey
-    | SinkKey
+    | OrderKey
     | ProbeKey
     | KeyValueKey
     | LeaseKey
 )
+_ORDERS: dict[str, type[HoldKey | TableKey | SinkKey]] = {"hold": HoldKey, "table": TableKey, "sink": SinkKey}
 
 
 def build(identity: Identity) -> str:
@@ -221,7 +217,7 @@ def build(identity: Identity) -> str:
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
-        case HoldKey(order_id, dropped) | TableKey(order_id, dropped) | SinkKey(order_id, dropped):
+        case OrderKey(order_id, dropped):
             name = next(name for name, kind in _ORDERS.items() if isinstance(identity, kind))
             return f"{name}/{_uuid(order_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
