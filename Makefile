@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.spark
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-kafka install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ install-iceberg: $(STAMP) requirements-iceberg.lock ## pyarrow and pyiceberg int
 install-encryption: $(STAMP) requirements-encryption.lock ## cryptography into .venv (18 MB more), for archives that are encrypted
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-encryption.lock
 
+install-kafka: $(STAMP) requirements-kafka.lock ## confluent-kafka into .venv (13 MB more), for sinks that give the log to Kafka
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-kafka.lock
+
 # PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
 install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
 
@@ -56,7 +59,7 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-strip-extras --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
@@ -64,6 +67,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-parquet.in -o requirements-parquet.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-iceberg.in -o requirements-iceberg.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
+	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-kafka.in -o requirements-kafka.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample
@@ -114,7 +118,7 @@ imports: install-dev install-spark ## import-linter: the floors of the house
 
 # What fails is run once more, alone, and named (tests/kit/twice.py).
 PYTEST := $(BIN)/python -m tests.kit.twice --dist loadgroup --durations 15
-SERVERS := broker or s3server or proxy or restcatalog
+SERVERS := broker or s3server or proxy or restcatalog or kafka
 
 # Some tests wait, for a timer or a child: meanwhile a third worker has the core. The longest first, so that no worker waits for
 # another's last one.

@@ -8,6 +8,7 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     bin/versitygw-<version>/versitygw      the S3 server
     bin/kvcheck-<hash>/kvcheck             the checker of histories; the hash covers its sources and what they are pinned to
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
+    kafka-<version>/lib/*.jar              a Kafka broker
     iceberg-rest/                          Iceberg's REST catalog (lib), its ``main`` compiled (classes-<hash>)
     pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
     classes/spark-<hash>.jsa               classes that Spark's JVMs map (classarchive.py); the hash covers java and the jars
@@ -37,6 +38,7 @@ PROXY_POMS = (JAVA_DIRECTORY / "pom-proxy.xml", JAVA_DIRECTORY / "pom-grpc.xml")
 TABLES_POM = JAVA_DIRECTORY / "pom-sparktables.xml"
 REST_POM = JAVA_DIRECTORY / "pom-icebergrest.xml"
 REST_SOURCE = JAVA_DIRECTORY / "RestCatalog.java"
+KAFKA_POM = JAVA_DIRECTORY / "pom-kafka.xml"
 
 CHECKER_DIRECTORY = Path(__file__).with_name("porcupine")
 CHECKER_SOURCES = tuple(
@@ -62,6 +64,9 @@ ICEBERG = "1.11.0"
 """Newest whose tests are published, which the REST catalog is one of."""
 REST_CATALOG = "iceberg-rest"
 """Name of the counterpart that is Iceberg's own REST catalog."""
+KAFKA_VERSION = "4.4.0"
+KAFKA = f"kafka-{KAFKA_VERSION}"
+"""Name of the counterpart that is a Kafka broker, as its pom file pins it."""
 PYSPARK = "4.1.0"
 OLD_SPARK = "pyspark-oldest"
 """Name of the counterpart that is the oldest PySpark that is supported, with table formats for it."""
@@ -86,6 +91,7 @@ COUNTERPARTS = {
         Counterpart("rocketmq-go", "goclient", GO_CLIENT),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
+        Counterpart(KAFKA, "kafka", KAFKA_VERSION),
         Counterpart(OLD_SPARK, "oldspark", PYSPARK),
     )
 }
@@ -147,6 +153,11 @@ def rest_classes() -> Path:
     return rest_directory() / f"classes-{_digest(REST_SOURCE)}"
 
 
+def kafka_directory() -> Path:
+    """Where the Kafka broker's jars (``lib``) are."""
+    return root() / KAFKA
+
+
 def old_spark() -> Path:
     """Where the oldest PySpark (``python``) and table formats for it (``jars``) are."""
     return root() / OLD_SPARK
@@ -188,6 +199,8 @@ def expected_marker(counterpart: Counterpart) -> str:
         facts["pom"] = _digest(TABLES_POM)
     if counterpart.tier == "restcatalog":
         facts["pom"] = _digest(REST_POM)
+    if counterpart.tier == "kafka":
+        facts["pom"] = _digest(KAFKA_POM)
     return json.dumps(facts, sort_keys=True)
 
 
@@ -207,6 +220,8 @@ def installed(name: str) -> bool:
         return grpc_python().exists() and (grpc_classes() / "Grpc.class").exists()
     if counterpart.tier == "restcatalog":
         return (rest_classes() / "RestCatalog.class").exists()
+    if counterpart.tier == "kafka":
+        return (kafka_directory() / "lib").exists()
     if counterpart.tier == "oldspark":
         return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
     if counterpart.tier == "porcupine":

@@ -2,7 +2,7 @@
 
 ``all`` stands for every name. Versions are pinned, nothing is installed twice, two runs at once wait for each
 other, and a run that is killed leaves nothing that counts as installed: the marker file is written last. RocketMQ
-comes from Maven's configured repository with ``mvn``, the S3 server and what checks histories from Go's
+and Kafka come from Maven's configured repository with ``mvn``, the S3 server and what checks histories from Go's
 configured module proxy with ``go``. Exit code 1, with one paragraph, when a tool is missing or fails.
 """
 
@@ -62,6 +62,8 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_old_spark(say)
         elif counterpart.tier == "restcatalog":
             _install_rest_catalog(counterpart, say)
+        elif counterpart.tier == "kafka":
+            _install_kafka(counterpart, say)
         elif counterpart.tier == "porcupine":
             _build_with_go(counterpart, cache.CHECKER_DIRECTORY, cache.checker_binary(), say)
         elif counterpart.tier == "goclient":
@@ -162,6 +164,15 @@ def _install_rest_catalog(counterpart: cache.Counterpart, say: Callable[[str], N
         say(f"{counterpart.name}: mvn copies published jars (33 MB, a few seconds) to {home / 'lib'}")
         _copy_jars(cache.REST_POM, home / "lib")
     _compile((cache.REST_SOURCE,), home / "lib", cache.rest_classes(), say)
+
+
+def _install_kafka(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
+    _need("mvn", "java")
+    home = cache.kafka_directory()
+    home.mkdir(parents=True, exist_ok=True)
+    if not _marked(counterpart):
+        say(f"{counterpart.name}: mvn copies published jars (43 MB, some seconds) to {home / 'lib'}")
+        _copy_jars(cache.KAFKA_POM, home / "lib")
 
 
 def _install_old_spark(say: Callable[[str], None]) -> None:

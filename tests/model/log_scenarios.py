@@ -1,5 +1,4 @@
 """Scenarios of the log protocol, without a broker. Name -> (expected violation, maker of the model)."""
-# ruff: noqa: N802 (W stands for writer)
 
 from log_protocol import Model
 
