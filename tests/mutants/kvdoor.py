@@ -45,6 +45,24 @@ MUTANTS = (
         f"{_SCENE}::test_a_body_that_is_too_long_ends_the_connection",
     ),
     Mutant(
+        "tiered/gateway/answers/keyvalues.py",
+        "Freshness.LATEST if fields.latest else Freshness.ANY, fields.max_stale_ms)",
+        "Freshness.LATEST if fields.latest else Freshness.ANY)",
+        f"{_SCENE}::test_how_fresh_a_read_is",
+    ),
+    Mutant(
+        "tiered/gateway/answers/keyvalues.py",
+        "    if size > LISTED_BYTES and len(keys) > 1:",
+        "    if size > LISTED_BYTES * 100:",
+        f"{_SCENE}::test_several_keys_at_once",
+    ),
+    Mutant(
+        "tiered/codec/remoting/keyvalue.py",
+        "        if end > len(view):\n            raise Invalid(",
+        "        if False:\n            raise Invalid(",
+        f"{_FIELDS}::test_keys_of_a_body_come_as_they_were",
+    ),
+    Mutant(
         "tiered/codec/remoting/keyvalue.py",
         "b64decode(text, validate=True)",
         "b64decode(text)",

@@ -18,11 +18,19 @@ from tiered.client.sync import KeyValueClient
 from tiered.clock import ManualClock
 from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import Command, decode_command
-from tiered.codec.remoting.keyvalue import KeyValueAnswer, KeyValueCode, encoded, unpack_listed
+from tiered.codec.remoting.keyvalue import (
+    NO_VERSION,
+    KeyValueAnswer,
+    KeyValueCode,
+    encoded,
+    pack_keys,
+    unpack_listed,
+)
 from tiered.errors import Unavailable
 from tiered.gateway.answers import keyvalues
 from tiered.gateway.answers.keyvalues import KeyValueDoor
 from tiered.gateway.transport.pending import MAX_OBSERVED_BODY
+from tiered.keyvalue import Freshness, ReadRule
 from tiered.metrics import Metrics
 
 NS = "positions"
@@ -134,9 +142,10 @@ def test_conditions(scene: KeyValueScene, binary: bool) -> None:
             ).code == 0
             lost = await caller.ask(KeyValueCode.PUT, b"d", key=key, ifValue=digest)
             assert lost.code == KeyValueAnswer.CONDITION_FAILED
-            assert (
-                await caller.ask(KeyValueCode.DELETE, key=key, ifVersion=lost.ext["currentVersion"])
-            ).code == 0
+            lost = await caller.ask(KeyValueCode.DELETE, key=key, ifValue=digest)
+            assert (lost.code, lost.ext["currentVersion"]) == (KeyValueAnswer.CONDITION_FAILED, "3")
+            digest = encoded(hashlib.sha256(b"c").digest())
+            assert (await caller.ask(KeyValueCode.DELETE, key=key, ifValue=digest)).code == 0
             lost = await caller.ask(KeyValueCode.PUT, b"e", key=key, ifVersion="3")
             assert (lost.code, "currentVersion" in lost.ext) == (KeyValueAnswer.CONDITION_FAILED, False)
 
@@ -171,6 +180,51 @@ def test_lists_come_page_by_page_and_whole(
             assert await pages(caller) == [(key, 500) for key in keys]
             assert await pages(caller, count="7", latest="true") == [(key, 500) for key in keys]
             assert await pages(caller, keysOnly="true") == [(key, 0) for key in keys]
+
+    on_loop(test())
+
+
+@encodings
+def test_several_keys_at_once(
+    scene: KeyValueScene, view: MemoryKeyValues, binary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyvalues, "LISTED_BYTES", 3000)
+    for number in range(4):
+        view.put(NS, b"%d\xff" % number, b"v" * 800 * number)
+    view.put(NS, b"ends", b"", ttl_ms=60_000)
+
+    async def test() -> None:
+        async with through(scene.url, binary=binary) as (caller, running):
+            keys = [b"3\xff", b"none", b"0\xff", b"3\xff", b"ends"]
+            few = await caller.ask(KeyValueCode.GET_MANY, pack_keys(keys[1:]))
+            assert (few.code, few.ext["count"]) == (0, "4")
+            assert [(row.key, row.version, len(row.value), row.expires_ms) for row in unpack_listed(few.body)] == [
+                (b"none", NO_VERSION, 0, None), (b"0\xff", 0, 0, None), (b"3\xff", 3, 2400, None),
+                (b"ends", 4, 0, 1_700_000_060_000),
+            ]  # fmt: skip
+            many = await caller.ask(KeyValueCode.GET_MANY, pack_keys(keys))
+            assert (many.code, "fewer" in (many.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+            for body in (b"", b"\0\0\0", pack_keys(keys)[:-1], pack_keys([b""]), pack_keys([b"k"] * 1001)):
+                answer = await caller.ask(KeyValueCode.GET_MANY, body)
+                assert answer.code == ResponseCode.SYSTEM_ERROR, answer
+            gone = await caller.ask(KeyValueCode.GET_MANY, pack_keys([b"k"]), namespace="nobody")
+            assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+            assert running.broker.frames == []
+
+    on_loop(test())
+
+
+def test_how_fresh_a_read_is(scene: KeyValueScene, view: MemoryKeyValues) -> None:
+    async def test() -> None:
+        async with through(scene.url) as (caller, _):
+            for code in (KeyValueCode.GET, KeyValueCode.GET_MANY, KeyValueCode.LIST):
+                body = pack_keys([b"k"]) if code == KeyValueCode.GET_MANY else b""
+                await caller.ask(code, body, key=encoded(b"k"), maxStaleMs="250")
+                await caller.ask(code, body, key=encoded(b"k"), latest="true")
+                assert view.rules == [ReadRule(max_stale_ms=250), ReadRule(Freshness.LATEST)], code
+                view.rules.clear()
+                wrong = await caller.ask(code, body, key=encoded(b"k"), maxStaleMs="-1")
+                assert (wrong.code, "maxStaleMs" in (wrong.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
     on_loop(test())
 
@@ -297,7 +351,7 @@ def test_other_requests_of_the_connection_are_the_brokers(scene: KeyValueScene) 
         async with through(scene.url) as (caller, running):
             theirs = frame(Command(10, 900, ext={"topic": "T"}, body=b"message"))
             ours = frame(caller.request(KeyValueCode.PUT, b"v", key=encoded(b"k")))
-            other = frame(Command(30_406, 901))
+            other = frame(Command(30_499, 901))
             for cut in range(1, len(ours), 7):
                 await caller.peer.send(theirs, ours[:cut])
                 await asyncio.sleep(0)

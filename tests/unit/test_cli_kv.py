@@ -79,14 +79,17 @@ def test_a_lost_compare_and_set_is_exit_code_6(scene: KeyValueScene, view: Memor
         ("cas", "n", "a", "2", "--version", 7),
         ("cas", "n", "a", "2", "--expected", "0"),
         ("delete", "n", "a", "--if-version", 7),
+        ("delete", "n", "a", "--expected", "0"),
     ):
         done = kv(scene, *words, "--json")
         assert (done.code, done.out, done.error["kind"]) == (6, b"", "Conflict")
         assert done.error["fields"]["current"] == "0"
-    assert kv(scene, "cas", "n", "a", "2", "--version", 0, "--json").json == {"version": 6}
+    assert kv(scene, "cas", "n", "a", "2", "--version", 0, "--json").json == {"version": 7}
     assert kv(scene, "cas", "n", "a", "3", "--expected", "2").code == 0
-    assert kv(scene, "put", "n", "a", "4", "--if-version", 7).code == 0
-    assert kv(scene, "delete", "n", "a", "--if-version", 8).code == 0
+    assert kv(scene, "put", "n", "a", "4", "--if-version", 8).code == 0
+    assert kv(scene, "delete", "n", "a", "--if-version", 9).code == 0
+    assert kv(scene, "put", "n", "a", "5").code == 0
+    assert kv(scene, "delete", "n", "a", "--expected", "5").code == 0
     assert kv(scene, "cas", "n", "a", "1").code == 2
     assert kv(scene, "put", "n", "a", "1", "--if-absent", "--if-version", 1).code == 2
     assert view.held["n"].entries == {}
@@ -111,6 +114,28 @@ def test_a_list_page_by_page(scene: KeyValueScene, view: MemoryKeyValues) -> Non
     assert kv(scene, "get", "n", "_w", "--base64url", "--raw").out == b"of \xff"
     assert kv(scene, "get", "n", "\udcff", "--raw").out == b"of \xff"  # as the shell gives the byte
     assert kv(scene, "get", "n", "!", "--base64url").code == 2
+
+
+def test_several_keys_at_once(
+    scene: KeyValueScene, view: MemoryKeyValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in (b"a", b"b", b"\xff"):
+        view.put("n", key, b"of " + key)
+    rows = kv(scene, "get-many", "n", "b", "a", "--json").json
+    assert [(row["key"], row["value"], row["version"]) for row in rows] == [
+        ("b", "of b", 1),
+        ("a", "of a", 0),
+    ]
+    done = kv(scene, "get-many", "n", "b", "none", "a", "--latest")
+    assert (done.code, "none" in done.err) == (5, True)
+    assert ["of b" in done.text, "of a" in done.text] == [True, True]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\n\xff\n")))
+    rows = kv(scene, "get-many", "n", "--json-lines", "--max-stale", "1s").rows
+    assert [row["key_base64url"] for row in rows] == [None, "_w"]
+    assert view.rules == [ReadRule(), ReadRule(Freshness.LATEST), ReadRule(max_stale_ms=1000)]
+    assert kv(scene, "get-many", "n", *["k"] * 1001).code == 2
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert kv(scene, "get-many", "n").code == 2
 
 
 def test_namespaces(scene: KeyValueScene) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 
 import pytest
 
@@ -433,9 +434,33 @@ def test_the_same_on_asyncio(scene: KeyValueScene, view: MemoryKeyValues) -> Non
             with pytest.raises(Conflict):
                 await client.delete(NS, b"k1", condition=Condition(version=1))
             assert await client.delete(NS, b"k1") == 24
+            assert await client.compare_and_delete(NS, b"k2", expected=b"2") == 25
             assert (await client.page(NS, b"new")).entries[0].value == b"11"
 
     asyncio.run(use())
+
+
+def test_the_two_clients_have_the_same_calls() -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        found = {name: call for name, call in vars(kind).items() if not name.startswith("_")}
+        return {
+            name: [str(one) for one in signature(call).parameters.values()] for name, call in found.items()
+        }
+
+    assert calls(AsyncKeyValueClient) == calls(KeyValueClient)
+    assert {"get_many", "compare_and_set", "compare_and_delete", "update"} <= calls(KeyValueClient).keys()
+
+
+def test_a_deletion_that_compares(client: KeyValueClient) -> None:
+    version = client.put(NS, b"k", b"v")
+    for asked in ({"version": version + 1}, {"expected": b"w"}, {"version": version, "expected": b"w"}):
+        with pytest.raises(Conflict) as caught:
+            client.compare_and_delete(NS, b"k", **asked)  # type: ignore[arg-type]
+        assert caught.value.fields["current"] == version
+    with pytest.raises(Invalid, match="nothing to compare"):
+        client.compare_and_delete(NS, b"k")
+    client.compare_and_delete(NS, b"k", version=version, expected=b"v")
+    assert client.get(NS, b"k") is None
 
 
 def test_it_needs_nothing_of_the_server() -> None:

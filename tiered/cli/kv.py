@@ -16,6 +16,7 @@ def _group() -> None:
 
 
 app.command("get")(kvverbs.get_command)
+app.command("get-many")(kvverbs.get_many_command)
 app.command("put")(kvverbs.put_command)
 app.command("cas")(kvverbs.cas_command)
 app.command("delete")(kvverbs.delete_command)

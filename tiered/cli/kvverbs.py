@@ -20,7 +20,7 @@ from tiered.client.answers import key_of, token
 from tiered.client.sync import KeyValueClient
 from tiered.daemon.config import environment, load
 from tiered.errors import Invalid, NotFound
-from tiered.keyvalue import ALWAYS, MOST_KEYS, Condition, Entry, Freshness, ReadRule, check_key
+from tiered.keyvalue import MAX_KEY_BYTES, MOST_KEYS, Condition, Entry, Freshness, ReadRule, check_key
 from tiered.text.addresses import split_address
 from tiered.text.human import Kind
 from tiered.text.output import Column
@@ -49,6 +49,9 @@ File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read 
 Ttl = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="It ends after so long: 90s, 30d.")]
 IfVersion = Annotated[
     int | None, typer.Option("--if-version", min=0, help="Only if the entry has this version; else exit 6.")
+]
+Expected = Annotated[
+    str | None, typer.Option("--expected", metavar="VALUE", help="What the entry's value must be.")
 ]
 Latest = Annotated[
     bool, typer.Option("--latest", help="See every write that anybody was answered for before.")
@@ -92,6 +95,44 @@ def get_command(
         out.record(dict(zip(names, _row(entry, base64url), strict=True)), kinds=_KINDS)
 
 
+def get_many_command(
+    namespace: Namespace,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY]...", help="The keys; without one a line each of standard input."),
+    ] = None,
+    latest: Latest = False,
+    max_stale: MaxStale = None,
+    base64url: Encoded = False,
+    server: Server = None,
+    config: ConfigFile = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+    json_lines: JsonLines = False,
+) -> None:
+    """Entries of several keys, in their order, all as of one moment. Exit code 5 if there is none of one, which is named."""
+    out = output(json, json_lines)
+    wanted = [_key(key, base64url) for key in keys or _lines()]
+    if not 0 < len(wanted) <= MOST_KEYS:
+        raise Invalid(
+            "so many keys cannot be asked for", found=len(wanted), expected=f"1 to {MOST_KEYS}",
+            hint="ask for fewer at once",
+        )  # fmt: skip
+    with _client(server, config, sets) as client:
+        found = client.get_many(namespace, wanted, _rule(latest, max_stale))
+    there = [entry for entry in found if entry is not None]
+    if json or json_lines:
+        out.table(PLAIN_COLUMNS, (_plain_row(entry, base64url) for entry in there))
+    else:
+        out.table(COLUMNS, (_row(entry, base64url) for entry in there))
+    missing = [key for key, entry in zip(wanted, found, strict=True) if entry is None]
+    if missing:
+        shown = ", ".join(ascii(_shown_key(key, base64url)[:120]) for key in missing[:10])
+        raise NotFound(
+            "there is no entry with some of the keys", namespace=namespace, missing=len(missing), keys=shown
+        )
+
+
 def put_command(
     namespace: Namespace,
     key: Key,
@@ -124,9 +165,7 @@ def cas_command(
     value: Value = None,
     file: File = None,
     version: Annotated[int | None, typer.Option("--version", min=0, help="What the entry's must be.")] = None,
-    expected: Annotated[
-        str | None, typer.Option("--expected", metavar="VALUE", help="What the entry's value must be.")
-    ] = None,
+    expected: Expected = None,
     ttl: Ttl = None,
     base64url: Encoded = False,
     server: Server = None,
@@ -148,17 +187,20 @@ def delete_command(
     namespace: Namespace,
     key: Key,
     if_version: IfVersion = None,
+    expected: Expected = None,
     base64url: Encoded = False,
     server: Server = None,
     config: ConfigFile = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """Delete an entry, whether there is one or not; with --if-version exit code 6 if it is another."""
-    condition = ALWAYS if if_version is None else Condition(version=if_version)
-    wanted = _key(key, base64url)
+    """Delete an entry, whether there is one or not; with --if-version or --expected exit code 6 if it is another."""
+    wanted, before = _key(key, base64url), None if expected is None else _bytes(expected)
     with _client(server, config, sets) as client:
-        version = client.delete(namespace, wanted, condition=condition)
+        if if_version is None and before is None:
+            version = client.delete(namespace, wanted)
+        else:
+            version = client.compare_and_delete(namespace, wanted, version=if_version, expected=before)
     output(json).record({"version": version})
 
 
@@ -279,6 +321,12 @@ def _value(text: str | None, file: Path | None) -> bytes:
             "the value is too large", expected=f"at most {MOST_VALUE_BYTES} bytes", hint="divide it"
         )
     return found
+
+
+def _lines() -> list[str]:
+    """Lines of standard input, byte for byte; no more than are refused for being too many."""
+    found = sys.stdin.buffer.read(MOST_KEYS * (2 * MAX_KEY_BYTES))
+    return [line.decode("utf-8", "surrogateescape") for line in found.splitlines() if line]
 
 
 def _ttl(text: str | None) -> int | None:

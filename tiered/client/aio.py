@@ -138,6 +138,13 @@ class AsyncKeyValueClient:
         asked = partial(self._client.compare_and_set, version=version, expected=expected, ttl_ms=ttl_ms)
         return await self._run(asked, namespace, key, value)
 
+    async def compare_and_delete(
+        self, namespace: str, key: bytes, *, version: int | None = None, expected: bytes | None = None
+    ) -> int:
+        """See ``KeyValueClient.compare_and_delete``."""
+        asked = partial(self._client.compare_and_delete, version=version, expected=expected)
+        return await self._run(asked, namespace, key)
+
     async def update(
         self,
         namespace: str,

@@ -188,13 +188,15 @@ class KeyValueClient:
         ttl_ms: int | None = None,
     ) -> int:
         """Put a value where the entry has this ``version``, or the value ``expected``, or both; ``Conflict`` if not."""
-        digest = None if expected is None else hashlib.sha256(expected).digest()
-        condition = Condition(version=version, value_sha256=digest)
-        if not condition.given:
-            raise Invalid(
-                "nothing to compare with", hint="give version or expected; create_if_absent is for none"
-            )
+        condition = _compared(version, expected, "give version or expected; create_if_absent is for none")
         return self.put(namespace, key, value, condition=condition, ttl_ms=ttl_ms)
+
+    def compare_and_delete(
+        self, namespace: str, key: bytes, *, version: int | None = None, expected: bytes | None = None
+    ) -> int:
+        """Delete an entry that has this ``version``, or the value ``expected``, or both; ``Conflict`` if not."""
+        condition = _compared(version, expected, "give version or expected; delete asks nothing")
+        return self.delete(namespace, key, condition=condition)
 
     def update(
         self,
@@ -255,6 +257,14 @@ class KeyValueClient:
                     return answer
             self._clock.wait(next(pauses))
         return self._once(method, where, body, {})
+
+
+def _compared(version: int | None, expected: bytes | None, fix: str) -> Condition:
+    digest = None if expected is None else hashlib.sha256(expected).digest()
+    condition = Condition(version=version, value_sha256=digest)
+    if not condition.given:
+        raise Invalid("nothing to compare with", hint=fix)
+    return condition
 
 
 def _good(answer: HttpAnswer) -> HttpAnswer:

@@ -25,6 +25,7 @@ class KeyValueCode(IntEnum):
     DELETE = 30403
     LIST = 30404
     CREATE = 30405
+    GET_MANY = 30406
 
 
 class KeyValueAnswer(IntEnum):
@@ -36,6 +37,9 @@ class KeyValueAnswer(IntEnum):
 
 SHA256_BYTES = 32
 MOST_LISTED = 1000
+NO_VERSION = -1
+"""Of a row that stands for a key without an entry."""
+_LENGTH = struct.Struct(">I")
 _ROW = struct.Struct(
     ">IqqqI"
 )  # length of the key, version, stored ms, expires ms (-1: never), length of the value
@@ -44,12 +48,14 @@ _ROW = struct.Struct(
 @dataclass(frozen=True, slots=True)
 class KeyValueFields:
     """The fields of a request; which of them count depends on its code. ``absent``, ``if_version`` and ``if_sha256``: the
-    condition of a write. ``prefix``, ``after`` (``None``: from the beginning), ``count``, ``keys_only``: of a list."""
+    condition of a write. ``latest``, ``max_stale_ms``: how fresh a read is. ``prefix``, ``after`` (``None``: from the
+    beginning), ``count``, ``keys_only``: of a list."""
 
     namespace: str
     key: bytes
     token: str
     latest: bool
+    max_stale_ms: int | None
     absent: bool
     if_version: int | None
     if_sha256: bytes | None
@@ -71,6 +77,11 @@ class KeyValueFields:
         if digest is not None and len(digest) != SHA256_BYTES:
             raise Invalid("a field is not a SHA-256", field="ifValue", expected="32 bytes", found=len(digest))
         ttl_ms = number_field(fields, "ttlMs", default=0)
+        stale_ms = number_field(fields, "maxStaleMs", default=0)
+        if stale_ms < 0:
+            raise Invalid(
+                "a field is out of bounds", field="maxStaleMs", expected="0 or more", found=stale_ms
+            )
         count = number_field(fields, "count", 32, default=MOST_LISTED)
         if not 1 <= count <= MOST_LISTED:
             raise Invalid(
@@ -81,6 +92,7 @@ class KeyValueFields:
             key=_decoded(fields, "key") if "key" in fields else b"",
             token=fields.get("token", ""),
             latest=truth(fields, "latest"),
+            max_stale_ms=stale_ms if "maxStaleMs" in fields else None,
             absent=version == -1,
             if_version=version if version >= 0 else None,
             if_sha256=digest,
@@ -94,7 +106,7 @@ class KeyValueFields:
 
 @dataclass(frozen=True, slots=True)
 class ListedEntry:
-    """A row of a list's body. ``expires_ms`` ``None``: never."""
+    """A row of a list's body. ``expires_ms`` ``None``: never. ``version`` -1: there is no entry with this key."""
 
     key: bytes
     value: bytes
@@ -106,6 +118,30 @@ class ListedEntry:
 def encoded(key: bytes) -> str:
     """A key as a field."""
     return b64encode(key).decode()
+
+
+def pack_keys(keys: Iterable[bytes]) -> bytes:
+    """Keys as the body of a request for several: each its length and its bytes."""
+    return b"".join(_LENGTH.pack(len(key)) + key for key in keys)
+
+
+def unpack_keys(body: Bytes) -> list[bytes]:
+    """The keys of such a body. ``Invalid`` if it is none, or has not 1 to ``MOST_LISTED``."""
+    view, at, keys = memoryview(body), 0, list[bytes]()
+    while at < len(view) and len(keys) <= MOST_LISTED:
+        end = at + _LENGTH.size
+        end += _LENGTH.unpack_from(view, at)[0] if end <= len(view) else 0
+        if end > len(view):
+            raise Invalid("the body is not a list of keys", position=at, expected="length u32 and key, each")
+        keys.append(bytes(view[at + _LENGTH.size : end]))
+        at = end
+    if not 1 <= len(keys) <= MOST_LISTED:
+        raise Invalid(
+            "so many keys cannot be asked for",
+            expected=f"1 to {MOST_LISTED} in the body",
+            hint="ask for fewer",
+        )
+    return keys
 
 
 def pack_listed(entries: Iterable[ListedEntry]) -> Iterator[bytes]:

@@ -17,16 +17,18 @@ from tiered.client.sync import KeyValueClient
 from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
 from tiered.codec.remoting.keyvalue import (
+    NO_VERSION,
     KeyValueAnswer,
     KeyValueCode,
     KeyValueFields,
     ListedEntry,
     encoded,
     pack_listed,
+    unpack_keys,
 )
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.gateway.reply import MAX_REMARK
-from tiered.keyvalue import AT_ONCE, UNKNOWN, Condition, Entry, Freshness, ReadRule
+from tiered.keyvalue import UNKNOWN, Condition, Entry, Freshness, ReadRule
 from tiered.metrics import Metrics
 from tiered.settings import MIB
 
@@ -38,7 +40,6 @@ LISTED_BYTES = 4 * MIB
 """At which the body of a list ends, behind the entry that reaches it; what follows is another list."""
 _MOST_TOKENS = 64
 
-_LATEST = ReadRule(Freshness.LATEST)
 _WRITES = frozenset({KeyValueCode.PUT, KeyValueCode.DELETE, KeyValueCode.CREATE})
 _Call = Callable[[KeyValueClient, KeyValueFields, bytes], Command]
 
@@ -162,6 +163,26 @@ def _get(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command
     return made
 
 
+def _get_many(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+    keys = unpack_keys(body)
+    found = client.get_many(fields.namespace, keys, _rule(fields))
+    size = sum(len(key) for key in keys) + sum(len(entry.value) for entry in found if entry is not None)
+    if size > LISTED_BYTES and len(keys) > 1:  # a part of them would not be as of one moment with the rest
+        raise Invalid(
+            "the entries of these keys are too many bytes for one answer", expected=f"at most {LISTED_BYTES} bytes",
+            hint="ask for fewer keys at once",
+        )  # fmt: skip
+    made = _done(count=len(found))
+    made.body = b"".join(pack_listed(map(_row, keys, found)))
+    return made
+
+
+def _row(key: bytes, entry: Entry | None) -> ListedEntry:
+    if entry is None:
+        return ListedEntry(key, b"", NO_VERSION, 0, None)
+    return ListedEntry(key, entry.value, entry.version, entry.stored_ms, entry.expires_ms)
+
+
 def _list(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
     page = client.page(
         fields.namespace,
@@ -172,12 +193,11 @@ def _list(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Comman
         keys_only=fields.keys_only,
     )
     taken = _within(page.entries)
-    rows = (ListedEntry(one.key, one.value, one.version, one.stored_ms, one.expires_ms) for one in taken)
     made = _done(count=len(taken), applied=page.applied)
     after = page.after if len(taken) == len(page.entries) else taken[-1].key
     if after is not None:
         made.ext["after"] = encoded(after)
-    made.body = b"".join(pack_listed(rows))
+    made.body = b"".join(pack_listed(_row(one.key, one) for one in taken))
     return made
 
 
@@ -203,6 +223,7 @@ _CALLS: dict[KeyValueCode, _Call] = {
     KeyValueCode.DELETE: _delete,
     KeyValueCode.LIST: _list,
     KeyValueCode.CREATE: _create,
+    KeyValueCode.GET_MANY: _get_many,
 }
 
 
@@ -211,7 +232,7 @@ def _condition(fields: KeyValueFields) -> Condition:
 
 
 def _rule(fields: KeyValueFields) -> ReadRule:
-    return _LATEST if fields.latest else AT_ONCE
+    return ReadRule(Freshness.LATEST if fields.latest else Freshness.ANY, fields.max_stale_ms)
 
 
 def _done(**numbers: int) -> Command:
