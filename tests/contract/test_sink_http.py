@@ -21,6 +21,7 @@ from tiered.sink.base import Sink
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
+from tiered.sink.deadletters import DeadLetters
 from tiered.sink.order import SinkOrder
 from tiered.sink.webhook.kind import WebhookKind
 from tiered.sink.webhook.signing import signed
@@ -83,7 +84,7 @@ class Posting:
             most_bytes=most_bytes,
             attempts=attempts,
         )
-        self.sink = WebhookSink(settings, PLACE, self.clock, self.dead)
+        self.sink = WebhookSink(settings, PLACE, self.clock, self.dead and DeadLetters(self.dead, "orders"))
 
     def give(self, count: int) -> int:
         """Dead letters of so many messages."""

@@ -26,6 +26,27 @@ STORED = frozenset(
 )
 """Answers to a send that say: the message is stored; perhaps not flushed in time, without a slave, or not there in time."""
 
+AGAIN = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers to a send of a broker that is loaded, full or handing over, unless ``refused_for_good``. Asked again after a
+pause, by a new route."""
+
+
+def refused_for_good(code: int, remark: str) -> bool:
+    """Whether rights were refused: brokers say "forbidden" of one that takes no messages now, and use one code for both."""
+    return "AclException" in remark or (code == ResponseCode.NO_PERMISSION and "forbidden" not in remark)
+
+
 ORIGIN_GROUP = "ORIGIN_GROUP"
 """A property of the broker's own: with the group's name in it, a message to a retry topic wakes POPs that wait (5.5; older
 brokers let them time out first, which takes some seconds)."""

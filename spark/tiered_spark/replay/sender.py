@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tiered.backoff import Backoff
 from tiered.broker.client import Dial, RemotingClient, Request
 from tiered.broker.routes import Route, Routes, TargetQueue
-from tiered.broker.send import STORED, Sending
+from tiered.broker.send import AGAIN, STORED, Sending, refused_for_good
 from tiered.clock import Clock
 from tiered.codec.record.layout import SYS_INNER_BATCH
 from tiered.codec.remoting.codes import ResponseCode
@@ -24,20 +24,6 @@ from tiered_spark.replay.options import ReplayOptions
 from tiered_spark.replay.rows import Outgoing
 
 log = logging.getLogger("tiered.spark")
-
-AGAIN = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Answers of a broker that is loaded, full or handing over. Asked again after a pause, by a new route."""
 
 ROUND_BYTES = 8 * MIB
 MAX_MESSAGE_BYTES = DEFAULT_MAX_FRAME_BYTES - 256 * 1024
@@ -181,7 +167,7 @@ class Sender:
             return None
         remark = connection.without_keys(answer.remark or "")[:300]
         found = f"code {answer.code}: {remark}"
-        if answer.code in AGAIN and not _for_good(answer.code, remark):
+        if answer.code in AGAIN and not refused_for_good(answer.code, remark):
             return found
         if answer.code == ResponseCode.MESSAGE_ILLEGAL:
             self._refuse(
@@ -241,8 +227,3 @@ class Sender:
             flag=message.flag,
             born_ms=message.born_ms,
         ).request()
-
-
-def _for_good(code: int, remark: str) -> bool:
-    """Whether rights were refused: brokers say "forbidden" of one that takes no messages now, and use one code for both."""
-    return "AclException" in remark or (code == ResponseCode.NO_PERMISSION and "forbidden" not in remark)

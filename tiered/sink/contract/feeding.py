@@ -62,6 +62,7 @@ class Feeding:
         self.may_double: set[tuple[str, int, int]] = set()
         """Messages that were written and perhaps not flushed: where no position is kept they may come again."""
         self._changed: dict[MessageQueue, Follow] = {}
+        self._opened: list[Sink] = []
 
     def add(self, messages: Sequence[Message]) -> list[Message]:
         """Append messages to the log; those it is by now."""
@@ -71,6 +72,7 @@ class Feeding:
     def open(self) -> Sink:
         """The sink, opened, and its position looked at."""
         sink = self.tested.open()
+        self._opened.append(sink)
         position = sink.position()
         if position is not None:
             self.keeps, self.known = True, position
@@ -135,7 +137,9 @@ class Feeding:
         raise AssertionError("a sink does not recover: opened twenty times, and never flushed")
 
     def judge(self, *, may_double: Iterable[tuple[str, int, int]] = ()) -> None:
-        """Compare what a reader of the destination sees with the log."""
+        """Compare what a reader of the destination sees with the log. Sinks that were left as they were are closed before."""
+        for sink in self._opened:
+            sink.close()
         found: defaultdict[tuple[str, int], list[Received]] = defaultdict(list)
         for received in self.tested.read():
             found[received.topic, received.queue_id].append(received)

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from tiered.clock import SystemClock
 from tiered.errors import Invalid
-from tiered.provider.base import Provider
-from tiered.provider.open import open_provider
-from tiered.settings import MIB, Store
+from tiered.settings import MIB
 from tiered.sink.base import Sink
+from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import choice_of, known_options, needed, number_of, size_of
 from tiered.sink.order import ENVIRONMENT, SinkOrder, is_file_reference, resolve
@@ -35,16 +34,13 @@ class WebhookKind:
                 hint="authorization=env:NAME or authorization=file:PATH, of the host that runs the daemon",
             )  # fmt: skip
         self._settings(order)
-        dead_letters = self._dead_letters(order)
+        dead_letters = dead_letters_of(order)
         if dead_letters is not None:
             dead_letters.close()
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         settings = self._settings(order)
-        dead_letters = self._dead_letters(order)
-        if dead_letters is not None and dead_letters.capabilities.root is not None:
-            dead_letters.capabilities.root.create_root()
-        return WebhookSink(settings, place, SystemClock(), dead_letters)
+        return WebhookSink(settings, place, SystemClock(), dead_letters_of(order, make=True))
 
     def _settings(self, order: SinkOrder) -> WebhookSettings:
         ca_bundle = order.options.get("ca_bundle")
@@ -60,17 +56,6 @@ class WebhookKind:
             attempts=number_of(order, "attempts", 5, least=1, most=100),
             ca_bundle=ca_bundle,
         )
-
-    def _dead_letters(self, order: SinkOrder) -> Provider | None:
-        location = order.options.get("dead_letters")
-        if location is None:
-            return None
-        try:
-            return open_provider(resolve(location), Store(), SystemClock())
-        except Invalid as error:
-            raise Invalid(
-                error.message.replace("archive.url", "options.dead_letters"), hint=error.hint, **error.fields
-            ) from error
 
 
 def _checked(url: str) -> str:

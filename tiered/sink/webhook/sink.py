@@ -11,9 +11,9 @@ from urllib3.exceptions import HTTPError
 
 from tiered.backoff import Backoff
 from tiered.clock import Clock
-from tiered.errors import Conflict, Invalid, Unavailable
-from tiered.provider.base import Provider
+from tiered.errors import Invalid, Unavailable
 from tiered.sink.base import Accepted, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.deadletters import DeadLetters
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.webhook.requests import CONTENT_TYPES, Gathering, PostedRequest
 from tiered.sink.webhook.signing import signed
@@ -53,7 +53,11 @@ class WebhookSink:
     """``dead_letters``: where messages go that the receiver refuses for good; ``None``: the sink stops at them."""
 
     def __init__(
-        self, settings: WebhookSettings, place: SinkPlace, clock: Clock, dead_letters: Provider | None = None
+        self,
+        settings: WebhookSettings,
+        place: SinkPlace,
+        clock: Clock,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self._settings, self._place, self._clock, self._dead_letters = settings, place, clock, dead_letters
         timeout = urllib3.Timeout(connect=settings.timeout_seconds, read=settings.timeout_seconds)
@@ -63,16 +67,15 @@ class WebhookSink:
         )  # fmt: skip
         self._gathering = Gathering(settings.most_bytes)
         self._backoff = Backoff(0.2, 10.0)
-        self._dead = 0
 
     def position(self) -> None:
         return None
 
     def write(self, batch: SinkBatch) -> Accepted:
-        before = self._dead
+        before = self._buried()
         for request in self._gathering.add(batch):
             self._deliver(request)
-        return Accepted(len(batch.rows), self._dead - before)
+        return Accepted(len(batch.rows), self._buried() - before)
 
     def flush(self, position: SinkPosition) -> SafePoint:
         for request in self._gathering.rest():
@@ -100,7 +103,7 @@ class WebhookSink:
                 continue
             if self._dead_letters is None or status in SETUP or status < 400:
                 raise self._refused(now, status, said)
-            self._bury(now, self._dead_letters)
+            self._dead_letters.bury(now.key(self._place), now.body("ndjson"), len(now.lines))
 
     def _answered(self, request: PostedRequest) -> tuple[int, str]:
         """Status and first words of an answer that is final; waits and posts again before any other."""
@@ -162,16 +165,8 @@ class WebhookSink:
             messages=len(request.lines), first=f"{first.topic}/{first.queue_id} at {first.queue_offset}", hint=hint,
         )  # fmt: skip
 
-    def _bury(self, request: PostedRequest, dead_letters: Provider) -> None:
-        """Put refused messages where dead letters go; the name says which they are, so that none is there twice."""
-        key = f"{self._place.name}/dead-letters/{request.key(self._place)}.ndjson"
-        body = request.body("ndjson")
-        try:
-            dead_letters.put(key, [body])
-        except Conflict:
-            if bytes(dead_letters.get(key).data) != body:
-                raise
-        self._dead += len(request.lines)
+    def _buried(self) -> int:
+        return 0 if self._dead_letters is None else self._dead_letters.buried
 
 
 def retry_after_seconds(value: str, now_ms: int) -> float:

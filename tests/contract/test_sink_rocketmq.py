@@ -1,0 +1,203 @@
+"""The destination *rocketmq*: the contract against a broker that breaks as told; loops, topics, what is carried along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import pytest
+
+from tests.kit.fakecluster import FakeCluster
+from tests.kit.sinkscene import PLACE
+from tiered.broker.client import Dial
+from tiered.clock import ManualClock, SystemClock
+from tiered.errors import Invalid, Refused, Unavailable
+from tiered.provider.memory import MemoryProvider
+from tiered.sink.base import Placed, Sink, SinkPosition
+from tiered.sink.contract.checks import SinkContract
+from tiered.sink.contract.feeding import Interrupted, TestedSink
+from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
+from tiered.sink.deadletters import DeadLetters
+from tiered.sink.order import SinkOrder
+from tiered.sink.rocketmq.carried import ORIGINS, BrokerOrigin, came_from, carrying
+from tiered.sink.rocketmq.cluster import DestinationCluster
+from tiered.sink.rocketmq.kind import BrokerKind
+from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
+
+CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS")
+
+
+class Quick(SystemClock):
+    """Pauses between tries are not waited for."""
+
+    def wait(self, seconds: float, event: object = None) -> bool:
+        return False
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
+        yield made
+
+
+def opened(
+    cluster: FakeCluster, *, create: int = 4, attempts: int = 2, dead: DeadLetters | None = None
+) -> BrokerSink:
+    dial = Dial(timeout_seconds=20)
+    there = DestinationCluster([cluster.address], Quick(), dial, create)
+    return BrokerSink(there, PLACE, Quick(), dial, BrokerSending("g", attempts), dead)
+
+
+class TestedBroker(TestedSink):
+    huge = 1_000
+    largest_body = 1 << 20
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    def open(self) -> Sink:
+        return opened(self.cluster)
+
+    def read(self) -> Iterable[Received]:
+        """Source queues, as the properties tell them: several may share one of the destination."""
+        for topic in list(self.cluster.queues):
+            for queue in self.cluster.queues[topic].values():
+                for stored in queue.sent.values():
+                    carried = stored.properties
+                    source, offset = carried["TIERED_QUEUE"], int(carried["TIERED_OFFSET"])
+                    name, _, number = source.rpartition("/")
+                    assert name == topic
+                    own = {k: v for k, v in carried.items() if k not in CARRIED}
+                    yield Received(topic, int(number), offset, stored.body, own)
+
+    def interrupted(self, request: int, *, done: bool) -> AbstractContextManager[Interrupted]:
+        return self.cluster.broken(request, done=done)
+
+    def away(self) -> AbstractContextManager[None]:
+        return self.cluster.away()
+
+
+class TestBrokerSink(SinkContract):
+    @pytest.fixture
+    def tested(self, cluster: FakeCluster) -> TestedBroker:
+        return TestedBroker(cluster)
+
+
+def test_what_is_carried_along() -> None:
+    here = BrokerOrigin("C1", "b", "10.0.0.1:10911")
+    there = BrokerOrigin("C2", "b", "10.0.0.2:10911")
+    first = carrying({"TAGS": "t"}, here, "ID", "Orders/3", 17)
+    assert first == {
+        "TAGS": "t", "TIERED_MSG_ID": "ID", "TIERED_QUEUE": "Orders/3", "TIERED_OFFSET": "17",
+        "TIERED_ORIGINS": "C1/b/10.0.0.1:10911",
+    }  # fmt: skip
+    second = carrying(first, there, "ID2", "Orders/0", 4)
+    assert second == {**first, ORIGINS: "C1/b/10.0.0.1:10911,C2/b/10.0.0.2:10911"}
+    assert came_from(second, {str(here)})
+    assert not came_from(second, {str(here._replace(address="10.0.0.3:10911"))})
+    assert not came_from({}, {str(here)})
+
+
+def test_a_message_is_not_sent_back_where_it_was(cluster: FakeCluster) -> None:
+    was_there = f"A/a/1.1.1.1:1,{BrokerOrigin(*cluster.names, cluster.address)}"
+    messages = [message_of("T", 0, n, b"%d" % n, {ORIGINS: was_there} if n % 2 else {}) for n in range(6)]
+    sink = opened(cluster)
+    assert sink.write(batch_of(messages)[0]).messages == 6
+    assert [stored.body for stored in cluster.sent("T")] == [b"0", b"2", b"4"]
+    assert sink.came_back == 3
+    sink.close()
+
+
+def test_a_sink_that_would_feed_its_own_source_is_refused(cluster: FakeCluster) -> None:
+    cluster.names = PLACE.cluster, PLACE.broker
+    order = SinkOrder("orders", "rocketmq", {"name_servers": cluster.address})
+    with pytest.raises(Refused, match="feed its own source"):
+        BrokerKind().open(order, PLACE)
+    sink = BrokerKind().open(replace(order, options={**order.options, "same_names": "true"}), PLACE)
+    sink.write(batch_of(ordinary(1))[0])  # another broker of the same names
+    own = [replace(message_of("T", 0, 0, b"x"), store_host=cluster.address)]
+    with pytest.raises(Refused, match="feed its own source"):
+        sink.write(batch_of(own)[0])
+    sink.close()
+    assert cluster.sent("T") == []
+
+
+def test_topics_are_made_with_queues_enough_or_missed_by_name(cluster: FakeCluster) -> None:
+    sink = opened(cluster)
+    sink.write(batch_of([message_of("Wide", 11, 0, b"x"), message_of("Narrow", 0, 0, b"y")])[0])
+    assert cluster.made == {"Wide": 12, "Narrow": 4}
+    sink.close()
+    without = opened(cluster, create=0)
+    without.write(batch_of([message_of("Narrow", 0, 1, b"z")])[0])
+    with pytest.raises(Invalid, match="does not have a topic"):
+        without.write(batch_of([message_of("New", 0, 0, b"x")])[0])
+    without.close()
+
+
+def test_where_messages_lie_is_told(cluster: FakeCluster) -> None:
+    sink = opened(cluster)
+    sink.write(batch_of(ordinary(3, topics=["T"]))[0])
+    sink.write(batch_of(ordinary(2, first=3, topics=["T"]))[0])
+    placed = sink.flush(SinkPosition()).placed
+    assert sorted(p.queue.queue_id for p in placed) == [0, 1]
+    assert {p._replace(queue=placed[0].queue, partition=0) for p in placed} == {
+        Placed(placed[0].queue, 0, 5, "T@broker-o", 0, 0)
+    }
+    assert sink.flush(SinkPosition()).placed == ()
+    sink.close()
+
+
+def test_one_message_of_a_queue_is_on_its_way(cluster: FakeCluster) -> None:
+    """A broker that is busy stores none of what follows."""
+    cluster.answers += [(2, "busy"), (2, "busy"), (2, "busy")]
+    sink = opened(cluster, attempts=5)
+    sink.write(batch_of([message_of("T", 0, n, b"%d" % n) for n in range(4)])[0])
+    assert [stored.body for stored in cluster.sent("T")] == [b"0", b"1", b"2", b"3"]
+    sink.close()
+
+
+def test_answers_that_say_wait_and_answers_that_say_no(cluster: FakeCluster) -> None:
+    sink = opened(cluster)
+    cluster.answers += [(14, "disk full")] * 2
+    with pytest.raises(Unavailable, match="disk full"):
+        sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    cluster.answers += [(16, "AclException: no rights")]
+    with pytest.raises(Invalid, match="rights of the keys"):
+        sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    cluster.answers += [(13, "body too large")]
+    with pytest.raises(Invalid, match="T/0 at 0"):
+        sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    sink.close()
+
+
+def test_what_a_broker_refuses_becomes_a_dead_letter(cluster: FakeCluster) -> None:
+    store = MemoryProvider("dead", ManualClock())
+    sink = opened(cluster, dead=DeadLetters(store, "orders"))
+    cluster.answers += [(0, ""), (13, "body too large")]
+    accepted = sink.write(batch_of([message_of("T", 0, n, b"%d" % n) for n in range(3)])[0])
+    assert (accepted.messages, accepted.dead_letters) == (3, 1)
+    assert [stored.body for stored in cluster.sent("T")] == [b"0", b"2"]
+    [found] = store.list("")
+    assert json.loads(bytes(store.get(found.key).data))["body"] == "1"
+    sink.close()
+
+
+def test_what_is_wrong_with_an_order_is_said(cluster: FakeCluster) -> None:
+    def order(**options: str) -> SinkOrder:
+        return SinkOrder("orders", "rocketmq", {"name_servers": cluster.address, **options})
+
+    BrokerKind().check(order())
+    for wrong, said in (
+        (order(name_servers=""), r"options\.name_servers"),
+        (order(name_servers="nowhere"), r"options\.name_servers"),
+        (order(create_topics="perhaps"), "create_topics"),
+        (order(access_key="env:HOME"), "two keys"),
+        (order(tls="true", ca_file="/no/such"), "ca_file"),
+        (order(topic="x"), "no such option"),
+    ):
+        with pytest.raises(Invalid, match=said):
+            BrokerKind().check(wrong)
+    with pytest.raises(Unavailable, match="tell no broker"):
+        BrokerKind().check(order(name_servers="127.0.0.1:1"))
