@@ -58,7 +58,7 @@ class GatewayMetrics(MetricRegistry):
         self.node_reads = self._counter(
             "node_reads",
             "Reads that a gateway wanted of read nodes, by outcome: given, elsewhere (the node had nothing to give), failed,"
-            " here (none answered)",
+            " over_budget (the tenant has to wait), here (none answered)",
             "outcome",
         )
         self.node_answers = self._counter(

@@ -23,6 +23,10 @@ TABLES_SHOWN = 100
 """Tables with a series of their own: one is kept for each topic, of which there may be very many."""
 OTHER_TABLES = "(all others)"
 """In the place of the name of a table: no table is called so."""
+TENANTS_SHOWN = 20
+"""Tenants with a series of their own."""
+OTHER_TENANTS = "(all others)"
+"""In the place of a tenant's name."""
 
 
 class Metrics(GatewayMetrics):
@@ -145,6 +149,13 @@ class Metrics(GatewayMetrics):
         )
         self.fetch_cache_bytes = self._gauge("fetch_cache_bytes", "Bytes of those in the memory cache")
         self.fetch_disk_bytes = self._gauge("fetch_disk_bytes", "Bytes in the disk tier of the cache")
+        self.tenant_bytes = self._gauge(
+            "tenant_fetched_bytes", "Stored bytes asked of the store for a tenant since the start", "tenant"
+        )
+        self.tenant_requests = self._gauge("tenant_requests", "Requests of these", "tenant")
+        self.tenant_refused = self._gauge(
+            "tenant_refused", "Times a tenant's reader was told to wait for its budget", "tenant"
+        )
         self.fetch_disk_errors = self._gauge("fetch_disk_errors", "Failed accesses to the disk tier so far")
 
     def _declare_replay(self) -> None:
@@ -307,6 +318,21 @@ class Metrics(GatewayMetrics):
                 gauge.labels(table).set(value)
             if others := [value for value, _ in values[TABLES_SHOWN:]]:
                 gauge.labels(OTHER_TABLES).set(together(others))
+
+    def tenants(self, found: Mapping[str, Mapping[str, object]]) -> None:
+        """Set what each tenant had of the store: of the ``TENANTS_SHOWN`` with most bytes, and of all others together."""
+        gauges = (
+            (self.tenant_bytes, "fetched_bytes"),
+            (self.tenant_requests, "requests"),
+            (self.tenant_refused, "refused"),
+        )
+        rows = list(found.items())  # those with most bytes come first
+        for gauge, name in gauges:
+            gauge.clear()
+            for tenant, row in rows[:TENANTS_SHOWN]:
+                gauge.labels(tenant).set(float(str(row[name])))
+            if rows[TENANTS_SHOWN:]:
+                gauge.labels(OTHER_TENANTS).set(sum(float(str(row[name])) for _, row in rows[TENANTS_SHOWN:]))
 
     def scrub(self, figures: Mapping[str, int], *, overdue: bool) -> None:
         """Set what the scrub knows; ``figures``: see ``care.notes.figures_of``."""

@@ -17,6 +17,7 @@ from tests.kit.pipeline import Crafted
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
+from tiered.fetch.allowance import Shares
 from tiered.fetch.base import Expiry, FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
@@ -149,13 +150,14 @@ class Scene:
         pool: Executor | None = None,
         objects: ObjectReader | None = None,
         expiry: Expiry | None = None,
+        shares: Shares | None = None,
         **options: Any,
     ) -> Fetcher:
         """A fetcher; ``options`` change the settings."""
         settings = Fetch(**{"budget_bytes": 8 * MIB, "request_bytes": 64 * KIB, **options})
         made = Fetcher(
             self.provider, objects or self.objects(), settings, self.clock,
-            pool=pool or AtOnce(), metrics=self.metrics, expiry=expiry,
+            pool=pool or AtOnce(), metrics=self.metrics, expiry=expiry, shares=shares,
         )  # fmt: skip
         self.made.append(made)
         self.provider.gets.clear()

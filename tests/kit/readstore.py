@@ -83,15 +83,16 @@ class Cold:
         whole_bytes: int = 0,
         as_of: Past | None = None,
         copy: MetadataStore | None = None,
+        shared: bool = False,
     ) -> MessageStore:
-        """One more reader."""
+        """One more reader. ``shared``: by tenants, as in a gateway or a read node."""
         chosen = settings or Settings()
         workers = pool or AtOnce()
         follower = reader_follower(
             provider or self.provider, self.clock, self.metrics,
             fold=fold, pool=workers, fetch=chosen.fetch, whole_bytes=whole_bytes, as_of=as_of, copy=copy,
         )  # fmt: skip
-        made = MessageStore(chosen, follower, workers, self.clock, self.metrics)
+        made = MessageStore(chosen, follower, workers, self.clock, self.metrics, shared=shared)
         follower.open()
         self.stores.append(made)
         return made

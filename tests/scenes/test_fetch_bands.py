@@ -12,12 +12,14 @@ from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import merge_all
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.read.runs import BlockKey, BlockRef, blocks_of
+from tiered.clock import ManualClock
+from tiered.fetch.allowance import Account, Shares
 from tiered.fetch.bands import BANDS_AHEAD, REST, BandsAhead
 from tiered.fetch.base import ReaderId
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.loader import Loader
 from tiered.model import MessageQueue
-from tiered.settings import KIB
+from tiered.settings import KIB, Tenants
 
 QUEUES = [MessageQueue("Orders", number) for number in range(24)]
 ROWS = 6
@@ -51,6 +53,9 @@ def bands(sealed: Scene) -> list[list[BlockRef]]:
     return list(found.values())
 
 
+NOBODYS = Shares(Tenants(), ManualClock()).account(ReaderId("g"), "Orders")
+
+
 class Asked:
     """A loader that only hears what is asked for, and a cache that holds what it is told."""
 
@@ -74,16 +79,16 @@ class Asked:
     def find(self, ref: BlockRef) -> None:
         return None
 
-    def ahead(self, refs: Sequence[BlockRef], owner: object, stamp: int) -> bool:
+    def ahead(self, refs: Sequence[BlockRef], account: Account, owner: object, stamp: int) -> bool:
         self.refs += refs
         return self.room
 
 
 def test_behind_a_band_that_another_queue_led_to(sealed: Scene, bands: list[list[BlockRef]]) -> None:
     asked = Asked(sealed)
-    asked.ahead_of_all.reached(bands[1][0])
+    asked.ahead_of_all.reached(bands[1][0], NOBODYS)
     assert asked.refs == []
-    asked.ahead_of_all.reached(bands[2][-1])
+    asked.ahead_of_all.reached(bands[2][-1], NOBODYS)
     expected = [band[0] for band in bands[3 : 3 + BANDS_AHEAD]]
     found = [
         one._replace(run=other.run, first_row=other.first_row)
@@ -91,7 +96,7 @@ def test_behind_a_band_that_another_queue_led_to(sealed: Scene, bands: list[list
     ]
     assert found == expected
     for ref in (*bands[1], *bands[2]):
-        asked.ahead_of_all.reached(ref)
+        asked.ahead_of_all.reached(ref, NOBODYS)
     assert len(asked.refs) == BANDS_AHEAD, "once for a band"
 
 
@@ -100,11 +105,11 @@ def test_what_is_here_is_not_asked_for_and_what_lacks_room_ends_it(
 ) -> None:
     asked = Asked(sealed)
     asked.held.add(bands[2][0].key)
-    asked.ahead_of_all.reached(bands[0][0])
-    asked.ahead_of_all.reached(bands[1][-1])
+    asked.ahead_of_all.reached(bands[0][0], NOBODYS)
+    asked.ahead_of_all.reached(bands[1][-1], NOBODYS)
     assert [ref.position for ref in asked.refs] == [bands[3][0].position]
     asked.room = False
-    asked.ahead_of_all.reached(bands[2][-1])
+    asked.ahead_of_all.reached(bands[2][-1], NOBODYS)
     assert [ref.position for ref in asked.refs[1:]] == [bands[3][0].position]
 
 
@@ -113,21 +118,21 @@ def test_neither_backwards_nor_here_and_there_nor_by_one_queue_alone(
 ) -> None:
     asked = Asked(sealed)
     for number in (5, 4, 2, 0):
-        asked.ahead_of_all.reached(bands[number][0])
+        asked.ahead_of_all.reached(bands[number][0], NOBODYS)
     lone = bands[1][0]._replace(key=bands[0][0].key._replace(block=bands[1][0].key.block))
-    asked.ahead_of_all.reached(lone)
-    asked.ahead_of_all.reached(bands[2][0]._replace(group=None))
+    asked.ahead_of_all.reached(lone, NOBODYS)
+    asked.ahead_of_all.reached(bands[2][0]._replace(group=None), NOBODYS)
     off = asked.made(sealed, enabled=False)
-    off.reached(bands[0][0])
-    off.reached(bands[1][-1])
+    off.reached(bands[0][0], NOBODYS)
+    off.reached(bands[1][-1], NOBODYS)
     assert asked.refs == []
 
 
 def test_the_last_bands_of_a_file(sealed: Scene, bands: list[list[BlockRef]]) -> None:
     asked = Asked(sealed)
-    asked.ahead_of_all.reached(bands[-3][0])
-    asked.ahead_of_all.reached(bands[-2][-1])
-    asked.ahead_of_all.reached(bands[-1][-1])
+    asked.ahead_of_all.reached(bands[-3][0], NOBODYS)
+    asked.ahead_of_all.reached(bands[-2][-1], NOBODYS)
+    asked.ahead_of_all.reached(bands[-1][-1], NOBODYS)
     assert [ref.position for ref in asked.refs] == [bands[-1][0].position]
 
 
@@ -142,10 +147,10 @@ def test_it_rests_after_waste_and_when_the_store_asks_for_patience(
         asked.ahead_of_all.pushed_back(0)
     for other in range(1000, 1000 + REST):  # objects
         for ref in (bands[0][0], bands[1][-1]):
-            asked.ahead_of_all.reached(ref._replace(key=ref.key._replace(commit_seq=other)))
+            asked.ahead_of_all.reached(ref._replace(key=ref.key._replace(commit_seq=other)), NOBODYS)
     assert asked.refs == []
-    asked.ahead_of_all.reached(bands[0][0])
-    asked.ahead_of_all.reached(bands[1][-1])
+    asked.ahead_of_all.reached(bands[0][0], NOBODYS)
+    asked.ahead_of_all.reached(bands[1][-1], NOBODYS)
     assert len(asked.refs) == BANDS_AHEAD
 
 

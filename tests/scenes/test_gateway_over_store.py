@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,9 @@ from tests.kit.sealing import seal_all
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.settings import ONE_DAY_MS
+from tiered.fetch.fair import Share
+from tiered.gateway.nodes import reads
+from tiered.settings import ONE_DAY_MS, Settings, Tenants
 
 TOPIC = "Orders"
 
@@ -163,3 +166,40 @@ def test_a_consumer_far_behind_whose_objects_are_sealed_and_deleted_meanwhile(tm
             assert half + drain(desk, 60, 60, len(half)) == scene.raws(TOPIC, 1)
         finally:
             desk.close()
+
+
+def test_a_tenant_over_its_budget_waits_and_then_has_everything(
+    scene: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole cold path: what a consumer gets is complete and in order, however often it had to wait."""
+    slow = replace(Settings(), tenants=Tenants(limits=("default=4KiB/s 1/s",), burst_ms=1000))
+    store = scene.open(settings=slow, shared=True)
+    desk, slept = Desk(at_default_level(store)), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        for clock in (scene.clock, desk.clock):
+            clock.advance(seconds)
+
+    monkeypatch.setattr(reads.asyncio, "sleep", sleep)
+    assert drain(desk, 100, 100) == scene.raws(TOPIC, 1)
+    assert slept
+    assert all(0 < seconds <= 10 for seconds in slept)
+    assert int(str(store.shares.status()["default"]["refused"])) >= len(slept)
+    desk.close()
+
+
+def test_a_tenant_whose_wait_is_too_long_tries_again_at_the_same_offset(scene: Cold) -> None:
+    slow = replace(Settings(), tenants=Tenants(limits=("default=4KiB/s 1/s",), burst_ms=1000))
+    store = scene.open(settings=slow, shared=True)
+    store.shares.charge(Share("default", "G"), 10**6)
+    desk = Desk(at_default_level(store), answer_bytes=1024 * 1024)
+    desk.answers._pulls._reads._most_waiting = 0
+    for _ in range(2):
+        assert desk.ask(pull(TOPIC, 1, 5), too_small(98, 100)) == RETRY
+    assert desk.count("pull", "retry") == 2
+    scene.clock.advance(1000)
+    made = desk.ask(pull(TOPIC, 1, 5, count=1), too_small(98, 100))
+    assert isinstance(made, Command)
+    assert offsets_of(made) == [5]
+    desk.close()

@@ -21,6 +21,8 @@ from tiered.codec.remoting.codes import TAG, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command
 from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Corrupt, Unavailable
+from tiered.fetch.allowance import OverBudget
+from tiered.fetch.fair import Share
 from tiered.fetch.pull import Pull
 from tiered.filter.tags import row_filter
 from tiered.gateway.knowledge.asking import Asking
@@ -33,7 +35,7 @@ from tiered.metrics import Metrics
 from tiered.model import ArchiveCommit, GetMessageResult, GetMessageStatus, MessageQueue
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import MAX_REQUEST_BYTES, NodeServer
-from tiered.settings import KIB, MIB, Fetch, Gateway, Serve, Settings
+from tiered.settings import KIB, MIB, Fetch, Gateway, Serve, Settings, Tenants
 
 TOPIC = "Orders"
 CLOCK = SystemClock()
@@ -118,11 +120,13 @@ class Fleet:
         self.reads = open_reads(self.local, asking, chosen, CLOCK, self.metrics)  # type: ignore[arg-type]
         return self.reads
 
-    async def get(self, offset: int, count: int = 7, wanted: Subscription | None = None) -> GetMessageResult:
+    async def get(
+        self, offset: int, count: int = 7, wanted: Subscription | None = None, seconds: float = 10.0
+    ) -> GetMessageResult:
         """A read of queue 1."""
         chosen = None if wanted is None else row_filter(wanted.expression, wanted.expression_type)
         pull = Pull(READER, TOPIC, 1, offset, count, 64 * KIB, chosen)
-        return await self.reads.read(pull, wanted, 10.0)
+        return await self.reads.read(pull, wanted, seconds)
 
     def outcome(self, name: str) -> float:
         """How many reads by nodes ended so."""
@@ -221,6 +225,26 @@ def test_a_node_comes_to_the_commit_that_the_gateway_knows(scene: Cold) -> None:
             assert (await nodes.get(0)).status is GetMessageStatus.FOUND
             assert nodes.local.reads == 1
             assert "BEHIND" in next(iter(nodes.reads.problems().values()))
+
+    on_loop(test())
+
+
+def test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it(scene: Cold) -> None:
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            slow = replace(Settings(), tenants=Tenants(limits=("default=1KiB/s",), burst_ms=1000))
+            store = scene.open(settings=slow, shared=True)
+            nodes.by(await nodes.node(at_default_level(store)))
+            store.shares.charge(Share("default", READER.group), 10**6)
+            with pytest.raises(OverBudget):
+                await nodes.get(7, seconds=0.05)
+            assert nodes.local.reads == 0
+            assert nodes.outcome("over_budget") >= 1
+            assert nodes.reads.problems() == {}
+            scene.clock.advance(1000)
+            found = await nodes.get(7)
+            assert [bytes(one) for one in found.records] == scene.raws(TOPIC, 1)[7:14]
+            assert nodes.local.reads == 0
 
     on_loop(test())
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from tiered.archive.rewrite.policy import policy_from
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
+from tiered.fetch.tenants import TenantRules
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.settings import ONE_DAY_MS, Settings
@@ -202,6 +203,7 @@ def _replay(settings: Settings) -> None:
 def _patterns(settings: Settings) -> None:
     TopicPolicy(settings.source.exclude_topics)
     StorageLevels(settings.fetch.storage_level, settings.fetch.topic_storage_levels)
+    TenantRules(settings.tenants)
     _ages(settings)
     if not all(pattern.strip() for pattern in settings.replay.groups):
         raise Invalid(

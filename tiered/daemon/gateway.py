@@ -240,6 +240,7 @@ class GatewayProcess:
             "problem": self._problem(),
             "archive": self._archive.problem or "open",
             "read_nodes": self._reads.nodes(),
+            "tenants": self._archive.store.tenants(),
             **self._app.status(),
         }
 

@@ -161,6 +161,7 @@ class NodeProcess:
             "commit": None if place is None else place.commit,
             "connections": len(self._server.sessions),
             "answer_bytes": self._server.budget.taken,
+            "tenants": self._archive.store.tenants(),
         }
 
     def _place(self) -> ArchiveCommit | None:

@@ -1,6 +1,7 @@
 """The way out: records of a queue from the archive, ahead of the reader, within one budget of memory.
 
-Owns: which bytes are fetched when, the cache, read-ahead windows, filters, what groups will want next. Does not own: what a
+Owns: which bytes are fetched when, the cache, read-ahead windows, filters, what groups will want next, whose turn it is
+and what a tenant may have (``fair``, ``allowance``). Does not own: what a
 pull is answered (``store``), how objects look (``archive``, ``codec``), threads (pools are passed in).
 
 Invariant: bytes in flight and in the memory cache together never pass ``fetch.budget_bytes`` (one block larger than that is

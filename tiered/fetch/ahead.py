@@ -14,6 +14,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import BlockKey, BlockRef
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.errors import TieredError
+from tiered.fetch.allowance import Account
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.course import Course
 from tiered.fetch.loader import Loader
@@ -36,7 +37,8 @@ class Reader:
     ``window`` is guarded by ``_window_lock``, a leaf; everything else by ``_lock``.
     """
 
-    def __init__(self, ceiling_bytes: int) -> None:
+    def __init__(self, ceiling_bytes: int, account: Account) -> None:
+        self.account = account
         self._window = ReadAheadWindow(ceiling_bytes)
         self._window_lock = threading.Lock()
         self._lock = threading.Lock()
@@ -181,17 +183,21 @@ class ReadAhead:
             if done.exception() is None:
                 self.top_up(reader, course, reader.expected, wanted, reads_on=reads_on)
 
-        sieve = None if course.row_filter is None else Sieve(self._objects, self._loader, course.row_filter)
+        sieve = (
+            None
+            if course.row_filter is None
+            else Sieve(self._objects, self._loader, course.row_filter, reader.account)
+        )
         walk = _Walk(self._loader, self._cache, reader, stamp, largest, sieve, room)
         runs = course.runs(cursor)
         for run, item in runs:
             table = self._objects.cached_block_table(item)
             if table is None:
-                coming = self._loader.table(item, foreground=False)
+                coming = self._loader.table(item, reader.account, foreground=False)
                 if coming is not None and coming.done():
                     table = coming.result()
                 else:
-                    self._tables(runs)
+                    self._tables(runs, reader.account)
                     walk.stopped_by = coming
                     break
             key = self._objects.key_of(item)
@@ -202,11 +208,11 @@ class ReadAhead:
         if walk.stopped_by is not None:
             walk.stopped_by.add_done_callback(go_on)
 
-    def _tables(self, runs: Iterator[tuple[RunState, ObjectState]]) -> None:
+    def _tables(self, runs: Iterator[tuple[RunState, ObjectState]], account: Account) -> None:
         """While one table is fetched, those of the next runs too."""
         for _, item in islice(runs, TABLES_AHEAD):
             if self._objects.cached_block_table(item) is None:
-                self._loader.table(item, foreground=False)
+                self._loader.table(item, account, foreground=False)
 
 
 class _Walk:
@@ -259,7 +265,7 @@ class _Walk:
     def flush(self) -> bool:
         """Make the request for what was gathered. False when there is no memory for it."""
         refs, self._refs, self._size = self._refs, [], 0
-        if refs and not self._loader.ahead(refs, self._reader, self._stamp):
+        if refs and not self._loader.ahead(refs, self._reader.account, self._reader, self._stamp):
             return False
         for ref in refs:
             self._reader.schedule(ref.end_offset, ref.stored_length)

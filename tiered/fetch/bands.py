@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import BlockKey, BlockRef, group_at
+from tiered.fetch.allowance import Account
 from tiered.fetch.cache import BlockCache
 from tiered.fetch.loader import Loader
 
@@ -41,8 +42,8 @@ class BandsAhead:
         self._ends: LRUCache[_End, tuple[int, int]] = LRUCache(KNOWN_ENDS)
         self._rest = 0
 
-    def reached(self, ref: BlockRef) -> None:
-        """A reader came to a block. Does not wait."""
+    def reached(self, ref: BlockRef, account: Account) -> None:
+        """A reader came to a block; what is fetched for it is on its ``account``. Does not wait."""
         group = ref.group
         if group is None or not self._enabled:
             return
@@ -58,9 +59,9 @@ class BandsAhead:
             if self._rest:
                 self._rest -= 1
                 return
-        self._ask(ref)
+        self._ask(ref, account)
 
-    def _ask(self, ref: BlockRef) -> None:
+    def _ask(self, ref: BlockRef, account: Account) -> None:
         tables = self._objects.cached_sealed(ref.item)
         for _ in range(BANDS_AHEAD):
             following = None if tables is None else _behind(ref, tables)
@@ -68,7 +69,7 @@ class BandsAhead:
                 return
             ref = following
             here = ref.key in self._cache or self._loader.find(ref) is not None
-            if not here and not self._loader.ahead([ref], self, 0):
+            if not here and not self._loader.ahead([ref], account, self, 0):
                 return
 
     # ---- what became of it (Backer)

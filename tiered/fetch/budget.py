@@ -1,16 +1,17 @@
 """The one budget of bytes: what is in flight and what the memory cache holds are charged here, before a request is made.
 
-Foreground loads queue in the order they came and may evict anything cached. Read-ahead takes what is free or worthless in the
-cache, only while no foreground load waits, and may have only a part of the budget in flight, so that foreground never finds all
-of it tied up. Nothing that waits holds a charge, so nothing can wait in a circle.
+Foreground loads take turns by tenant and group (``fair``) and may evict anything cached. Read-ahead takes what is free or
+worthless in the cache, only while no foreground load waits, and may have only a part of the budget in flight, so that
+foreground never finds all of it tied up. Nothing that waits holds a charge, so nothing can wait in a circle.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
+
+from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, Share
 
 AHEAD_SHARE = 0.75
 """Part of the budget that read-ahead may have in flight."""
@@ -33,7 +34,7 @@ class Budget:
         self.ahead_limit_bytes = int(limit_bytes * AHEAD_SHARE)
         self._reclaim = reclaim
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting: FairQueue[tuple[int, Callable[[], None]]] = FairQueue()
         self._closed = False
         self.used_bytes = 0
         self.ahead_bytes = 0
@@ -45,17 +46,18 @@ class Budget:
         """Foreground loads in line."""
         return len(self._waiting)
 
-    def request(self, size: int, granted: Callable[[], None]) -> None:
-        """Charge ``size`` for a foreground load; ``granted`` is called once it is charged, here or in another thread."""
+    def request(self, size: int, granted: Callable[[], None], share: Share = NOBODY) -> None:
+        """Charge ``size`` for a foreground load of ``share``; ``granted`` is called once it is charged, here or in another
+        thread."""
         with self._lock:
-            self._waiting.append((size, granted))
+            self._waiting.push(share, size + REQUEST_COST, (size, granted))
             ready = self._grant()
         _call(ready)
 
     def try_ahead(self, size: int) -> bool:
         """Charge ``size`` for read-ahead if that is free now."""
         with self._lock:
-            if self._waiting or self._closed or self.ahead_bytes + size > self.ahead_limit_bytes:
+            if len(self._waiting) or self._closed or self.ahead_bytes + size > self.ahead_limit_bytes:
                 return False
             if not self._fits(size, ahead=True):
                 return False
@@ -86,11 +88,11 @@ class Budget:
 
     def _grant(self) -> list[Callable[[], None]]:
         ready: list[Callable[[], None]] = []
-        while self._waiting:
-            size, granted = self._waiting[0]
+        while len(self._waiting):
+            size, granted = self._waiting.first()
             if not self._closed and not self._fits(size, ahead=False) and self.used_bytes > 0:
                 break
-            self._waiting.popleft()
+            self._waiting.pop()
             self._take(size)
             ready.append(granted)
         return ready

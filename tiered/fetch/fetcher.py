@@ -13,6 +13,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader
+from tiered.fetch.allowance import Shares
 from tiered.fetch.answer import Answer
 from tiered.fetch.bands import BandsAhead
 from tiered.fetch.base import Expiry, FetchedRecords, PlainExpiry, ReaderId
@@ -28,7 +29,7 @@ from tiered.fetch.trip import Tools, Trip
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
-from tiered.settings import Fetch
+from tiered.settings import Fetch, Tenants
 
 SWEEP_SECONDS = 1.0
 
@@ -37,8 +38,9 @@ class Fetcher:
     """Records of queues. Thread-safe; constructing it does no I/O.
 
     ``pool`` runs the requests and has at least ``settings.threads`` threads of its own. Readers are told apart by group, client
-    and queue. Errors of a read: ``Unavailable``, ``NotFound`` (an object is gone: the state is too old, or it was lost) and
-    ``Corrupt`` (key and position of a damaged block or table); each only when not a single record could be had before it.
+    and queue, and share the store by tenant (``shares``). Errors of a read: ``Unavailable`` (``OverBudget`` among them),
+    ``NotFound`` (an object is gone: the state is too old, or it was lost) and ``Corrupt`` (key and position of a damaged block
+    or table); each only when not a single record could be had before it.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Fetcher:
         pool: Executor,
         metrics: Metrics,
         expiry: Expiry | None = None,
+        shares: Shares | None = None,
     ) -> None:
         self._objects = objects
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self.shares = shares or Shares(Tenants(), clock)
         self._expiry = expiry or PlainExpiry(settings.cache_expiry_ms / 1000)
         self.cache = BlockCache(settings.budget_bytes, self._expiry, clock.monotonic)
         self.budget = Budget(settings.budget_bytes, self.cache.evict)
@@ -113,6 +117,7 @@ class Fetcher:
             self._wasted_bytes = wasted
         self._metrics.fetch_budget_bytes.set(self.budget.used_bytes)
         self._metrics.fetch_cache_bytes.set(self.cache.used_bytes)
+        self._metrics.tenants(self.shares.status())
         if self.disk is not None:
             self._metrics.fetch_disk_bytes.set(self.disk.used_bytes)
             self._metrics.fetch_disk_errors.set(self.disk.errors)
@@ -144,7 +149,9 @@ class Fetcher:
         with self._lock:
             found = self._readers.get((who, queue))
             if found is None:
-                found = self._readers[who, queue] = Reader(self.budget.ahead_limit_bytes // 2)
+                found = self._readers[who, queue] = Reader(
+                    self.budget.ahead_limit_bytes // 2, self.shares.account(who, queue.topic)
+                )
             return found
 
     def _tidy(self, passed: list[LoadedBlock], now: float) -> None:

@@ -1,20 +1,25 @@
-"""Two lanes into one pool: foreground requests first; read-ahead in the rest, and never in all of its threads."""
+"""Two lanes into one pool: foreground requests first, by turns of those who wait (``fair``); read-ahead in the rest, and never
+in all of its threads."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, Share
+
 
 @dataclass(eq=False, slots=True)
 class FetchJob:
-    """Work for a pool thread. ``run`` must not raise; it is told whether to work at all: false when the lanes were closed."""
+    """Work for a pool thread. ``run`` must not raise; it is told whether to work at all: false when the lanes were closed.
+    ``share``: for whom; ``size``: bytes that it fetches."""
 
     run: Callable[[bool], None]
     foreground: bool
+    share: Share = NOBODY
+    size: int = 0
 
 
 class Lanes:
@@ -25,7 +30,7 @@ class Lanes:
         self._slots = slots
         self._ahead_slots = max(1, slots - max(1, slots // 4))
         self._lock = threading.Lock()
-        self._front: deque[FetchJob] = deque()
+        self._front: FairQueue[FetchJob] = FairQueue()
         self._back: dict[FetchJob, None] = {}
         self._running = 0
         self._running_ahead = 0
@@ -37,7 +42,7 @@ class Lanes:
             closed, start = self._closed, None
             if not closed:
                 if job.foreground:
-                    self._front.append(job)
+                    self._enter(job)
                 else:
                     self._back[job] = None
                 start = self._start()
@@ -46,13 +51,13 @@ class Lanes:
         elif start is not None:
             self._launch(start)
 
-    def promote(self, job: FetchJob) -> None:
-        """A foreground reader waits for this read-ahead: let it pass, if it still is in line."""
+    def promote(self, job: FetchJob, share: Share = NOBODY) -> None:
+        """A foreground reader waits for this read-ahead: let it pass on the turn of ``share``, if it still is in line."""
         with self._lock:
             if self._back.pop(job, job) is not None:
                 return
-            job.foreground = True
-            self._front.append(job)
+            job.foreground, job.share = True, share
+            self._enter(job)
             start = self._start()
         if start is not None:
             self._launch(start)
@@ -61,8 +66,7 @@ class Lanes:
         """Tell what is in line that it will not run; take no more."""
         with self._lock:
             self._closed = True
-            left = [*self._front, *self._back]
-            self._front.clear()
+            left = [*self._front.drain(), *self._back]
             self._back.clear()
         for job in left:
             job.run(False)
@@ -99,13 +103,16 @@ class Lanes:
             self._running += 1
         return job
 
+    def _enter(self, job: FetchJob) -> None:
+        self._front.push(job.share, job.size + REQUEST_COST, job)
+
     def _leave(self, job: FetchJob) -> None:
         if not job.foreground:
             self._running_ahead -= 1
 
     def _take(self) -> FetchJob | None:
-        if self._front:
-            return self._front.popleft()
+        if len(self._front):
+            return self._front.pop()
         if self._back and self._running_ahead < self._ahead_slots:
             job = next(iter(self._back))
             del self._back[job]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import BlockKey, BlockRef
@@ -15,18 +14,17 @@ from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, TieredError, Unavailable
+from tiered.fetch.allowance import Account
 from tiered.fetch.block import LoadedBlock, charge_bytes, opened_band, opened_block
 from tiered.fetch.budget import Budget
-from tiered.fetch.cache import BlockCache, Owner
+from tiered.fetch.cache import BlockCache
 from tiered.fetch.disk import DiskTier
 from tiered.fetch.flight import Flight, Flights
 from tiered.fetch.heads import Heads
 from tiered.fetch.lanes import FetchJob, Lanes
+from tiered.fetch.load import Backer, BlockLoad, Loaded, name_on_disk, neighbours
 from tiered.metrics import Metrics
 from tiered.provider.base import Provider
-
-Loaded = Mapping[BlockKey, LoadedBlock | TieredError]
-"""What a flight of blocks brought: each block, or why it could not be had."""
 
 TABLE_OVERHEAD_BYTES = 64 * 1024
 """Charged for a table under way beside its bytes: what it decodes to is not known before."""
@@ -35,29 +33,6 @@ SEALED_TABLES = 8
 """A segment's footer takes about so many times its bytes, read and decoded."""
 
 T = TypeVar("T")
-
-
-class Backer(Owner, Protocol):
-    """An owner that also hears how the store took its loads."""
-
-    def pushed_back(self, stamp: int) -> None:
-        """The store refused a load made under ``stamp``, if only at first."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """One request: neighbouring blocks of one object."""
-
-    refs: tuple[BlockRef, ...]
-    owner: Backer | None
-    stamp: int
-    charge: int
-
-    @property
-    def for_later(self) -> bool:
-        """Whether somebody's read-ahead asked for it."""
-        return self.owner is not None
 
 
 class Loader:
@@ -91,64 +66,74 @@ class Loader:
         """The flight that brings a block, if one is under way."""
         return self._flights.find(ref.fetched_as)
 
-    def demand(self, refs: Sequence[BlockRef]) -> Future[Loaded] | None:
+    def demand(self, refs: Sequence[BlockRef], account: Account) -> Future[Loaded] | None:
         """Load neighbouring blocks for a reader that waits: the leading ones that nobody loads yet; or, if the first is under
-        way, that flight, hurried. ``None``: the first one is in the cache by now."""
+        way, that flight, hurried. ``None``: the first one is in the cache by now. Whoever comes first pays, on ``account``."""
         flying = self.find(refs[0])
         if flying is not None:
-            return self._hurry(flying)
+            return self._hurry(flying, account)
         flight = self._enter(refs, foreground=True)
         if flight is None:
             flying = self.find(refs[0])
-            return None if flying is None else self._hurry(flying)
-        load = self._load(refs[: len(flight.names)], None, 0)
-        self._budget.request(load.charge, lambda: self._fly(flight, load))
+            return None if flying is None else self._hurry(flying, account)
+        load = self._load(refs[: len(flight.names)], account)
+        account.charge(load.stored_bytes)
+        self._budget.request(load.charge, lambda: self._fly(flight, load), account.share)
         return flight.future
 
-    def ahead(self, refs: Sequence[BlockRef], owner: Backer, stamp: int) -> bool:
-        """Load neighbouring blocks for later, as far as nobody does yet. False when there is no memory for it now."""
-        load = self._load(refs, owner, stamp)
-        if self._closed or not self._budget.try_ahead(load.charge):
+    def ahead(self, refs: Sequence[BlockRef], account: Account, owner: Backer, stamp: int) -> bool:
+        """Load neighbouring blocks for later, as far as nobody does yet. False when there is no memory for it now, or nothing
+        is left of the tenant's budget."""
+        load = self._load(refs, account, owner, stamp)
+        if self._closed or not account.may_ahead() or not self._budget.try_ahead(load.charge):
             return False
         flight = self._enter(refs, foreground=False)
         if flight is None:
             self._budget.settle(load.charge, ahead=True)
             return True
         if len(flight.names) < len(refs):
-            shorter = self._load(refs[: len(flight.names)], owner, stamp)
+            shorter = self._load(refs[: len(flight.names)], account, owner, stamp)
             self._budget.settle(load.charge - shorter.charge, ahead=True)
             load = shorter
+        account.charge(load.stored_bytes)
         self._fly(flight, load)
         return True
 
-    def _load(self, refs: Sequence[BlockRef], owner: Backer | None, stamp: int) -> _Load:
-        return _Load(tuple(refs), owner, stamp, charge_bytes(refs) + self._heads.coming_bytes(refs[0]))
+    def _load(
+        self, refs: Sequence[BlockRef], account: Account, owner: Backer | None = None, stamp: int = 0
+    ) -> BlockLoad:
+        charge = charge_bytes(refs) + self._heads.coming_bytes(refs[0])
+        return BlockLoad(tuple(refs), account, owner, stamp, charge)
 
     def _enter(self, refs: Sequence[BlockRef], *, foreground: bool) -> Flight[Loaded] | None:
         names, wanted = tuple(ref.fetched_as for ref in refs), tuple(ref.key for ref in refs)
         return self._flights.enter(names, foreground=foreground, wanted=wanted)
 
-    def _hurry(self, flight: Flight[T]) -> Future[T]:
+    def _hurry(self, flight: Flight[T], account: Account) -> Future[T]:
         flight.foreground = True
         job = flight.job
         if job is not None:
-            self._lanes.promote(job)
+            self._lanes.promote(job, account.share)
         return flight.future
 
-    def _fly(self, flight: Flight[Loaded], load: _Load) -> None:
-        self._launch(flight, lambda alive: self._bring(flight, load, alive=alive))
+    def _fly(self, flight: Flight[Loaded], load: BlockLoad) -> None:
+        self._launch(
+            flight, lambda alive: self._bring(flight, load, alive=alive), load.account, load.stored_bytes
+        )
 
-    def _launch(self, flight: Flight[Any], bring: Callable[[bool], None]) -> None:
+    def _launch(
+        self, flight: Flight[Any], bring: Callable[[bool], None], account: Account, size: int
+    ) -> None:
         def run(alive: bool) -> None:
             bring(alive)
             flight.job = None  # else the two hold each other, and what the flight brought, until the garbage collector comes by
 
-        job = flight.job = FetchJob(run, flight.foreground)
+        job = flight.job = FetchJob(run, flight.foreground, account.share, size)
         self._lanes.submit(job)
         if flight.foreground:  # hurried meanwhile
-            self._lanes.promote(job)
+            self._lanes.promote(job, account.share)
 
-    def _bring(self, flight: Flight[Loaded], load: _Load, *, alive: bool) -> None:
+    def _bring(self, flight: Flight[Loaded], load: BlockLoad, *, alive: bool) -> None:
         found: dict[BlockKey, LoadedBlock | TieredError] = {}
         fresh: list[tuple[str, memoryview]] = []
         kept = 0
@@ -168,7 +153,7 @@ class Loader:
         fresh.clear()
         self._budget.settle(load.charge, kept, ahead=load.for_later)
 
-    def _keep(self, load: _Load, found: Loaded) -> int:
+    def _keep(self, load: BlockLoad, found: Loaded) -> int:
         kept, asked = 0, {ref.key for ref in load.refs}
         for ref in load.refs:
             block = found[ref.key]
@@ -189,7 +174,7 @@ class Loader:
 
     def _fetch(
         self,
-        load: _Load,
+        load: BlockLoad,
         found: dict[BlockKey, LoadedBlock | TieredError],
         fresh: list[tuple[str, memoryview]],
     ) -> None:
@@ -198,7 +183,9 @@ class Loader:
         for ref in load.refs:
             if ref.key not in found and not self._from_disk(ref, found):
                 missing.append(ref)
-        for refs in _neighbours(missing):
+        if not missing:  # the disk had it all
+            load.account.charge(-load.stored_bytes, -1)
+        for refs in neighbours(missing):
             try:
                 self._request(refs, load, found, fresh)
             except TieredError as e:
@@ -209,7 +196,7 @@ class Loader:
     def _request(
         self,
         refs: Sequence[BlockRef],
-        load: _Load,
+        load: BlockLoad,
         found: dict[BlockKey, LoadedBlock | TieredError],
         fresh: list[tuple[str, memoryview]],
     ) -> None:
@@ -234,7 +221,7 @@ class Loader:
                 found[ref.key] = e
             else:
                 if self._disk is not None:
-                    fresh.append((_name_on_disk(ref), stored))
+                    fresh.append((name_on_disk(ref), stored))
 
     def _open(
         self,
@@ -256,7 +243,7 @@ class Loader:
     def _from_disk(self, ref: BlockRef, found: dict[BlockKey, LoadedBlock | TieredError]) -> bool:
         if self._disk is None:
             return False
-        name = _name_on_disk(ref)
+        name = name_on_disk(ref)
         stored = self._disk.get(name)
         if stored is None:
             return False
@@ -269,28 +256,40 @@ class Loader:
 
     # ---- tables
 
-    def table(self, item: ObjectState, *, foreground: bool = True) -> Future[BlockTable] | None:
+    def table(
+        self, item: ObjectState, account: Account, *, foreground: bool = True
+    ) -> Future[BlockTable] | None:
         """The block table of an object, fetched. ``None``: no memory for it now, only for read-ahead."""
         return self._once(
             item,
             "blocks",
             SectionKind.BLOCK_TABLE,
             lambda: self._objects.block_table(item),
+            account,
             foreground=foreground,
         )
 
-    def directory(self, item: ObjectState, *, foreground: bool = True) -> Future[Directory] | None:
+    def directory(
+        self, item: ObjectState, account: Account, *, foreground: bool = True
+    ) -> Future[Directory] | None:
         """The directory of an object, fetched."""
         return self._once(
             item,
             "directory",
             SectionKind.DIRECTORY,
             lambda: self._objects.directory(item),
+            account,
             foreground=foreground,
         )
 
     def row_group(
-        self, item: ObjectState, names: tuple[str, ...], group: int, *, foreground: bool = True
+        self,
+        item: ObjectState,
+        names: tuple[str, ...],
+        group: int,
+        account: Account,
+        *,
+        foreground: bool = True,
     ) -> Future[Any] | None:
         """Columns of a group of rows, fetched (``ObjectReader.row_group``)."""
         return self._once(
@@ -298,22 +297,33 @@ class Loader:
             (names, group),
             SectionKind.COLUMN_INDEX,
             lambda: self._objects.row_group(item, names, group),
+            account,
             foreground=foreground,
         )
 
     def _once(
-        self, item: ObjectState, what: Hashable, kind: SectionKind, work: Callable[[], T], *, foreground: bool
+        self,
+        item: ObjectState,
+        what: Hashable,
+        kind: SectionKind,
+        work: Callable[[], T],
+        account: Account,
+        *,
+        foreground: bool,
     ) -> Future[T] | None:
         """The flight of a table: one for all that ask meanwhile. Charged while it is under way."""
         name = (item.ref, what)
         sealed = item.sections.get(SectionKind.SEGMENT_FOOTER)
-        size = SEALED_TABLES * sealed[1] if sealed is not None else 2 * item.sections[kind][1]
+        stored = sealed[1] if sealed is not None else item.sections[kind][1]
+        size = (2 if sealed is None else SEALED_TABLES) * stored
         charge = size + TABLE_OVERHEAD_BYTES
         while True:
             flying = self._flights.find(name)
             if flying is not None:
-                return self._hurry(flying) if foreground else flying.future
-            if not foreground and (self._closed or not self._budget.try_ahead(charge)):
+                return self._hurry(flying, account) if foreground else flying.future
+            if not foreground and (
+                self._closed or not account.may_ahead() or not self._budget.try_ahead(charge)
+            ):
                 return None
             made = self._flights.enter((name,), foreground=foreground)
             if made is not None:
@@ -321,15 +331,18 @@ class Loader:
             if not foreground:
                 self._budget.settle(charge, ahead=True)
         flight: Flight[T] = made
+        account.charge(stored)
 
         def start() -> None:
             self._launch(
                 flight,
                 lambda alive: self._bring_table(flight, work, charge, ahead=not foreground, alive=alive),
+                account,
+                stored,
             )
 
         if foreground:
-            self._budget.request(charge, start)
+            self._budget.request(charge, start, account.share)
         else:
             start()
         return flight.future
@@ -363,19 +376,3 @@ class Loader:
 def _check_alive(alive: bool) -> None:
     if not alive:
         raise Unavailable("the fetcher is closed")
-
-
-def _name_on_disk(ref: BlockRef) -> str:
-    """A band is named by its first block."""
-    return DiskTier.name_of(ref.item.object_id, ref.key.block if ref.group is None else ref.group.first)
-
-
-def _neighbours(refs: Sequence[BlockRef]) -> list[list[BlockRef]]:
-    """Blocks grouped into ranges without a hole."""
-    groups: list[list[BlockRef]] = []
-    for ref in refs:
-        if groups and ref.follows(groups[-1][-1]):
-            groups[-1].append(ref)
-        else:
-            groups.append([ref])
-    return groups

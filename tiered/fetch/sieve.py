@@ -14,6 +14,7 @@ from tiered.archive.read.runs import BlockRef
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.format.sections import SectionKind
+from tiered.fetch.allowance import Account
 from tiered.fetch.loader import Loader
 from tiered.filter.base import RowFilter
 from tiered.model import ObjectRef
@@ -35,9 +36,12 @@ _WORTH_BYTES = 64 * 1024
 class Sieve:
     """One filter over one read's blocks. Not thread-safe: one read, or one walk ahead, has one."""
 
-    def __init__(self, objects: ObjectReader, loader: Loader, row_filter: RowFilter) -> None:
+    def __init__(
+        self, objects: ObjectReader, loader: Loader, row_filter: RowFilter, account: Account
+    ) -> None:
         self._objects = objects
         self._loader = loader
+        self._account = account
         self._filter = row_filter
         self._names = row_filter.columns
         self._groups: LRUCache[tuple[ObjectRef, int], Mask] = LRUCache(_MASKS)
@@ -79,7 +83,7 @@ class Sieve:
             return known
         directory = self._objects.cached_directory(ref.item)
         if directory is None:
-            coming = self._loader.directory(ref.item, foreground=foreground)
+            coming = self._loader.directory(ref.item, self._account, foreground=foreground)
             if coming is None or not coming.done():
                 return coming
             directory = coming.result()  # here already, so it does not wait
@@ -99,7 +103,9 @@ class Sieve:
             return mask
         rows = self._objects.cached_row_group(ref.item, self._names, group)
         if rows is None:
-            coming = self._loader.row_group(ref.item, self._names, group, foreground=foreground)
+            coming = self._loader.row_group(
+                ref.item, self._names, group, self._account, foreground=foreground
+            )
             if coming is None or not coming.done():
                 return coming
             rows = coming.result()

@@ -67,12 +67,15 @@ class Trip:
         self._scan_left = max(max_bytes, tools.settings.request_bytes)
         self._skips_left = MAX_SKIPPED
         self._sieve = (
-            None if course.row_filter is None else Sieve(tools.objects, tools.loader, course.row_filter)
+            None
+            if course.row_filter is None
+            else Sieve(tools.objects, tools.loader, course.row_filter, reader.account)
         )
         self._found: LoadedBlock | None = None
         self.reads_on = reads_on
         """Whether to fetch ahead: the reader goes on where it was, or looks through much for a filter."""
-        self.at = offset
+        self.at = self._begin = offset
+        self._admitted = False
         self.inside_run = False
         """Whether ``at`` lies inside a run, so that no hole can begin there."""
         self.passed: list[LoadedBlock] = []
@@ -85,7 +88,8 @@ class Trip:
             self.at = max(self.at, run.start)
             table = self._tools.objects.cached_block_table(item)
             while table is None:
-                coming = self._tools.loader.table(item)
+                self._admit()
+                coming = self._tools.loader.table(item, self._reader.account)
                 if coming is not None:
                     yield coming
                     table = coming.result()
@@ -95,6 +99,12 @@ class Trip:
                     return
                 yield from self._visit(ref, table)
             self.inside_run = self.at < run.end
+
+    def _admit(self) -> None:
+        """Before the store is asked: the tenant's budget, again for each piece once this read has something to show."""
+        if not self._admitted or self.at > self._begin:
+            self._reader.account.admit()
+            self._admitted = True
 
     def _enough(self) -> bool:
         return self._answer.full or self._scan_left <= 0 or self._skips_left <= 0
@@ -132,14 +142,16 @@ class Trip:
         where = "memory"
         while self._found is None:
             under_way = tools.loader.find(ref) is not None
+            if not under_way:
+                self._admit()
             refs = [ref] if under_way else self._neighbours(ref, table)
-            coming = tools.loader.demand(refs)
+            coming = tools.loader.demand(refs, self._reader.account)
             if coming is not None:
                 where = "underway" if under_way else "away"
                 if not under_way:
                     self._reader.lost(ref.first_offset)
                 self._look_ahead(refs)
-                tools.bands.reached(ref)
+                tools.bands.reached(ref, self._reader.account)
                 yield coming
                 found = coming.result().get(ref.key)
                 if isinstance(found, TieredError):
@@ -149,7 +161,7 @@ class Trip:
                     self._found = found
                     break
             self._found = tools.cache.get(ref.key)
-        tools.bands.reached(ref)
+        tools.bands.reached(ref, self._reader.account)
         tools.metrics.fetch_blocks.labels(where).inc()
 
     def _neighbours(self, ref: BlockRef, table: BlockTable) -> list[BlockRef]:

@@ -11,8 +11,9 @@ from typing import Protocol
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import SYS_SUBSCRIPTION, PullRequest, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
-from tiered.codec.remoting.nodepull import ARCHIVE, TOKEN, NodeAnswer, NodePull, NodeStatus
+from tiered.codec.remoting.nodepull import ARCHIVE, MAX_WAIT_MS, TOKEN, NodeAnswer, NodePull, NodeStatus
 from tiered.errors import Invalid, Refused, TieredError
+from tiered.fetch.allowance import OverBudget
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.archive import PullArchive
@@ -108,7 +109,11 @@ class NodeAnswers:
             place = self._archive.place()
             if place is None or place.commit < pull.commit:
                 return NodeAnswer(NodeStatus.BEHIND, 0 if place is None else place.commit)
-        result = await self._result(pull)
+        try:
+            result = await self._result(pull)
+        except OverBudget as over:
+            wait_ms = min(max(1, round(1000 * over.seconds)), MAX_WAIT_MS)
+            return NodeAnswer(NodeStatus.OVER_BUDGET, place.commit, wait_ms=wait_ms)
         status = _GIVEN.get(result.status, NodeStatus.ELSEWHERE)
         chunks = result.records.chunks
         return NodeAnswer(

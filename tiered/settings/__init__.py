@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay, Serve
+from tiered.settings.sharing import Tenants
 from tiered.settings.writing import (
     Archive,
     Dispatch,
@@ -55,6 +56,7 @@ __all__ = [
     "State",
     "Store",
     "Tables",
+    "Tenants",
     "Watchdog",
     "Web",
     "check_value",
@@ -80,6 +82,7 @@ class Settings:
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
     serve: Serve = field(default_factory=Serve)
+    tenants: Tenants = field(default_factory=Tenants)
     replay: Replay = field(default_factory=Replay)
     seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)

@@ -23,6 +23,7 @@ from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import TieredError
+from tiered.fetch.allowance import Shares
 from tiered.fetch.base import ReaderId
 from tiered.fetch.expiry import GroupExpiry
 from tiered.fetch.fetcher import Fetcher
@@ -40,13 +41,16 @@ from tiered.model import (
     Progress,
     QueueOffset,
 )
-from tiered.settings import Settings
+from tiered.settings import Settings, Tenants
 from tiered.store.compacted import CompactedMessages
 from tiered.store.compactedpages import CompactedPages
 from tiered.store.follower import Follower, is_away
 from tiered.store.opening import open_follower
 from tiered.store.puller import Puller
 from tiered.store.timeindex import LocalTimes
+
+SHARED = frozenset({"gateway", "serve"})
+"""Reader processes in which the budgets of tenants count."""
 
 FRESH_SECONDS = 6.0
 """What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
@@ -60,8 +64,16 @@ class MessageStore:
     """
 
     def __init__(
-        self, settings: Settings, follower: Follower, pool: Executor, clock: Clock, metrics: Metrics
+        self,
+        settings: Settings,
+        follower: Follower,
+        pool: Executor,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        shared: bool = False,
     ) -> None:
+        """``shared``: by tenants, whose budgets count."""
         source, fetch = settings.source, settings.fetch
         self._follower = follower
         self._topics = TopicPolicy(cluster=source.cluster, broker=source.broker)
@@ -69,6 +81,8 @@ class MessageStore:
         self._settings = settings
         self._times: LocalTimes | None = None
         self._expiry = GroupExpiry.of(fetch)
+        self.shares = Shares(settings.tenants if shared else Tenants(), clock)
+        """What each tenant has had of the store since the start."""
         self._compacted_pages = CompactedPages(
             follower, clock, settings.compaction, memory_bytes=fetch.compact_bytes
         )
@@ -82,6 +96,7 @@ class MessageStore:
                 pool=pool,
                 metrics=metrics,
                 expiry=self._expiry,
+                shares=self.shares,
             )
 
         self._puller = Puller(follower, fetcher, metrics)
@@ -118,7 +133,7 @@ class MessageStore:
         )  # fmt: skip
         pool = ThreadPoolExecutor(settings.fetch.threads, "fetch")
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        made = cls(settings, follower, pool, clock, metrics)
+        made = cls(settings, follower, pool, clock, metrics, shared=name in SHARED)
         stack.callback(made.close)
         stack.callback(give_up.set)
         try:

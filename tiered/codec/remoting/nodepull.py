@@ -16,10 +16,12 @@ from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Corrupt, Invalid, Unavailable
 
 ARCHIVE, COMMIT, CLIENT, TOKEN = "rtArchive", "rtCommit", "rtClient", "rtToken"
-STATUS, COUNT, BODY_SUM = "rtStatus", "rtCount", "rtCrc32c"
+STATUS, COUNT, BODY_SUM, WAIT = "rtStatus", "rtCount", "rtCrc32c", "rtWaitMs"
 
 MAX_COUNT = 65_536
 """Most messages of one read."""
+
+MAX_WAIT_MS = 86_400_000
 
 _ID_DIGITS = 32
 
@@ -33,6 +35,7 @@ class NodeStatus(Enum):
     OTHER_ARCHIVE = "OTHER_ARCHIVE"
     BEHIND = "BEHIND"  # the node cannot come to the commit that is asked for
     REFUSED = "REFUSED"
+    OVER_BUDGET = "OVER_BUDGET"  # the tenant has had what it may have for now: ask again in ``wait_ms``
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class NodeAnswer:
     max_offset: int = 0
     count: int = 0
     body: Bytes = b""
+    wait_ms: int = 0
 
     def fields(self) -> dict[str, str]:
         """The header fields of the answer."""
@@ -114,6 +118,7 @@ class NodeAnswer:
             "maxOffset": str(self.max_offset),
             COUNT: str(self.count),
             BODY_SUM: f"{crc32c(self.body):08x}",
+            **({WAIT: str(self.wait_ms)} if self.wait_ms else {}),
         }
 
     @classmethod
@@ -131,6 +136,7 @@ class NodeAnswer:
                 number_field(fields, "maxOffset"),
                 _bounded(fields, COUNT, 32, 0, MAX_COUNT),
                 answer.body,
+                _bounded(fields, WAIT, 32, 0, MAX_WAIT_MS) if WAIT in fields else 0,
             )
         except (Invalid, ValueError) as error:
             found = answer.remark or str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -126,6 +126,12 @@ class LateStore:
         """See ``MessageStore``; nothing to tell before there is a cache."""
         with suppress(Unavailable):
             self.opened().observe(reader, topic, queue_id, offset)
+
+    def tenants(self) -> Mapping[str, Mapping[str, object]]:
+        """What tenants have had of the store, for people; empty before it is open."""
+        with suppress(Unavailable):
+            return self.opened().shares.shown()
+        return {}
 
     alive = _once_open(MessageStore.alive)
     forget = _once_open(MessageStore.forget)

@@ -19,6 +19,7 @@ from tiered.codec.record.layout import queue_offsets
 from tiered.codec.remoting.codes import TAG
 from tiered.codec.remoting.nodepull import MAX_COUNT, NodeAnswer, NodePull, NodeStatus
 from tiered.errors import Corrupt, TieredError
+from tiered.fetch.allowance import OverBudget
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.archive import PullArchive
 from tiered.gateway.knowledge.asking import Asking
@@ -68,8 +69,10 @@ class Reads:
         metrics: Metrics,
         *,
         node_seconds: float,
+        most_waiting: int = 1,
     ) -> None:
-        """``connect`` makes the way to a node by its address; ``node_seconds``: how long one node has for its answer."""
+        """``connect`` makes the way to a node by its address; ``node_seconds``: how long one node has for its answer;
+        ``most_waiting``: reads that may wait here for the budget of their tenant."""
         self._archive = archive
         self._asking = asking
         self._connect = connect
@@ -77,9 +80,32 @@ class Reads:
         self._clock = clock
         self._metrics = metrics
         self._node_seconds = node_seconds
+        self._most_waiting = most_waiting
+        self._waiting = 0
 
     async def read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:
-        """What the archive has for ``pull``, whose filter is that of ``wanted``. ``Unavailable`` after ``seconds``."""
+        """What the archive has for ``pull``, whose filter is that of ``wanted``. ``Unavailable`` after ``seconds``.
+
+        A read of a tenant that is over its budget waits here, if not too many do: the consumer is told to try again only when
+        the time is over.
+        """
+        end = self._clock.monotonic() + seconds
+        while True:
+            try:
+                return await self._read(pull, wanted, max(end - self._clock.monotonic(), 0.0))
+            except OverBudget as over:
+                left = end - self._clock.monotonic()
+                if left <= 0.0 or self._waiting >= self._most_waiting:
+                    raise
+                self._waiting += 1
+                try:
+                    await asyncio.sleep(min(over.seconds, left))
+                finally:
+                    self._waiting -= 1
+                if over.seconds >= left:  # no node is asked without time, and it must not be read here instead
+                    raise
+
+    async def _read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:
         began = self._clock.monotonic()
         if self._nodes and (pull.row_filter is None or wanted is not None):
             found = await self._from_nodes(pull, wanted, seconds)
@@ -126,6 +152,10 @@ class Reads:
                 self._answered(node)
                 self._metrics.node_reads.labels("given").inc()
                 return made
+            if answer.status is NodeStatus.OVER_BUDGET:
+                self._answered(node)
+                self._metrics.node_reads.labels("over_budget").inc()
+                raise OverBudget(f"as {node.name} says", answer.wait_ms / 1000)
             if answer.status is NodeStatus.ELSEWHERE:
                 self._answered(node)
                 self._metrics.node_reads.labels("elsewhere").inc()
@@ -229,6 +259,10 @@ def open_reads(
         return NodeConnection(upstream, settings.read_node_token, settings.max_frame_bytes)
 
     node_seconds = settings.read_node_timeout_ms / 1000
-    reads = Reads(archive, asking, connect, clock, metrics, node_seconds=node_seconds)
+    # Each has its place among the answers meanwhile: others must find some of these free.
+    most_waiting = max(1, settings.answer_bytes // settings.max_pull_bytes // 4)
+    reads = Reads(
+        archive, asking, connect, clock, metrics, node_seconds=node_seconds, most_waiting=most_waiting
+    )
     reads.set_nodes(node_addresses(settings))
     return reads
