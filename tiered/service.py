@@ -88,7 +88,7 @@ class Service:
         self._wake = threading.Event()
         self._drain = True
         self._busy_since: float | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251
 
     @property
     def stopping(self) -> bool:
@@ -129,7 +129,7 @@ class Service:
         try:
             self._loop()
             self.state = ServiceState.STOPPED
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  (a worker's death is caught here only)
             self.error = error
             self.state = ServiceState.FAILED
             self._count(error)
@@ -142,7 +142,9 @@ class Service:
         """Start the thread; a second call does nothing."""
         if self._thread is not None:
             return
-        self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        self._thread = threading.Thread(  # noqa: TID251  (this is the door)
+            target=self.run, name=self.name, daemon=True
+        )
         self._thread.start()
 
     def stop(self, *, drain: bool = True) -> None:

@@ -176,7 +176,7 @@ def main() -> None:
     with KeyValueClient(given.server, token=token) as client:
         client.create(given.namespace)
         ledger = BatchLedger(client, given.namespace, given.stream)
-        stream(spark, given, ledger, lambda text: print(text, file=sys.stderr))
+        stream(spark, given, ledger, lambda text: print(text, file=sys.stderr))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class TieredDataSource(DataSource):
         return MessageReader(options, schema)
 
     @plainly()
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For messages."""
         from tiered_spark.limits import ADMISSION
         from tiered_spark.stream import MessageStreamReader, RefusingReader
@@ -100,7 +100,7 @@ class TieredDataSource(DataSource):
         raise _only_read()
 
     @plainly()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """``Invalid``: an archive is read."""
         raise _only_read()
 

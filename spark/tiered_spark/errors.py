@@ -28,7 +28,7 @@ def plainly() -> Iterator[None]:
     except TieredError as error:
         if isinstance(error, NotFound) and (error.hint is None or _planned(error.fields.get("key"))):
             error.hint = GONE
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # noqa: TID251 - the only way to tell the worker
         raise
 
 

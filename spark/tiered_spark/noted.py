@@ -21,7 +21,7 @@ log = logging.getLogger("tiered.spark.metrics")
 
 def note(event: str, place: object, **numbers: int) -> None:
     """One line of a worker's log, at level INFO; kept by Spark where its setting says so."""
-    if "PYSPARK_SPARK_SESSION_UUID" in os.environ:
+    if "PYSPARK_SPARK_SESSION_UUID" in os.environ:  # noqa: TID251 - the sign of that setting
         log.setLevel(logging.INFO)
     told = " ".join(f"{name}={value}" for name, value in numbers.items())
     context = {"event": event, "archive": str(place), **{name: str(value) for name, value in numbers.items()}}

@@ -81,7 +81,7 @@ def read_runs(state: ArchiveState, choice: Choice, after: int = -1) -> RunTable:
         rank = dict(zip(keys, range(rows.start, rows.stop), strict=True))
         end = RUN + keys[-1] + _BEHIND
         prefix = RUN + _common(keys[0], keys[-1])
-        pairs = takewhile(lambda pair: pair[0] < end, state.view.iterate(prefix, start=RUN + keys[0]))
+        pairs = takewhile(lambda pair: pair[0] < end, state.view.iterate(prefix, start=RUN + keys[0]))  # noqa: B023
         while chunk := list(islice(pairs, CHUNK)):
             found = np.array([rank.get(key[1:-_OFFSET_BYTES], -1) for key, _ in chunk], np.int64)
             some = table([value for _, value in chunk], RUN_RECORD_DTYPE)

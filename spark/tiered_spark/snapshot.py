@@ -124,7 +124,7 @@ def shared_provider(url: str) -> Provider:
     """The store, kept while this process lives: executors read many partitions of it. Encrypted archives are opened by the key
     that this process's environment names: no key, and no name of one, travels with a plan."""
     opened = open_provider(url, Store(), SystemClock(), observer=requests)
-    return encrypted(opened, encryption_of(os.environ))
+    return encrypted(opened, encryption_of(os.environ))  # noqa: TID251 - secrets must not travel with the plan
 
 
 def encryption_of(environment: Mapping[str, str]) -> Encryption:

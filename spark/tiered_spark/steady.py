@@ -60,7 +60,7 @@ class SteadyQuery:
         while True:
             try:
                 return self._start()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised again, but for one kind
                 self._spend(error)
 
     def _spend(self, error: Exception) -> None:

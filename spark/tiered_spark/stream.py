@@ -68,7 +68,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- offsets
 
     @plainly()
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins."""
         ends = self._ends()
         self._warn_of_topics()
@@ -84,7 +84,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("no archive has these topics yet, the stream waits for them: %s", ", ".join(missing))
 
     @plainly()
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
         """How far the next batch may go. Spark 4.1 asks without a start: ``partitions`` is told it."""
         ends = self._ends()
         if start is None or limit is None:
@@ -98,11 +98,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: self._limited(place, start.get(place, BEGIN), end) for place, end in ends.items()}
 
     @plainly()
-    def reportLatestOffset(self) -> Offset:
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
         """The archive's end, for the query's progress: how far behind it is."""
         return self._ends()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the options; where both are given, both hold."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
@@ -111,7 +111,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @plainly()
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing after this moment is read."""
         self._target = self._ends()
 
@@ -251,12 +251,12 @@ class RefusingReader(DataSourceStreamReader):
         self._error = error
 
     @plainly()
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Of a new query, the first question."""
         raise self._error
 
     @plainly()
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
         """Of a query that is started again, the first question."""
         raise self._error
 

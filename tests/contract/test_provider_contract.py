@@ -251,7 +251,7 @@ IMPOSSIBLE = (
 
 
 def test_a_key_that_not_every_store_can_hold_is_invalid(provider: Provider) -> None:
-    put: Callable[[str], object] = lambda key: provider.put(key, [b"x"])
+    put: Callable[[str], object] = lambda key: provider.put(key, [b"x"])  # noqa: E731
     for verb, key in itertools.product((put, provider.get, provider.head, provider.delete), IMPOSSIBLE):
         with pytest.raises(Invalid):
             verb(key)

@@ -25,7 +25,7 @@ def free_block() -> int:
     chance = random.SystemRandom()
     for _ in range(500):
         base = chance.randrange(_FIRST, _LAST, BLOCK)
-        file = open(directory / f"{base}.lock", "w")
+        file = open(directory / f"{base}.lock", "w")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

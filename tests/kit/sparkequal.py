@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from tests.kit.command import tiered_process
 from tests.kit.pysparks import BEST_JVM, session

@@ -88,7 +88,7 @@ class WaitingSource(TieredDataSource):
         """The format's own, in trouble."""
         return self._troubled(super().reader(schema), _Scan)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The format's own, in trouble."""
         return self._troubled(super().streamReader(schema), _Stream)
 

@@ -174,7 +174,7 @@ class ToyS3:
             self._server.server_close()
             self._thread.join()
 
-    def _handler(toy) -> type[BaseHTTPRequestHandler]:
+    def _handler(toy) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             timeout = 5

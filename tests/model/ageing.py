@@ -5,6 +5,7 @@ fenced, or, where its number is free again, is created under it and does not cou
 process, processes of several epochs, and readers do to objects in between. A state is (0, history, commits, keys in the
 store, 0, deletes in flight, fault budgets, process...); of each commit: 1 there, 0 removed, 2 another one's, and its age.
 """
+# ruff: noqa: N803 (N as in README.md)
 
 from typing import NamedTuple
 

@@ -3,6 +3,7 @@
 The same state as ``ageing.py``. A manifest in the store is ``("c", 0, seq, epoch, shards)``; the log names it by the first
 three. A checkpoint has two shards: one that is new, and one that did not change since the checkpoint that lends it.
 """
+# ruff: noqa: C901 (a step relation reads best as one table)
 
 from typing import NamedTuple
 

@@ -1,4 +1,5 @@
 """Steps of a process that writes an archive that ages, or did (DESIGN.md, "Ageing": M, D, C, P)."""
+# ruff: noqa: C901 (a step relation reads best as one table)
 
 from typing import NamedTuple
 

@@ -9,6 +9,7 @@ broker, -, 0, budgets, process...).
 An edit is ``(kind, generation, record, life)``: E OpenEpoch; A a record, beginning the generation where it is not the current
 one; T TrimQueue of all that there is; W Rewind to the position ``record``; F ForgetQueues with the highest ``generation``.
 """
+# ruff: noqa: N803 (N as in README.md)
 
 from typing import NamedTuple
 

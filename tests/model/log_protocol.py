@@ -1,4 +1,5 @@
 """The log protocol: store, clock, writers, followers, faults (DESIGN.md, "Commits" to "Reading the log")."""
+# ruff: noqa: N803, N806, UP031 (state letters as in README.md; a step relation reads best as one table)
 
 from explore import Violation
 from history import BAD, CHAIN, EPOCH, REFS, C, commit, seqof

@@ -1,4 +1,5 @@
 """Scenarios of the log protocol, without a broker. Name -> (expected violation, maker of the model)."""
+# ruff: noqa: N802 (W stands for writer)
 
 from log_protocol import Model
 

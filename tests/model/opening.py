@@ -1,4 +1,5 @@
 """Steps of a process that reads the log: listing, folding, the end, proof, claiming an epoch, read-back."""
+# ruff: noqa: C901, N806, PLR0915, UP031 (state letters as in README.md; a step relation reads best as one table)
 
 from explore import Violation
 from history import BAD, CHAIN, EPOCH, C, commit, on_chain, seqof

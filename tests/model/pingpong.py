@@ -1,4 +1,5 @@
 """I7 for two supervised daemons: a timed model with urgent steps."""
+# ruff: noqa: C901, N803 (as in log_protocol.py)
 
 
 def pingpong(TW, gap, beat, respawn, rewait=True):

@@ -5,6 +5,7 @@ before a comparison that is not done (``look``), a flush copied and not yet put 
 the broker destroyed, which its hard links still show (``held``). No clock: nothing here removes a commit, so every
 success counts.
 """
+# ruff: noqa: N806, UP031 (as in log_protocol.py)
 
 from broker import BLANK, EMPTY, FILE, Broker, How, agrees, append, compare, ids, references
 from explore import Violation

@@ -1,4 +1,5 @@
 """Steps of a writer that owns the newest epoch: data, runs, trims, retiring, deleting, checkpoints, removal."""
+# ruff: noqa: C901, N806, PLR0915, UP031 (state letters as in README.md; a step relation reads best as one table)
 
 from explore import Violation
 from history import CHAIN, EPOCH, FLOORS, REFS, RETIRED, C, commit, seqof

@@ -96,7 +96,7 @@ def test_a_plan_made_before_an_edit_gives_its_snapshot(edits: Edits, name: str, 
 
 @pytest.mark.parametrize("columns", ["", HEADERS])
 @pytest.mark.parametrize("onDamage", ["fail", "skip"])
-def test_a_plan_whose_objects_were_deleted_says_so(edits: Edits, columns: str, onDamage: str) -> None:
+def test_a_plan_whose_objects_were_deleted_says_so(edits: Edits, columns: str, onDamage: str) -> None:  # noqa: N803
     """Also where damage is skipped: what retention took is no damage."""
     later = planned(columns, onDamage=onDamage)
     edits.trim(ORDERS, 100)

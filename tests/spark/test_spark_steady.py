@@ -18,7 +18,7 @@ class Query:
     def __init__(self, error: Exception | None) -> None:
         self.error, self.isActive, self.stopped = error, True, False
 
-    def awaitTermination(self, seconds: float) -> bool:
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - Spark's name
         self.isActive = False
         if self.error is not None:
             raise self.error

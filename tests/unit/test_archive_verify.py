@@ -230,7 +230,7 @@ def test_a_writer_at_work_is_no_damage(daemon: Assembly, store: Counting) -> Non
 
 def test_a_deleted_checkpoint_leaves_shards_that_are_told(daemon: Assembly, store: Counting) -> None:
     ids = iter(range(1, 100))
-    shard = lambda: KEYS.shard(1, next(ids).to_bytes(16, "big"))
+    shard = lambda: KEYS.shard(1, next(ids).to_bytes(16, "big"))  # noqa: E731
     manifest = write_checkpoint(store, KEYS, daemon.log.store, None, shard)
     assert verify(daemon, store, deep=False).notes == []
     store.delete(manifest.key)

@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         self._reply(body, chunked="chunked" in self.path)
         self.close_connection |= self.path == "/goodbye"
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -186,7 +186,7 @@ def test_metered_counts_every_outcome() -> None:
     provider.get("k", 1, 3)
     provider.head("k")
     list(provider.list(""))
-    next(provider.list("")).key
+    next(provider.list("")).key  # noqa: B018 - left early
     with pytest.raises(NotFound):
         provider.get("nope")
     with pytest.raises(Invalid):

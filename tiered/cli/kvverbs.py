@@ -281,7 +281,7 @@ def _local_url(listen: str) -> str:
     host, port = split_address(listen, key="kv.http_listen", listening=True)
     if not port:
         raise Invalid("the port of the view is not known", key="kv.http_listen", hint="give --server URL")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (all addresses: one of them)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

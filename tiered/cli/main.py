@@ -194,7 +194,7 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         return EXIT_NO_READER
     except typer.TyperException as error:
         return _tell(_usage(error, usage), debug=debug, as_json=as_json)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
         return _tell(unwritten(error) or error, debug=debug, as_json=as_json)
 
 

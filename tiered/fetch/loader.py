@@ -141,7 +141,7 @@ class Loader:
             _check_alive(alive)
             self._fetch(load, found, fresh)
             kept = self._keep(load, found)
-        except BaseException as e:
+        except BaseException as e:  # noqa: BLE001 - a mistake of ours must reach those who wait, not die in a pool
             self._flights.leave(flight)
             flight.future.set_exception(e)
         else:
@@ -353,7 +353,7 @@ class Loader:
         try:
             _check_alive(alive)
             value = work()
-        except BaseException as e:
+        except BaseException as e:  # noqa: BLE001 - as for blocks
             if isinstance(e, Corrupt):
                 self._metrics.damaged_blocks.inc()
             self._flights.leave(flight)

@@ -42,7 +42,7 @@ def done(call: Callable[Arguments, Result]) -> Callable[Arguments, Future[Result
         future: Future[Result] = Future()
         try:
             future.set_result(call(*arguments, **named))
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, it belongs to the asker
             future.set_exception(e)
         return future
 
@@ -67,7 +67,7 @@ class _Drive(Generic[Result]):
                 waiting = next(self._steps)
         except StopIteration as done:
             self._answer.set_result(done.value)
-        except BaseException as e:
+        except BaseException as e:  # noqa: BLE001 - whatever it is belongs to the reader
             self._answer.set_exception(e)
         else:
             waiting.add_done_callback(self.go_on)

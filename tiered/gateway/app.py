@@ -32,7 +32,7 @@ ROUTE_BYTES = 64 * MIB
 MAX_FRONTS = 4096
 UNSEEN_MS = 2 * 3_600_000
 """A broker's port may be another's when no name server has named it for so long; ``PortBook`` notes it once an hour."""
-_ANY_HOST = ("0.0.0.0", "::", "")
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, not bound)
 
 
 class BrokerFronts:

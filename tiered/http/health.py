@@ -158,7 +158,7 @@ class _Threads(Executor):
         def step() -> Next:
             try:
                 future.set_result(call(*arguments, **named))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  (the request that waits for the page gets it)
                 future.set_exception(error)
             return DONE
 
@@ -186,7 +186,7 @@ class _Endpoint:
             return await self._pool.run(self._make)
         except TieredError as error:
             return text_refusal(error)
-        except Exception:
+        except Exception:  # noqa: BLE001  (a page must not take the server down)
             _log.warning("a page failed", extra={"path": path}, exc_info=True)
             return page(500, TEXT, b"the page failed; the log has the reason\n")
 

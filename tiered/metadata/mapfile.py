@@ -64,7 +64,7 @@ class MapRedoStore(MapView):
         """Lock the directory and read the file. ``Unavailable`` if another process has it, ``Corrupt``, ``Invalid``."""
         try:
             durable.make_directory(self._path.parent)
-            guard = open(self._path.with_name(_LOCK_NAME), "ab")
+            guard = open(self._path.with_name(_LOCK_NAME), "ab")  # noqa: SIM115 - held until close
         except OSError as e:
             raise unusable(self._path.parent, e) from e
         try:

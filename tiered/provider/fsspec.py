@@ -319,7 +319,7 @@ class FsspecProvider:
             return request()
         except TieredError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a door: every file system has exceptions of its own
             raise self._mapped(verb, key, error) from None
 
     def _mapped(self, verb: str, key: str, error: Exception) -> TieredError:

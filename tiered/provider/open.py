@@ -11,7 +11,7 @@ Drivers are imported when their scheme is met, so that a POSIX archive never loa
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -8,11 +8,11 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import boto3
+import boto3  # noqa: TID251 - this is its door
 import botocore.exceptions as sdk
 import botocore.session
 import urllib3.exceptions
-from boto3.exceptions import Boto3Error
+from boto3.exceptions import Boto3Error  # noqa: TID251
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.utils import parse_timestamp

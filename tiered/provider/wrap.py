@@ -6,7 +6,7 @@ store that pushes back must not be asked more often than one that answers. Every
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 - the type of the chance that is passed in
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

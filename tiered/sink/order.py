@@ -64,7 +64,7 @@ class SinkOrder:
 
 def resolve(
     value: str,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] = os.environ,  # noqa: TID251  (the door of what sinks keep secret)
 ) -> str:
     """What an option's value means on this host: that of the variable ``env:NAME``, the text of the file ``file:PATH`` without
     the line's end, or itself. ``file://…`` is a URL. ``Invalid`` where it is not there; never says what it holds."""

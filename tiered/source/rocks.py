@@ -90,7 +90,7 @@ def scan(directory: str, family: str, use: Callable[[Iterator[tuple[bytes, bytes
             ) from error
         except (TieredError, *_OF_USE):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the engine has one kind; most often a file went while it was opened
             problem = error
     raise Unavailable(
         "a RocksDB store of the broker cannot be read",

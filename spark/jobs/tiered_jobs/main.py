@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         return stop.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
         shown = _plain(error, f"tiered spark {words[0]} --help")
         speaker(json_output=as_json).error(shown, debug=debug)
         return exit_code(shown)

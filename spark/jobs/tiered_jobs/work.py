@@ -203,7 +203,7 @@ class Work:
         if master is not None:
             conf["spark.master"] = master
         if master is not None and master.startswith("local"):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251 - workers of this very Python
             conf |= {
                 "spark.ui.enabled": "false",
                 "spark.driver.host": "127.0.0.1",
@@ -214,7 +214,7 @@ class Work:
 
 def submitted() -> bool:
     """Whether spark-submit runs this program."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - the only sign of it
 
 
 def pinned(snapshot: Snapshot) -> dict[str, object]:

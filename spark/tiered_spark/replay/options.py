@@ -61,7 +61,7 @@ class ReplayOptions:
         variable that an option names."""
         found = []
         for named, usual in ((self.access_env, ACCESS_KEY), (self.secret_env, SECRET_KEY)):
-            value = os.environ.get(named or usual)
+            value = os.environ.get(named or usual)  # noqa: TID251 - secrets must not travel with the plan
             if named and not value:
                 raise _no_variable(named)
             found.append(value)

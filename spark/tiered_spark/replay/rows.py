@@ -233,7 +233,7 @@ def _properties(part: pa.RecordBatch, replay_id: str) -> pa.Array:
     keep = ~out.to_numpy(zero_copy_only=False)
     names, values, row = names.filter(pa.array(keep)), values.filter(pa.array(keep)), row[keep]
     texts = _joined(_entry(names, values), row, part.num_rows)
-    text: Callable[[str], pa.Scalar] = lambda value: pa.scalar(value, pa.large_string())
+    text: Callable[[str], pa.Scalar] = lambda value: pa.scalar(value, pa.large_string())  # noqa: E731
     more = [texts]
     if "tags" in part.schema.names:
         more.append(_optional("TAGS", part["tags"].cast(pa.large_string())))

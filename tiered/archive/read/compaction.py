@@ -122,7 +122,7 @@ class CompactedQueue:
         if length <= self._memory_bytes // 2:
             return np.zeros(length, np.uint8)
         try:
-            made = tempfile.TemporaryFile(dir=self._directory, prefix=_PREFIX)
+            made = tempfile.TemporaryFile(dir=self._directory, prefix=_PREFIX)  # noqa: SIM115 - the stack closes it
             file = stack.enter_context(made)
             file.truncate(length)
         except OSError as error:

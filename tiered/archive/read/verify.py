@@ -352,7 +352,7 @@ def _fields(error: TieredError) -> str:
     return ", ".join(f"{k}={v}" for k, v in error.fields.items())
 
 
-class _caught:
+class _caught:  # noqa: N801 - reads as a statement
     """Turns ``Corrupt`` and ``NotFound`` inside the block into a line of the report."""
 
     def __init__(self, to: list[Damage], key: str, limit: int) -> None:

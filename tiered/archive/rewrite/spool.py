@@ -17,7 +17,7 @@ class Spool:
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
         try:
-            self._file = tempfile.TemporaryFile(dir=directory, prefix="tiered-spool-")
+            self._file = tempfile.TemporaryFile(dir=directory, prefix="tiered-spool-")  # noqa: SIM115 - closed by ``close``
         except OSError as error:
             raise self._unavailable(error) from error
         self._mapped: mmap.mmap | None = None

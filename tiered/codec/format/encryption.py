@@ -206,7 +206,7 @@ class ObjectCipher:
 def require_cryptography() -> None:
     """``Invalid`` where the package that encrypts is not installed."""
     try:
-        import cryptography
+        import cryptography  # noqa: F401
     except ImportError:
         raise Invalid(
             "archives are encrypted by the package cryptography, which is not installed",

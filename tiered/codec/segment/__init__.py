@@ -10,4 +10,4 @@ writes row groups; a segment is a value for any of them.
 
 from __future__ import annotations
 
-import tiered.codec.arrow
+import tiered.codec.arrow  # noqa: F401 - first of all: it says what to install where pyarrow is missing

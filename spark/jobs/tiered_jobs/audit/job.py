@@ -116,7 +116,7 @@ def _archive(
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """The archive against itself."""
     from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     from tiered_jobs.audit.queues import checked, contiguity, counters, damage
     from tiered_spark.options import parse_options

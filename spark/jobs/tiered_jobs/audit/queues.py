@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from tiered_jobs.audit.check import SCHEMA, check, shares
 from tiered_spark.options import Options

@@ -54,7 +54,7 @@ class Search:
 
     def find(self, kind: str, value: str) -> list[Row]:
         """Records of the life of a ``key``, ``unique_key``, ``message_id`` or ``transaction``, by time."""
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
         asked: set[str] = set()
         if kind == "message_id":
@@ -95,7 +95,7 @@ class Search:
 
     def decisions(self, found: Sequence[Row]) -> list[Row]:
         """Records of the broker that end half messages without a commit among ``found``; ``ends``: queue offsets of these."""
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as F  # noqa: N812
 
         halves = open_halves(found)
         if not halves:
@@ -116,7 +116,7 @@ class Search:
 
     def _take_keys(self, keys: Sequence[str], origins: Sequence[str]) -> None:
         """Records whose unique key is one of ``keys``, or that have one of them and name one of ``origins``."""
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as F  # noqa: N812
 
         for first in range(0, len(keys), KEYS_AT_ONCE):
             part = keys[first : first + KEYS_AT_ONCE]
@@ -127,7 +127,7 @@ class Search:
 
     def _take_located(self, message_ids: Iterable[str]) -> None:
         """The records that have these ids, looked up by physical offset; those that are not archived are passed over."""
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as F  # noqa: N812
 
         for message_id in message_ids:
             try:
@@ -169,7 +169,7 @@ class Search:
 
     def _collected(self, frame: DataFrame, *more: str) -> list[Row]:
         """At most one above the limit, the oldest."""
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as F  # noqa: N812
 
         chosen = frame.select(
             *PLAIN, *more, F.unix_millis("store_timestamp").alias("store_timestamp"),
@@ -181,7 +181,7 @@ class Search:
 
 def _about(keys: Sequence[str]) -> Column:
     """Messages with these unique keys, and what clients traced of them."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812
 
     traced = F.arrays_overlap("keys", F.array(*map(F.lit, keys)))
     return F.col("unique_key").isin(list(keys)) | ((F.col("topic") == TRACE_TOPIC) & traced)
