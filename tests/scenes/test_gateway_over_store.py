@@ -27,7 +27,7 @@ from tests.kit.sealing import seal_all
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Unavailable
-from tiered.fetch.fair import Share
+from tiered.fetch.fair import TenantGroup
 from tiered.gateway.nodes import reads
 from tiered.settings import ONE_DAY_MS, Settings, Tenants
 
@@ -192,7 +192,7 @@ def test_a_tenant_over_its_budget_waits_and_then_has_everything(
 def test_a_tenant_whose_wait_is_too_long_tries_again_at_the_same_offset(scene: Cold) -> None:
     slow = replace(Settings(), tenants=Tenants(limits=("default=4KiB/s 1/s",), burst_ms=1000))
     store = scene.open(settings=slow, shared=True)
-    store.shares.charge(Share("default", "G"), 10**6)
+    store.shares.charge(TenantGroup("default", "G"), 10**6)
     desk = Desk(at_default_level(store), answer_bytes=1024 * 1024)
     desk.answers._pulls._reads._most_waiting = 0
     for _ in range(2):

@@ -22,7 +22,7 @@ from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encod
 from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.allowance import OverBudget
-from tiered.fetch.fair import Share
+from tiered.fetch.fair import TenantGroup
 from tiered.fetch.pull import Pull
 from tiered.filter.tags import row_filter
 from tiered.gateway.knowledge.asking import Asking
@@ -235,7 +235,7 @@ def test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it(scen
             slow = replace(Settings(), tenants=Tenants(limits=("default=1KiB/s",), burst_ms=1000))
             store = scene.open(settings=slow, shared=True)
             nodes.by(await nodes.node(at_default_level(store)))
-            store.shares.charge(Share("default", READER.group), 10**6)
+            store.shares.charge(TenantGroup("default", READER.group), 10**6)
             with pytest.raises(OverBudget):
                 await nodes.get(7, seconds=0.05)
             assert nodes.local.reads == 0

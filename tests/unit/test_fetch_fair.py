@@ -12,11 +12,11 @@ from tests.kit.fetchscene import ORDERS, pull, scene
 from tiered.fetch.allowance import Shares
 from tiered.fetch.base import ReaderId
 from tiered.fetch.budget import Budget
-from tiered.fetch.fair import MOST_REMEMBERED, MOST_TENANTS_REMEMBERED, FairQueue, Share
+from tiered.fetch.fair import MOST_REMEMBERED, MOST_TENANTS_REMEMBERED, FairQueue, TenantGroup
 from tiered.model import MessageQueue
 from tiered.settings import KIB, Tenants
 
-GREEDY, MODEST = Share("greedy", "g"), Share("modest", "m")
+GREEDY, MODEST = TenantGroup("greedy", "g"), TenantGroup("modest", "m")
 
 
 def served(queue: FairQueue[str]) -> str:
@@ -46,7 +46,7 @@ def test_tenants_that_always_wait_get_the_same_cost() -> None:
     for tenant, most in (("small", 10), ("large", 1000), ("medium", 100)):
         for _ in range(2_000_000 // most):
             cost = drawn.randint(1, most)
-            queue.push(Share(tenant, "g"), cost, (tenant, cost))
+            queue.push(TenantGroup(tenant, "g"), cost, (tenant, cost))
     while min(had.values(), default=0) < 400_000 or len(had) < 3:
         tenant, cost = queue.pop()
         had[tenant] += cost
@@ -56,7 +56,7 @@ def test_tenants_that_always_wait_get_the_same_cost() -> None:
 def test_many_groups_of_a_tenant_have_its_part_together() -> None:
     queue = FairQueue[str]()
     for number in range(50):
-        queue.push(Share("greedy", f"g{number}"), 10, "g")
+        queue.push(TenantGroup("greedy", f"g{number}"), 10, "g")
     for _ in range(20):
         queue.push(MODEST, 10, "m")
     assert served(queue)[:40].count("m") == 20
@@ -65,9 +65,9 @@ def test_many_groups_of_a_tenant_have_its_part_together() -> None:
 def test_groups_of_one_tenant_take_turns() -> None:
     queue = FairQueue[str]()
     for _ in range(50):
-        queue.push(Share("t", "a"), 10, "a")
+        queue.push(TenantGroup("t", "a"), 10, "a")
     for _ in range(5):
-        queue.push(Share("t", "b"), 10, "b")
+        queue.push(TenantGroup("t", "b"), 10, "b")
     assert served(queue)[:10].count("b") == 5
 
 
@@ -83,9 +83,9 @@ def test_who_had_much_and_comes_back_does_not_jump_the_line() -> None:
 
 def test_what_is_remembered_of_lines_is_bounded() -> None:
     queue = FairQueue[str]()
-    queue.push(Share("last", "g"), 1, "-")
+    queue.push(TenantGroup("last", "g"), 1, "-")
     for number in range(3 * MOST_REMEMBERED):
-        queue.push(Share(f"t{number}", "g"), 10**9, "x")
+        queue.push(TenantGroup(f"t{number}", "g"), 10**9, "x")
         queue.push(GREEDY, 0, "g")
         queue.pop()
         queue.pop()
@@ -158,4 +158,4 @@ def test_a_group_that_reads_a_hundred_times_does_not_starve_another(tmp_path: Pa
 
 def test_a_reader_is_its_tenant_and_its_group() -> None:
     shares = Shares(Tenants(topics=("shop=Ord*",)), clock=None)  # type: ignore[arg-type]
-    assert shares.account(ReaderId("g"), ORDERS.topic).share == Share("shop", "g")
+    assert shares.account(ReaderId("g"), ORDERS.topic).share == TenantGroup("shop", "g")

@@ -13,13 +13,13 @@ from tiered.errors import Invalid, Unavailable
 from tiered.fetch import allowance
 from tiered.fetch.allowance import OverBudget, Shares
 from tiered.fetch.base import ReaderId
-from tiered.fetch.fair import Share
+from tiered.fetch.fair import TenantGroup
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.tenants import Allowance, TenantRules, namespace_of
 from tiered.metrics import TENANTS_SHOWN, Metrics
 from tiered.settings import KIB, MIB, Tenants
 
-A = Share("a", "g")
+A = TenantGroup("a", "g")
 
 
 def bounded(**settings: object) -> tuple[Shares, ManualClock]:
@@ -93,7 +93,7 @@ def test_a_budget_is_overdrawn_once_and_then_made_up_for() -> None:
         shares.admit(A)
     assert (caught.value.seconds, caught.value.fields["tenant"]) == (3.0, "a")
     assert not shares.may_ahead(A)
-    shares.admit(Share("b", "g"))
+    shares.admit(TenantGroup("b", "g"))
     clock.advance(2.9)
     with pytest.raises(OverBudget):
         shares.admit(A)
@@ -123,7 +123,7 @@ def test_requests_are_counted_beside_bytes() -> None:
 
 def test_without_a_bound_nobody_waits_and_all_is_counted() -> None:
     shares, _ = bounded(limits=("a=1KiB/s",))
-    other = Share("b", "g")
+    other = TenantGroup("b", "g")
     shares.charge(other, 10**12)
     shares.admit(other)
     assert shares.may_ahead(other)
@@ -138,7 +138,7 @@ def test_groups_of_a_tenant_that_wait_take_turns_and_who_had_least_is_first() ->
     had = {"greedy": 0, "modest": 0}
     for _ in range(200):
         for group in ("greedy",) * 10 + ("modest",):
-            share = Share("a", group)
+            share = TenantGroup("a", group)
             try:
                 shares.admit(share)
             except OverBudget:
@@ -153,7 +153,7 @@ def test_groups_of_a_tenant_that_wait_take_turns_and_who_had_least_is_first() ->
 def test_a_group_that_waits_no_more_holds_up_nobody() -> None:
     shares, clock = bounded(requests_per_second=1, burst_ms=1000)
     shares.charge(A, 1, 3)
-    for share in (A, Share("a", "gone")):
+    for share in (A, TenantGroup("a", "gone")):
         with pytest.raises(OverBudget):
             shares.admit(share)
     clock.advance(2.1)
@@ -167,21 +167,21 @@ def test_the_table_is_bounded_and_nobody_gets_a_fresh_budget_by_it(monkeypatch: 
     monkeypatch.setattr(allowance, "MOST_TENANTS", 2)
     shares, clock = bounded(bytes_per_second=100, burst_ms=1000)
     for name in ("a", "b", "c", "d"):
-        shares.charge(Share(name, "g"), 1000)
+        shares.charge(TenantGroup(name, "g"), 1000)
     for name in ("a", "b", "c", "d", "e"):
         with pytest.raises(OverBudget):
-            shares.admit(Share(name, "g"))
+            shares.admit(TenantGroup(name, "g"))
     assert len(shares.status()) == 3, "and one for all that came beyond"
     assert shares.status()["(beyond the table)"]["fetched_bytes"] == 2000
     clock.advance(3600)
-    shares.admit(Share("f", "g"))
+    shares.admit(TenantGroup("f", "g"))
     assert "f" in shares.status() or len(shares.status()) == 3
 
 
 def test_series_are_bounded() -> None:
     metrics, (shares, _) = Metrics(), bounded()
     for number in range(TENANTS_SHOWN + 5):
-        shares.charge(Share(f"t{number:03}", "g"), 1000 - number)
+        shares.charge(TenantGroup(f"t{number:03}", "g"), 1000 - number)
     metrics.tenants(shares.status())
     text = metrics.expose().decode()
     assert text.count("tiered_tenant_requests{") == TENANTS_SHOWN + 1

@@ -17,7 +17,7 @@ from itertools import islice
 from tiered.clock import Clock
 from tiered.errors import Unavailable
 from tiered.fetch.base import ReaderId
-from tiered.fetch.fair import REQUEST_COST, Share
+from tiered.fetch.fair import REQUEST_COST, TenantGroup
 from tiered.fetch.tenants import Allowance, TenantRules
 from tiered.metrics import TENANTS_SHOWN
 from tiered.settings import Tenants
@@ -116,9 +116,9 @@ class Shares:
 
     def account(self, reader: ReaderId, topic: str) -> Account:
         """On whose account ``reader`` reads a topic."""
-        return Account(self, Share(self._rules.tenant_of(topic), reader.group))
+        return Account(self, TenantGroup(self._rules.tenant_of(topic), reader.group))
 
-    def admit(self, share: Share) -> None:
+    def admit(self, share: TenantGroup) -> None:
         """``OverBudget`` where the tenant, or the group in it, has to wait."""
         if not self._rules.allowance_of(share.tenant).bounded:
             return
@@ -138,7 +138,7 @@ class Shares:
             log.warning("a tenant has used up its budget: its consumers wait", extra={"tenant": name})
         raise OverBudget(name, seconds)
 
-    def may_ahead(self, share: Share) -> bool:
+    def may_ahead(self, share: TenantGroup) -> bool:
         """Whether something may be fetched for later."""
         if not self._rules.allowance_of(share.tenant).bounded:
             return True
@@ -146,7 +146,7 @@ class Shares:
             tenant = self._found(share.tenant)[1]
             return tenant.wait_seconds() == 0 and not tenant.waiting
 
-    def charge(self, share: Share, size: int, requests: int = 1) -> None:
+    def charge(self, share: TenantGroup, size: int, requests: int = 1) -> None:
         """``size`` stored bytes are asked for; negative: they were not needed after all."""
         with self._lock:
             name, tenant = self._found(share.tenant)
@@ -211,7 +211,7 @@ class Account:
     """One reader's account: ``share`` is whose."""
 
     _shares: Shares
-    share: Share
+    share: TenantGroup
 
     def admit(self) -> None:
         """See ``Shares.admit``."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, Share
+from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, TenantGroup
 
 AHEAD_SHARE = 0.75
 """Part of the budget that read-ahead may have in flight."""
@@ -46,7 +46,7 @@ class Budget:
         """Foreground loads in line."""
         return len(self._waiting)
 
-    def request(self, size: int, granted: Callable[[], None], share: Share = NOBODY) -> None:
+    def request(self, size: int, granted: Callable[[], None], share: TenantGroup = NOBODY) -> None:
         """Charge ``size`` for a foreground load of ``share``; ``granted`` is called once it is charged, here or in another
         thread."""
         with self._lock:

@@ -27,14 +27,14 @@ MOST_TENANTS_REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TenantGroup:
     """For whom work is done: a tenant, and a consumer group of it."""
 
     tenant: str
     group: str
 
 
-NOBODY = Share("", "")
+NOBODY = TenantGroup("", "")
 """Work that no reader asked for."""
 
 
@@ -44,10 +44,10 @@ class FairQueue(Generic[T]):
     def __init__(self) -> None:
         self._tenants = _Turns()
         self._groups: dict[str, _Turns] = {}
-        self._waiting: dict[Share, deque[tuple[int, T]]] = {}
+        self._waiting: dict[TenantGroup, deque[tuple[int, T]]] = {}
         self._count = 0
 
-    def push(self, share: Share, cost: int, item: T) -> None:
+    def push(self, share: TenantGroup, cost: int, item: T) -> None:
         """One more piece waits; ``cost`` in bytes."""
         groups = self._groups.setdefault(share.tenant, _Turns())
         if not groups:
@@ -84,9 +84,9 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
-    def _turn(self) -> Share:
+    def _turn(self) -> TenantGroup:
         tenant = self._tenants.first()
-        return Share(tenant, self._groups[tenant].first())
+        return TenantGroup(tenant, self._groups[tenant].first())
 
 
 class _Turns:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, Share
+from tiered.fetch.fair import NOBODY, REQUEST_COST, FairQueue, TenantGroup
 
 
 @dataclass(eq=False, slots=True)
@@ -18,7 +18,7 @@ class FetchJob:
 
     run: Callable[[bool], None]
     foreground: bool
-    share: Share = NOBODY
+    share: TenantGroup = NOBODY
     size: int = 0
 
 
@@ -51,7 +51,7 @@ class Lanes:
         elif start is not None:
             self._launch(start)
 
-    def promote(self, job: FetchJob, share: Share = NOBODY) -> None:
+    def promote(self, job: FetchJob, share: TenantGroup = NOBODY) -> None:
         """A foreground reader waits for this read-ahead: let it pass on the turn of ``share``, if it still is in line."""
         with self._lock:
             if self._back.pop(job, job) is not None:
