@@ -52,6 +52,7 @@ def opened(
 
 class TestedBroker(TestedSink):
     huge = 1_000
+    takes_empty_bodies = False
     largest_body = 1 << 20
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -182,6 +183,15 @@ def test_what_a_broker_refuses_becomes_a_dead_letter(cluster: FakeCluster) -> No
     [found] = store.list("")
     assert json.loads(bytes(store.get(found.key).data))["body"] == "1"
     sink.close()
+
+
+def test_an_empty_body_stops_the_sink_by_name(cluster: FakeCluster) -> None:
+    """A broker of 5.5 answers such a send with a NullPointerException, which looks as if it would pass."""
+    sink = opened(cluster)
+    with pytest.raises(Invalid, match="body is empty"):
+        sink.write(batch_of([message_of("T", 0, 0, b"")])[0])
+    sink.close()
+    assert cluster.sent("T") == []
 
 
 def test_what_is_wrong_with_an_order_is_said(cluster: FakeCluster) -> None:

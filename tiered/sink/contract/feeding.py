@@ -28,6 +28,8 @@ class TestedSink:
 
     largest_body = LARGE_BODY_BYTES
     """Of a message that the destination takes."""
+    takes_empty_bodies = True
+    """Whether the destination takes a message without a body."""
     huge = 20_000
     """Messages of a huge batch."""
 

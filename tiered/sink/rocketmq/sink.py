@@ -122,10 +122,12 @@ class BrokerSink:
             leaving = Leaving(row, message, properties_text(carried, NEW_MESSAGE))
             if message.sys_flag & SYS_INNER_BATCH:
                 self._refuse(
-                    leaving, batch, "it is a batch of messages in one record, which no producer sends"
+                    leaving, batch, "it is a batch of messages in one record, as no producer sends it"
                 )
-                continue
-            yield leaving
+            elif not message.body:
+                self._refuse(leaving, batch, "its body is empty, and brokers fail at such a send")
+            else:
+                yield leaving
 
     def _target(self, message: Message) -> TargetQueue:
         route = self._routes.get(message.topic)
