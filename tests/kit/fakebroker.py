@@ -64,6 +64,8 @@ class FakeBroker:
         self.answers: deque[tuple[int, str] | None] = deque()
         """What the next sends are answered; ``None``: not at all, though stored."""
         self.on_send: Callable[[Stored], None] | None = None
+        self.message_id = "x"
+        """Of what is sent, as the broker tells it."""
         self.instead: Callable[[Command], Command | None] = lambda _: None
         """What a request is answered instead; ``None``: as always."""
         self.asked: Counter[int] = Counter()
@@ -219,7 +221,9 @@ class FakeBroker:
             self.on_send(stored)
         if special is None:
             return None
-        return Command(special[0], ext={"queueOffset": str(queue.maximum - 1), "queueId": "0", "msgId": "x"})
+        return Command(
+            special[0], ext={"queueOffset": str(queue.maximum - 1), "queueId": "0", "msgId": self.message_id}
+        )
 
     def _queue(self, asked: Command) -> FakeQueue:
         return self.queues.get(asked.ext["topic"], {}).get(int(asked.ext["queueId"]), FakeQueue())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
+_SOURCE = "tests/unit/test_source_local.py"
 _REDO = "tests/unit/test_kv_redo.py"
 _PUT = "tests/unit/test_kv_putting.py"
 _FEED = "tests/scenes/test_kv_feed.py"
@@ -44,6 +45,36 @@ MUTANTS = (
         "held = {key: None if self._cleared(key, changes) else value for key, value in held.items()}",
         "held = dict(held)",
         f"{_REDO}::test_a_topic_made_anew_begins_an_empty_namespace",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "self.stored.vouched(start + first) and not lacks_its_end(data):",
+        "self.stored.vouched(start + first):",
+        f"{_SOURCE}::test_an_answer_does_not_make_half_a_record_whole",
+    ),
+    Mutant(
+        "tiered/source/tail.py",
+        "        return place == self._now\n",
+        "        return self._now >= 0\n",
+        f"{_SOURCE}::test_the_last_record_counts_at_once_if_its_broker_answered_for_it",
+    ),
+    Mutant(
+        "tiered/source/tail.py",
+        "        self._believed = False\n",
+        "        pass\n",
+        f"{_SOURCE}::test_a_broker_whose_answers_come_before_its_bytes_is_not_believed_again",
+    ),
+    Mutant(
+        "tiered/daemon/keyvalue.py",
+        "None if elsewhere else live",
+        "live",
+        "tests/scenes/test_kv_process.py::test_a_write_that_the_broker_beside_it_answered_for_is_not_looked_at_twice",
+    ),
+    Mutant(
+        "tiered/view/putting.py",
+        "            with self._progress.expecting():\n                self._stored(place)\n",
+        "            self._stored(place)\n            with self._progress.expecting():\n",
+        "tests/unit/test_kv_putting.py::test_a_write_is_answered_with_what_redo_decided",
     ),
     Mutant(
         "tiered/view/operation.py",

@@ -22,7 +22,7 @@ from tiered.codec.record.message import encode_properties
 from tiered.daemon.keyvalue import KeyValueProcess, state_directory
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import KEY_VALUE_PORT_FILE, WEB_PORT_FILE
-from tiered.errors import Invalid, NotFound, Refused
+from tiered.errors import Invalid, NotFound, Refused, Unavailable
 from tiered.keyvalue import Freshness, ReadRule
 from tiered.metrics import Metrics
 from tiered.settings import Settings
@@ -143,6 +143,37 @@ def test_a_life(scene: KeyValueScene) -> None:
         with running(scene) as view:
             until(view.ready)
             assert view.values.get("n", b"k") == entry
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_write_that_the_broker_beside_it_answered_for_is_not_looked_at_twice(
+    scene: KeyValueScene, elsewhere: bool
+) -> None:
+    """But what another broker answered says nothing of the log beside the view."""
+    with FakeBroker() as broker:
+        stores(scene, broker)
+        append = broker.on_send
+
+        def stored(what: Stored) -> None:
+            assert append is not None
+            place = scene.log.position
+            append(what)
+            broker.message_id = f"7F00000100002A9F{place:016X}"
+
+        broker.on_send = stored
+        kv = replace(
+            scene.settings.kv, broker_address=broker.address, confirm_ms=10_000, ask_end=elsewhere,
+            timeout_ms=400 if elsewhere else 5000,
+        )  # fmt: skip
+        scene.settings = replace(scene.settings, kv=kv)
+        with running(scene) as view:
+            until(view.ready)
+            broker.fill("KV_n", 0, 0)
+            if elsewhere:
+                with pytest.raises(Unavailable, match="not applied in time"):
+                    view.values.put("n", b"k", b"v")
+            else:
+                assert [view.values.put("n", b"k", b"v").version for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_namespace_that_lacks_messages_is_not_ready_and_says_which(scene: KeyValueScene) -> None:

@@ -39,7 +39,8 @@ class Written:
         self.redo = KeyValueRedo(self.store, PREFIX, 1 << 20)
         self.progress = ViewProgress(self.clock, {}, 0, usable=True)
         self.applies = True
-        self.nudged = 0
+        self.places: list[int | None] = []
+        self.expected: list[bool] = []
         self.find: Callable[[], str] = lambda: broker.address
         broker.on_send = self._stored
         self.connections = Connections(
@@ -50,7 +51,7 @@ class Written:
         )
         ids = count()
         self.putter = Putter(
-            self.connections, PREFIX, self.progress, self._nudge, PutLimits(SECONDS, 1000),
+            self.connections, PREFIX, self.progress, self._told, PutLimits(SECONDS, 1000),
             lambda length: next(ids).to_bytes(length, "big"), self.clock,
         )  # fmt: skip
 
@@ -61,8 +62,9 @@ class Written:
             done = self.redo.apply(self.log.batch(began), with_ids=self.progress.writers > 0)
             self.progress.applied(done, self.redo.states)
 
-    def _nudge(self) -> None:
-        self.nudged += 1
+    def _told(self, place: int | None) -> None:
+        self.places.append(place)
+        self.expected.append(self.progress.expected)
 
     def put(self, key: bytes = b"k", value: bytes = b"v", condition: Condition = ALWAYS) -> WriteOutcome:
         return self.putter.put(NS, key, value, condition, None)
@@ -95,7 +97,27 @@ def test_a_write_is_answered_with_what_redo_decided(written: Written) -> None:
     assert written.putter.delete(NS, b"k", Condition(value_sha256=digest(b""))) == WriteOutcome(True, 5)
     assert written.putter.delete(NS, b"k", ALWAYS) == WriteOutcome(True, 6)
     assert written.put(condition=Condition(version=5)) == WriteOutcome(False, 7, None)
-    assert written.nudged == 8
+    assert written.places == [None] * 8
+    assert written.expected == [True] * 8, "who waits is known before redo looks"
+    assert not written.progress.expected
+
+
+@pytest.mark.parametrize(
+    ("message_id", "place"),
+    [
+        ("7F00000100002A9F00000000000000FF", 255),
+        ("0" * 40 + "7fffffffffffffff", (1 << 63) - 1),
+        ("7F00000100002A9F00000000000000F", None),
+        ("7F00000100002A9F00000000000000G0", None),
+        ("", None),
+    ],
+)
+def test_where_a_write_lies_is_told(
+    written: Written, broker: FakeBroker, message_id: str, place: int | None
+) -> None:
+    broker.message_id = message_id
+    written.put()
+    assert written.places == [place]
 
 
 def test_what_travels(written: Written, broker: FakeBroker) -> None:

@@ -63,6 +63,61 @@ def test_records_with_a_successor_count_at_once_and_the_last_after_a_second_look
     assert look(source, log.position).status is ReadStatus.IDLE
 
 
+def test_the_last_record_counts_at_once_if_its_broker_answered_for_it(
+    log: BrokerLog, source: LocalCommitLog
+) -> None:
+    log.append(b"a")
+    assert look(source, 0).status is ReadStatus.IDLE
+    source.stored(PhysicalOffset(0))
+    assert bytes_of(source, look(source, 0)) == {0: log.records[0]}
+    at = log.position
+    log.append(b"bb")
+    source.stored(PhysicalOffset(0))
+    assert look(source, at).status is ReadStatus.IDLE, "the answer was for another"
+    source.stored(PhysicalOffset(at))
+    source.stored(PhysicalOffset(0))
+    assert bytes_of(source, look(source, at)) == {at: log.records[at]}, "an older answer came later"
+
+
+def test_a_broker_whose_answers_come_before_its_bytes_is_not_believed_again(
+    log: BrokerLog, source: LocalCommitLog
+) -> None:
+    log.append(b"a")
+    source.stored(PhysicalOffset(0))
+    look(source, 0)
+    at = log.position
+    source.stored(PhysicalOffset(at))
+    assert look(source, at).status is ReadStatus.IDLE, "nothing is there yet"
+    log.append(b"bb")
+    assert look(source, at).status is ReadStatus.IDLE, "an answer counts for one look"
+    source.stored(PhysicalOffset(at))
+    assert look(source, at).status is ReadStatus.IDLE
+
+
+def test_an_answer_does_not_make_half_a_record_whole(log: BrokerLog, source: LocalCommitLog) -> None:
+    whole = record(0, b"a", properties=b"name\x01value\x02")
+    for cut in (1, 5, len(b"name\x01value\x02")):
+        log.write(0, whole[:-cut] + bytes(cut))
+        source.stored(PhysicalOffset(0))
+        assert look(source, 0).status is ReadStatus.IDLE
+
+
+def test_an_answer_for_what_lies_in_the_next_file_casts_no_doubt(
+    log: BrokerLog, source: LocalCommitLog
+) -> None:
+    log.append(b"x" * 3000)
+    first = log.position
+    log.append(b"y" * 3000)
+    assert log.position > log.file_bytes
+    source.stored(PhysicalOffset(log.file_bytes))
+    found = look(source, 0)
+    assert found.end == first
+    source.stored(PhysicalOffset(log.file_bytes))
+    assert look(source, first).next_offset == log.file_bytes
+    source.stored(PhysicalOffset(log.file_bytes))
+    assert look(source, log.file_bytes).end == log.position
+
+
 def test_last_record_that_changes_between_two_looks_starts_again(
     log: BrokerLog, source: LocalCommitLog, clock: ManualClock
 ) -> None:

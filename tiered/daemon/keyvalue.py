@@ -46,6 +46,7 @@ from tiered.http.server import OwnLoop
 from tiered.metadata.base import RedoStore
 from tiered.metadata.open import open_redo
 from tiered.metrics import Metrics
+from tiered.model import PhysicalOffset
 from tiered.provider.open import open_provider
 from tiered.service import Service, Supervisor
 from tiered.settings import Settings
@@ -104,17 +105,22 @@ def open_view(
         begin_with_snapshot(place, store)
     redo = KeyValueRedo(store, kv.topic_prefix, kv.max_value_bytes)
     archive = None if place is None else _archive(settings, place)
-    feed = _feeds(settings, clock, redo, archive)
+    live = _live(settings, clock, redo)
+    feed = _feeds(settings, clock, redo, archive, live)
     physical = redo.position.physical
     progress = ViewProgress(clock, redo.states, int(physical or 0), usable=physical is not None)
     pace = ViewPace(kv.poll_ms / 1000, SETTLE_SECONDS, kv.flush_ms / 1000, kv.timeout_ms / 1000)
     view = KeyValueView(store, redo, feed, progress, pace, clock, lambda done: _count(metrics, done))
     service = Service("redo", view.step, clock, finish=view.finish, metrics=metrics)
+    view.nudge = service.wake
     stack.callback(progress.end, "the view has stopped")
     if kv.broker_address or kv.namesrv:
-        view.putter = _putter(stack, settings, clock, progress, service.wake)
         # Where name servers say who is the master, the log beside this process may end where another's goes on.
-        view.end = view.putter.log_end if kv.ask_end or kv.namesrv else None
+        elsewhere = bool(kv.ask_end or kv.namesrv)
+        view.putter = _putter(
+            stack, settings, clock, progress, _stored(service.wake, None if elsewhere else live)
+        )
+        view.end = view.putter.log_end if elsewhere else None
     return OpenedView(view, service, _keeper(settings, clock, view, place))
 
 
@@ -130,17 +136,35 @@ def _keeper(
     )
 
 
-def _feeds(settings: Settings, clock: Clock, redo: KeyValueRedo, archive: ArchiveReader | None) -> OpenFeed:
+def _live(settings: Settings, clock: Clock, redo: KeyValueRedo) -> LiveFeed | None:
+    """The commitlog beside this process, if there is one."""
+    if not settings.commitlog_directories:
+        return None
+    tail = replace(settings.source, confirm_reread_ms=settings.kv.confirm_ms)
+    return LiveFeed(open_source(tail, settings.hold, clock), redo.wanted, settings.kv.batch_bytes)
+
+
+def _stored(wake: Callable[[], None], beside: LiveFeed | None) -> Callable[[int | None], None]:
+    """What is done when a broker stored a write: ``beside`` reads the log of that very broker, and is told where it lies."""
+
+    def stored(place: int | None) -> None:
+        if beside is not None and place is not None:
+            beside.stored(PhysicalOffset(place))
+        wake()
+
+    return stored
+
+
+def _feeds(
+    settings: Settings, clock: Clock, redo: KeyValueRedo, archive: ArchiveReader | None, live: LiveFeed | None
+) -> OpenFeed:
     """What is followed: the commitlog beside this process and the archive behind it, or the archive alone."""
     kv = settings.kv
 
     def archived(reader: ArchiveReader) -> ArchivedFeed:
         return ArchivedFeed(reader, kv.topic_prefix, redo.following)
 
-    if settings.commitlog_directories:
-        tail = replace(settings.source, confirm_reread_ms=kv.confirm_ms)
-        source = open_source(tail, settings.hold, clock)
-        live = LiveFeed(source, redo.wanted, kv.batch_bytes)
+    if live is not None:
         return lambda position: JoinedFeed(live, None if archive is None else archived(archive), position)
     if archive is None:
         raise Invalid(
@@ -181,7 +205,11 @@ def _archive(settings: Settings, place: SnapshotPlace) -> ArchiveReader:
 
 
 def _putter(
-    stack: ExitStack, settings: Settings, clock: Clock, progress: ViewProgress, nudge: Callable[[], None]
+    stack: ExitStack,
+    settings: Settings,
+    clock: Clock,
+    progress: ViewProgress,
+    stored: Callable[[int | None], None],
 ) -> Putter:
     kv = settings.kv
     keys = Credentials(kv.access_key, kv.secret_key) if kv.access_key else None
@@ -194,7 +222,7 @@ def _putter(
     )
     stack.callback(connections.close)
     limits = PutLimits(kv.timeout_ms / 1000, kv.max_value_bytes)
-    return Putter(connections, kv.topic_prefix, progress, nudge, limits, os.urandom, clock)
+    return Putter(connections, kv.topic_prefix, progress, stored, limits, os.urandom, clock)
 
 
 def _master(stack: ExitStack, settings: Settings, clock: Clock, dial: Dial) -> Callable[[], str]:

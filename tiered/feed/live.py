@@ -16,13 +16,13 @@ from tiered.codec.types import Bools
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, LogAnchor
 from tiered.model import PhysicalOffset
-from tiered.source.base import BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
+from tiered.source.base import BrokerAnswers, BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
 
 MAX_RECORDS = 200_000
 """Most records taken at once: their headers have some 90 bytes each."""
 
 
-class FollowedLog(Tail, Copies, Life, Protocol):
+class FollowedLog(Tail, Copies, Life, BrokerAnswers, Protocol):
     """The ports of a commitlog that is followed."""
 
 
@@ -69,6 +69,10 @@ class LiveFeed:
         """Why nothing is read although there is something."""
         found = self._source.waiting
         return None if found is None else found.reason
+
+    def stored(self, place: PhysicalOffset) -> None:
+        """See ``BrokerAnswers``."""
+        self._source.stored(place)
 
     def check(self, position: FeedPosition) -> None:
         """``LogCut`` unless the log up to ``position`` is the one that was followed, as far as its last record tells. Asked

@@ -339,7 +339,8 @@ class Kv(SettingsSection):
     )
     confirm_ms: int = ms(
         1,
-        "how long the log's last record must stay unchanged before it counts; more delays every write by as much",
+        "how long the log's last record must stay unchanged before it counts, unless it is a write of this view that the broker"
+        " beside it answered for; more delays other writers' records, and all writes with kv.ask_end or kv.namesrv",
         1,
         10_000,
     )

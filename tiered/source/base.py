@@ -115,6 +115,15 @@ class Tail(Protocol):
         ...
 
 
+class BrokerAnswers(Protocol):
+    """What the broker beside this process answered to those who send."""
+
+    def stored(self, place: PhysicalOffset) -> None:
+        """The broker, this very one and no other, answered that it stored a record at ``place``: before it was answered it
+        was written, so the next ``read`` does not wait to see it unchanged. For any thread."""
+        ...
+
+
 class Copies(Protocol):
     """The bytes of a commitlog, copied."""
 

@@ -92,6 +92,10 @@ class LocalCommitLog:
             self._note(chunk)
         return chunk
 
+    def stored(self, place: PhysicalOffset) -> None:
+        """See ``BrokerAnswers``."""
+        self._reading.stored.told(place)
+
     def _note(self, chunk: Chunk) -> None:
         if chunk.status is not ReadStatus.IDLE or not chunk.reason:
             self._waiting = None

@@ -1,8 +1,9 @@
 """What may be handed out at a place of the log, what is waited for, and what is given up.
 
 Trust, in order: a record must be whole and lie where it says; all but the last are confirmed by the next one's header; the last
-by what follows it or by staying unchanged, and it must pass every check itself. Bodies before the last are checked later, on
-the private copy; ``read`` with ``max_records=1`` at a record that failed there answers with that record's own verdict.
+by what follows it, by the broker's answer to who sent it (where that is told) or by staying unchanged, and it must pass every
+check itself. Bodies before the last are checked later, on the private copy; ``read`` with ``max_records=1`` at a record that
+failed there answers with that record's own verdict.
 
 Nothing is waited for without end: whatever cannot be read and has something behind it that counts is given up as a gap.
 """
@@ -24,7 +25,15 @@ from tiered.source.catalog import Catalog
 from tiered.source.descriptors import Descriptors
 from tiered.source.files import FileTable, LogFile
 from tiered.source.life import BrokerLife, LeftoverGuard
-from tiered.source.tail import LOOKS, Completeness, LookBehind, Patience, UnconfirmedRecord, Written
+from tiered.source.tail import (
+    LOOKS,
+    Completeness,
+    LookBehind,
+    Patience,
+    StoredPlaces,
+    UnconfirmedRecord,
+    Written,
+)
 from tiered.source.walk import Chain, HeadKind, RecordHead, RecordWindow, sound_records
 
 _NONE = np.empty(0, np.int64)
@@ -74,6 +83,7 @@ class Reading:
         self._written = written
         self._learn = learn
         self._window = RecordWindow(descriptors, chain.limit)
+        self.stored = StoredPlaces()
         self._pending = UnconfirmedRecord(clock, source.confirm_reread_ms)
         self._patience = Patience(clock, source.corrupt_wait_ms)
         self._complete = Completeness(chain, clock)
@@ -84,6 +94,14 @@ class Reading:
 
     def read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         """See ``CommitLogSource.read``. ``NotFound`` if a file went since the look at the directories."""
+        place = self.stored.look()
+        found = self._read(table, start, max_bytes, max_records)
+        file = table.at(start)
+        if place >= start and found.status is ReadStatus.IDLE and file is not None and place < file.end:
+            self.stored.doubt()
+        return found
+
+    def _read(self, table: FileTable, start: PhysicalOffset, max_bytes: int, max_records: int) -> Chunk:
         file = table.at(start)
         if file is None:
             return self._outside(start)
@@ -143,12 +161,14 @@ class Reading:
     def _judge_last(
         self, table: FileTable, file: LogFile, start: int, view: memoryview, frames: Frames, count: int
     ) -> _Last:
-        """Whether the last of ``count`` records is confirmed by what lies behind it, or by staying unchanged."""
+        """Whether the last of ``count`` records is confirmed by what lies behind it, by its broker, or by staying unchanged."""
         first = int(frames.starts[count - 1])
         data = view[first : first + int(frames.sizes[count - 1])]
         last_time = int(store_times(data, np.zeros(1, np.int64))[0])
         behind = self._behind(table, file, start + first + len(data), last_time)
         if behind is _Behind.CONFIRMS:
+            return _Last.COUNTS
+        if behind is _Behind.NOTHING and self.stored.vouched(start + first) and not lacks_its_end(data):
             return _Last.COUNTS
         times = OLD_BYTES_PATIENCE if behind is _Behind.OLD_BYTES else 1
         if not self._pending.unchanged((file.identity, start + first), data, times=times):

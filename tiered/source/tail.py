@@ -16,6 +16,7 @@ from tiered.source.walk import Chain, HeadKind, RecordHead
 Place = tuple[tuple[int, int], int]
 """A file's identity and a physical offset in it."""
 
+_NOWHERE = PhysicalOffset(-1)
 LOOKS = Backoff(1.0, 30.0)
 """Pauses between looks behind a place where nothing can be read."""
 
@@ -40,6 +41,37 @@ class UnconfirmedRecord:
                 return True
         self._place, self._seen, self._since = place, (len(data), crc32c(data)), now
         return False
+
+
+class StoredPlaces:
+    """Where the broker said, in an answer, that it stored a record: that record was written by then, and needs no second look.
+
+    It is believed at the next look alone, and of the last place. A broker that keeps its log in memory of its own first
+    (``transientStorePoolEnable``) has nothing there then, and is not believed any more. ``told`` is for any thread; what two of
+    them tell in the same moment may be lost, and then the record is looked at twice.
+    """
+
+    def __init__(self) -> None:
+        self._told = self._now = _NOWHERE
+        self._believed = True
+
+    def told(self, place: PhysicalOffset) -> None:
+        """The broker answered for a record at ``place``."""
+        if self._believed:
+            self._told = max(self._told, place)
+
+    def look(self) -> PhysicalOffset:
+        """A look begins: the place that is believed during it; below 0: none."""
+        self._now, self._told = self._told, _NOWHERE
+        return self._now
+
+    def vouched(self, place: int) -> bool:
+        """Whether the record at ``place`` is the one."""
+        return place == self._now
+
+    def doubt(self) -> None:
+        """It was not there."""
+        self._believed = False
 
 
 class Patience:

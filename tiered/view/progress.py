@@ -29,7 +29,7 @@ class ViewProgress:
         self._physical = physical
         self._seen_end = -float("inf")
         self._usable = usable
-        self._writers = 0
+        self._writers = self._expecting = 0
         self._outcomes: OrderedDict[tuple[str, int], tuple[bytes, object]] = OrderedDict()
         self._ended: str | None = None
 
@@ -42,6 +42,11 @@ class ViewProgress:
     def writers(self) -> int:
         """Writes that are under way."""
         return self._writers
+
+    @property
+    def expected(self) -> bool:
+        """Whether anybody waits for redo: a write that the broker answered, a read of the latest."""
+        return self._expecting > 0
 
     @property
     def usable(self) -> bool:
@@ -64,6 +69,17 @@ class ViewProgress:
                 self._writers -= 1
                 if not self._writers:
                     self._outcomes.clear()
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While somebody waits for redo of what is in the log; entered before redo is told to look."""
+        with self._changed:
+            self._expecting += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._expecting -= 1
 
     def applied(self, done: Applied, states: dict[str, NamespaceState]) -> None:
         """A batch is in the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from tiered.view.redo import QUEUE_ID
 GROUP = "TIERED_KV"
 """Producer group of all writes."""
 _ID_BYTES = 16
+_MESSAGE_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})")
+"""Of an IPv4 or an IPv6 broker."""
 UNKNOWN, NOT_DONE = "unknown", "not done"
 
 
@@ -107,14 +110,15 @@ class Connections:
 
 
 class Putter:
-    """Writes through one broker. ``nudge`` has the redo look at once. For any thread."""
+    """Writes through one broker. ``stored`` is told where in its log the broker stored a write (``None``: it did not say), and has
+    the redo look at once. For any thread."""
 
     def __init__(
         self,
         connections: Connections,
         topic_prefix: str,
         progress: ViewProgress,
-        nudge: Callable[[], None],
+        stored: Callable[[int | None], None],
         limits: PutLimits,
         random_bytes: Callable[[int], bytes],
         clock: Clock,
@@ -122,7 +126,7 @@ class Putter:
         self._connections = connections
         self._prefix = topic_prefix
         self._progress = progress
-        self._nudge = nudge
+        self._stored = stored
         self._limits = limits
         self._random_bytes = random_bytes
         self._clock = clock
@@ -183,9 +187,11 @@ class Putter:
             topic, QUEUE_ID, body or NO_VALUE, text, GROUP, born_ms=self._clock.now_ms(), queues_if_new=1
         )
         with self._progress.writing():
-            version = self._send(sending)
-            self._nudge()
-            if not self._progress.wait_version(namespace, version, self._limits.timeout_seconds):
+            version, place = self._send(sending)
+            with self._progress.expecting():
+                self._stored(place)
+                applied = self._progress.wait_version(namespace, version, self._limits.timeout_seconds)
+            if not applied:
                 raise Unavailable(
                     "the write is in the log, and was not applied in time", version=version, outcome=UNKNOWN,
                     hint="read the key until its version is this one or a later one",
@@ -197,11 +203,11 @@ class Putter:
                 " many messages came since", version=version, outcome=UNKNOWN,
                 hint="read the key to see whether it took effect",
             )  # fmt: skip
-        applied, current = found
-        return WriteOutcome(applied, version, current)
+        effective, current = found
+        return WriteOutcome(effective, version, current)
 
-    def _send(self, sending: Sending) -> int:
-        """The version that the broker gave it."""
+    def _send(self, sending: Sending) -> tuple[int, int | None]:
+        """The version that the broker gave it, and where in its log it lies."""
         with self._connections.asking() as client:
             [answer] = _asked(client, sending)
         if answer is None or answer.code not in STORED:
@@ -219,7 +225,7 @@ class Putter:
                 remark=(answer.remark or "")[:200], outcome=UNKNOWN,
                 hint="it takes effect unless the broker loses it; read the key to see",
             )  # fmt: skip
-        return number_field(answer.ext, "queueOffset")
+        return number_field(answer.ext, "queueOffset"), _place(answer.ext.get("msgId", ""))
 
 
 def _asked(client: RemotingClient, sending: Sending) -> list[Command | None]:
@@ -231,6 +237,11 @@ def _asked(client: RemotingClient, sending: Sending) -> list[Command | None]:
         unsent = not client.connected and client.connections == reached and _refused(error)
         error.fields["outcome"] = NOT_DONE if unsent else UNKNOWN
         raise
+
+
+def _place(message_id: str) -> int | None:
+    """The place in the log of which a broker's message id ends: behind address and port, 16 hex digits."""
+    return int(message_id[-16:], 16) if _MESSAGE_ID.fullmatch(message_id) else None
 
 
 def _refused(error: Unavailable) -> bool:

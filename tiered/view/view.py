@@ -43,7 +43,7 @@ OpenFeed = Callable[[FeedPosition], MessageFeed]
 
 @dataclass(frozen=True, slots=True)
 class ViewPace:
-    """``poll_seconds``: pause where nothing is new. ``settle_seconds``: the same while somebody waits for a write.
+    """``poll_seconds``: pause where nothing is new. ``settle_seconds``: the same while somebody waits for redo.
     ``flush_seconds``: how often what was applied is made durable. ``latest_seconds``: how long a read waits for the latest."""
 
     poll_seconds: float
@@ -80,6 +80,8 @@ class KeyValueView:
         """What writes go through; ``None``: this view is for reading."""
         self.end: Callable[[], int] | None = None
         """Where the broker's log ends, for reads of the latest. ``None``: the feed is asked, which is at the master's then."""
+        self.nudge: Callable[[], None] = lambda: None
+        """Has the service look at once."""
         self.created: set[str] = set()
         self.rebuilt = 0
         """How often the view began anew because the log was another."""
@@ -100,7 +102,7 @@ class KeyValueView:
                 self.progress.at_end()
             self._sweep()
             self._flush_if_due()
-            waits = self.progress.writers > 0
+            waits = self.progress.expected
             return pause(self._pace.settle_seconds if waits else self._pace.poll_seconds)
         try:
             done = self._redo.apply(batch, with_ids=self.progress.writers > 0)
@@ -260,7 +262,11 @@ class KeyValueView:
 
     def _wait_latest(self) -> None:
         end = int(self._feed.end()) if self.end is None else self.end()
-        if not self.progress.wait_physical(end, self._pace.latest_seconds):
+        with self.progress.expecting():
+            if self.progress.physical < end:
+                self.nudge()
+            reached = self.progress.wait_physical(end, self._pace.latest_seconds)
+        if not reached:
             raise Unavailable(
                 "the view did not reach the log's end in time", applied=self.progress.physical, end=end,
                 waiting=self.progress.ended or self._feed.waiting or "redo", hint="ask again, or for any version",
