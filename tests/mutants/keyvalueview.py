@@ -114,8 +114,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/daemon/keyvalue.py",
-        "if kv.ask_end or kv.namesrv else None",
-        "if kv.ask_end else None",
+        "bool(kv.ask_end or kv.namesrv)",
+        "bool(kv.ask_end)",
         "tests/scenes/test_kv_serve.py::test_where_the_master_may_change_the_log_beside_a_view_is_not_believed_to_be_all",
     ),
     Mutant(

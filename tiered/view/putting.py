@@ -110,8 +110,8 @@ class Connections:
 
 
 class Putter:
-    """Writes through one broker. ``stored`` is told where in its log the broker stored a write (``None``: it did not say), and has
-    the redo look at once. For any thread."""
+    """Writes through one broker. ``stored`` is told where in its log the broker stored a write (``None``: it did not say), and
+    has the redo look at once. For any thread."""
 
     def __init__(
         self,
