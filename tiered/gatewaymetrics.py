@@ -64,6 +64,27 @@ class GatewayMetrics(MetricRegistry):
         self.node_answers = self._counter(
             "node_answers", "Reads that this read node was asked for, by what became of them", "status"
         )
+        self.gateway_nodes = self._gauge(
+            "gateway_nodes",
+            "Read nodes that this gateway knows, by state: live (asked), joining, draining, unfit (another version), away,"
+            " slow, failed",
+            "state",
+        )
+        self.gateway_members = self._gauge(
+            "gateway_members",
+            "Read nodes by what the membership says: there, silent (lease not renewed), damaged (cannot be read)",
+            "state",
+        )
+        self.membership_failures = self._counter(
+            "membership_failures", "Looks at the membership, or renewals of a lease, that failed"
+        )
+        self.membership_age = self._gauge(
+            "membership_age_seconds",
+            "Time since the membership was last seen, by a gateway, or renewed, by a node",
+        )
+        self.node_member = self._gauge(
+            "node_member", "1 for what this node has announced: joining, live, draining, none", "state"
+        )
         self.node_connections = self._gauge("node_connections", "Connections of gateways to this read node")
 
     def _declare_answers(self) -> None:

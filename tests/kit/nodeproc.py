@@ -103,6 +103,11 @@ class ReadNode(Pages):
         """SIGCONT."""
         self.child.send(signal.SIGCONT)
 
+    def announced(self) -> bool:
+        """Whether it has said in the membership that it is live."""
+        said = self.status().get("membership") or {}
+        return bool(said.get("state") == "live")
+
     def given(self) -> float:
         """Reads that it answered with messages."""
         return self.metric("tiered_node_answers_total", status="found") or 0.0

@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _SCENE = "tests/scenes/test_read_nodes.py"
 _PULL = "tests/unit/test_node_pull.py"
+_FLEET = "tests/unit/test_node_fleet.py"
 _PLACES = "tests/unit/test_node_placement.py"
 
 MUTANTS = (
@@ -22,14 +23,14 @@ MUTANTS = (
         f"{_SCENE}::test_a_node_of_another_archive_gives_nothing",
     ),
     Mutant(
-        "tiered/gateway/nodes/reads.py",
-        "node.again_at <= now",
-        "node.again_at <= now + 60",
+        "tiered/gateway/nodes/fleet.py",
+        "        if self.again_at > now:\n",
+        "        if self.again_at > now + 60:\n",
         f"{_SCENE}::test_dead_and_hanging_nodes_are_left_alone_and_the_others_read",
     ),
     Mutant(
         "tiered/gateway/nodes/reads.py",
-        "        if self._nodes and (pull.row_filter is None or wanted is not None):\n",
+        "        if len(self.fleet) and (pull.row_filter is None or wanted is not None):\n",
         "        if False:\n",
         f"{_SCENE}::test_reads_by_nodes_are_the_readers_own",
     ),
@@ -74,6 +75,60 @@ MUTANTS = (
         "            if not self._tasks:\n                self._transport.close()\n",
         "            self._transport.close()\n",
         f"{_SCENE}::test_a_node_that_stops_answers_what_it_was_asked",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/phi.py",
+        "        late = now - self._last - mean - self._grace\n",
+        "        late = now - self._last - self._grace\n",
+        "tests/unit/test_node_phi.py::test_phi_is_what_the_normal_distribution_says",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/fleet.py",
+        "            if node.away is None and phi > self._most_phi:\n",
+        "            if False:\n",
+        f"{_FLEET}::test_a_node_that_hangs_is_taken_out_and_comes_back",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/fleet.py",
+        "                node.phi.slept(late)\n",
+        "                pass\n",
+        f"{_FLEET}::test_a_gateway_that_slept_takes_nobody_out",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/fleet.py",
+        "        if common_wire(low, high) is None:\n",
+        "        if False:\n",
+        f"{_FLEET}::test_nodes_of_other_versions",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/fleet.py",
+        "        if DRAINING in (own, self.place.state):\n",
+        "        if own == DRAINING:\n",
+        f"{_FLEET}::test_one_that_drains_or_joins_is_not_asked_whoever_says_so",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/bounded.py",
+        "        if under_way[name] < bound(",
+        "        if under_way[name] <= bound(",
+        "tests/unit/test_node_bounded.py::test_nobody_ever_has_more_than_its_bound",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/slow.py",
+        "            if room > len(slow):\n",
+        "            if True:\n",
+        "tests/unit/test_node_slow.py::test_never_more_than_half_are_slow_and_the_slowest_first",
+    ),
+    Mutant(
+        "tiered/daemon/following.py",
+        "            self._failed(error)\n",
+        "            self._saw(Members())\n",
+        "tests/unit/test_node_announcing.py::test_a_bucket_that_answers_503_for_a_minute_leaves_the_last_known_set",
+    ),
+    Mutant(
+        "tiered/daemon/announcing.py",
+        "anew=not self._was_lost",
+        "anew=True",
+        "tests/unit/test_node_announcing.py::test_two_at_one_address_do_not_take_the_name_from_each_other_for_ever",
     ),
     Mutant(
         "tiered/fetch/answer.py",

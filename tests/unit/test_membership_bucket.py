@@ -16,7 +16,7 @@ from tiered.archive.read.find import list_archives
 from tiered.clock import ManualClock
 from tiered.codec.summedline import encode_line
 from tiered.errors import Conflict, Corrupt, Unavailable
-from tiered.membership.base import MemberState
+from tiered.membership.base import Membership, MemberState
 from tiered.membership.bucket import BucketMembership, decode_lease, encode_lease, first_number
 from tiered.provider.memory import MemoryProvider
 
@@ -26,6 +26,11 @@ FIRST = first_number(MINE)
 
 def at(number: int) -> str:
     return f"lease/node-1/{FIRST + number:020d}"
+
+
+def refused(reader: Membership) -> None:
+    with pytest.raises(Unavailable):
+        reader.members()
 
 
 def leases(registry: BucketRegistry) -> list[str]:
@@ -91,7 +96,7 @@ def test_of_a_minute_in_which_the_bucket_answers_503_nothing_counts() -> None:
     registry.open().announce(MINE)
     registry.pass_time(LEASE_MS / 1000 - LOOK_SECONDS, reader.members)
     with registry.away():
-        registry.pass_time(60, lambda: pytest.raises(Unavailable, reader.members))
+        registry.pass_time(60, lambda: refused(reader))
     assert names(reader.members()) == ["node-1"]
     registry.pass_time(2 * LOOK_SECONDS, reader.members)
     assert names(reader.members()) == []

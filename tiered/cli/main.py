@@ -41,6 +41,7 @@ VERBS: Mapping[str, str] = {
     "run": "Archive a broker: the daemon.",
     "gateway": "Let consumers read old offsets: sits in front of name server and brokers.",
     "serve": "Read the archive for gateways: a read node, without broker and disk.",
+    "nodes": "Read nodes that have announced themselves, and what they say.",
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",

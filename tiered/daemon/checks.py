@@ -12,6 +12,7 @@ from tiered.errors import Invalid, Refused
 from tiered.fetch.tenants import TenantRules
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.topicpolicy import TopicPolicy
+from tiered.membership.registry import parse_membership
 from tiered.settings import ONE_DAY_MS, Settings
 from tiered.text.addresses import split_address
 from tiered.text.human import duration
@@ -49,8 +50,23 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
     _places(settings)
     _replay(settings)
     _patterns(settings)
+    _membership(settings)
     if writer:
         require(loaded, "source.store_dir", "archive.url")
+
+
+def _membership(settings: Settings) -> None:
+    """Whom gateways ask is named by one setting, and by a form that is one."""
+    parse_membership(settings.serve.membership, key="serve.membership")
+    if (
+        parse_membership(settings.gateway.membership, key="gateway.membership")
+        and settings.gateway.read_nodes
+    ):
+        raise Invalid(
+            "gateway.read_nodes and gateway.membership are both set",
+            hint="unset gateway.read_nodes: nodes that announce themselves need not be named",
+            found=", ".join(settings.gateway.read_nodes)[:200],
+        )
 
 
 def cautions(settings: Settings) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.signing import Credentials, signature
 from tiered.daemon.config import Loaded, differing
 from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
+from tiered.daemon.following import Following
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
@@ -38,8 +39,10 @@ from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
+from tiered.gateway.nodes.fleet import NodePlace
 from tiered.gateway.nodes.reads import Reads, node_addresses
 from tiered.http.health import HealthPages
+from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
 from tiered.service import Service
 from tiered.settings import Settings
@@ -93,6 +96,8 @@ class GatewayProcess:
         self._same: SameBroker
         self._reads: Reads
         self._keys = _credentials(settings)
+        self._following: Following | None = None
+        self._places: Sequence[NodePlace] = ()
         open_store = partial(_open_store, settings, clock, metrics)
         self._archive = LateArchive(open_store, settings.fetch)
 
@@ -118,6 +123,7 @@ class GatewayProcess:
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
         )
         background(stack, Service("archive", self._archive.step, self._clock))
+        self._follow(stack)
         self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -126,6 +132,8 @@ class GatewayProcess:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             return
+        if self._places:
+            self._reads.fleet.set_nodes(self._places)
         settings = self._settings.gateway
         pages = await archive_pages(
             PageDoor(settings.http_listen, "gateway.http_listen", settings.http_token),
@@ -141,12 +149,14 @@ class GatewayProcess:
         beside = [
             asyncio.create_task(self._beat.run()),
             asyncio.create_task(self._same.watch(self._app.brokers.archived)),
+            asyncio.create_task(self._reads.fleet.watch()),
         ]
         try:
             await self._app.run(self._stop)
         finally:
             for task in beside:
                 task.cancel()
+            self._reads.fleet.close()
             if pages is not None:
                 await pages.close()
         log.info("the gateway has stopped")
@@ -171,7 +181,8 @@ class GatewayProcess:
             return
         levels = {"default": found.fetch.storage_level, "topics": list(found.fetch.topic_storage_levels)}
         log.info("storage levels", extra=levels)
-        if self._loop is not None and tuple(self._reads.nodes()) != nodes:
+        listed = self._following is None
+        if listed and self._loop is not None and tuple(self._reads.nodes()) != nodes:
             self._loop.call_soon_threadsafe(self._reads.set_nodes, nodes)
             log.info("read nodes", extra={"nodes": nodes})
         if changed:
@@ -195,6 +206,26 @@ class GatewayProcess:
         door = KeyValueDoor(lambda token: KeyValueClient(url, token=token), pool, self._metrics)
         stack.callback(door.close)
         return door
+
+    def _follow(self, stack: ExitStack) -> None:
+        """Have the read nodes be those of the membership, if there is one; then the settings' list is not looked at."""
+        settings = self._settings
+        every = settings.gateway.member_poll_ms / 1000
+        membership = open_membership(
+            settings.gateway.membership, settings, self._clock,
+            key="gateway.membership", look_seconds=every, observer=self._metrics,
+        )  # fmt: skip
+        if membership is None:
+            return
+        self._following = Following(membership, self._take, self._clock, self._metrics, every)
+        background(stack, Service("members", self._following.step, self._clock))
+        stack.callback(self._following.stop)
+
+    def _take(self, places: Sequence[NodePlace]) -> None:
+        self._places = places
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended: nobody reads any more
+                self._loop.call_soon_threadsafe(self._reads.fleet.set_nodes, places)
 
     def _web(self, stack: ExitStack) -> None:
         """Health and metrics; the port is written to the state directory."""
@@ -228,6 +259,9 @@ class GatewayProcess:
 
     def _expose(self) -> bytes:
         self._app.publish()
+        self._reads.fleet.publish()
+        if self._following is not None:
+            self._following.publish()
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
         self._metrics.ready.set(1 if self._ready()[0] else 0)
         return self._metrics.expose()
@@ -241,6 +275,8 @@ class GatewayProcess:
             "archive": self._archive.problem or "open",
             "read_nodes": self._reads.nodes(),
             "tenants": self._archive.store.tenants(),
+            "fleet": self._reads.fleet.status(),
+            "membership": None if self._following is None else self._following.status(),
             **self._app.status(),
         }
 

@@ -1,18 +1,21 @@
 """A read node's process: the archive, opened in the background, and the doors to it. No broker, no lock, nothing kept on disk.
 
 The order of opening: the pages, the node's address, then the archive, which may come later or go away and come again: until it
-is open reads are answered *busy*, and gateways read elsewhere. Threads: the event loop (the calling thread), ``archive``,
-``web``, a pool ``answer`` that compiles filters and makes pages, and the store's own pools.
+is open reads are answered *busy*, and gateways read elsewhere. Where there is a membership the node announces itself in it.
+When it stops it says that it drains, goes on answering until gateways have turned away, and leaves. Threads: the event loop
+(the calling thread), ``archive``, ``member``, ``web``, a pool ``answer`` that compiles filters and makes pages, and the store's
+own pools.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import uvloop
@@ -20,6 +23,8 @@ import uvloop
 from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.log.localfiles import ensure_directory
 from tiered.clock import Clock, SystemClock
+from tiered.codec.remoting.nodebeat import DRAINING, JOINING, LIVE
+from tiered.daemon.announcing import Announcer, node_card
 from tiered.daemon.config import Loaded
 from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
 from tiered.daemon.notify import Notifier
@@ -28,6 +33,8 @@ from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.http.health import HealthPages
+from tiered.membership.base import RENEWALS, Membership
+from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
 from tiered.model import ArchiveCommit
 from tiered.node.answers import NodeAnswers
@@ -37,6 +44,9 @@ from tiered.settings import Settings
 from tiered.store import MessageStore
 
 log = logging.getLogger("tiered.node")
+
+LEAVE_SECONDS = 5.0
+"""How long a node that stops waits for its lease to be taken back."""
 
 
 def run_node(loaded: Loaded, env: Mapping[str, str]) -> int:
@@ -66,6 +76,9 @@ class NodeProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopped = False
+        self._draining = False
+        self._membership: Membership | None = None
+        self._announcer: Announcer | None = None
         self._beat = LoopBeat(clock, notifier)
         self._pool: ThreadPoolExecutor
         self._server: NodeServer
@@ -78,9 +91,17 @@ class NodeProcess:
         self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
         stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(self._archive.close)
-        answers = NodeAnswers(self._archive.store, settings.serve, self._metrics, self._clock, self._pool)
+        answers = NodeAnswers(
+            self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life
+        )
         self._server = NodeServer(settings.serve, answers, self._clock, self._metrics)
         background(stack, Service("archive", self._archive.step, self._clock))
+        self._membership = open_membership(
+            settings.serve.membership, settings, self._clock,
+            key="serve.membership", look_seconds=settings.serve.lease_ms / 1000 / RENEWALS, observer=self._metrics,
+        )  # fmt: skip
+        if self._membership is not None:
+            stack.callback(self._membership.close)
         self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -104,18 +125,47 @@ class NodeProcess:
             port = self._server.address.rpartition(":")[2]
             (self._state / NODE_PORT_FILE).write_text(f"{port}\n")
         log.info("listening for gateways", extra={"address": self._server.address})
+        service = self._announce()
         self._notifier.ready("serving")
         beat = asyncio.create_task(self._beat.run())
         try:
             await self._stop.wait()
         finally:
+            self._draining = True
+            if self._announcer is not None and service is not None:
+                self._announcer.drain()
+                service.wake()
+            await self._server.quiet(settings.drain_ms / 1000)
             beat.cancel()
             await self._server.close()
+            if self._announcer is not None and service is not None:
+                service.stop()
+                with suppress(TimeoutError):  # the lease ends by itself
+                    leaving = self._loop.run_in_executor(self._pool, self._announcer.close)
+                    await asyncio.wait_for(leaving, LEAVE_SECONDS)
             if self._state is not None:
                 (self._state / NODE_PORT_FILE).unlink(missing_ok=True)
             if pages is not None:
                 await pages.close()
         log.info("the read node has stopped")
+
+    def _announce(self) -> Service | None:
+        """Have gateways learn of the node, if there is a membership."""
+        if self._membership is None:
+            return None
+        card = node_card(self._settings.serve, self._server.address, os.urandom(16))
+        self._announcer = Announcer(
+            self._membership, card, lambda: self._archive.problem is None, self._clock, self._metrics
+        )
+        service = Service("member", self._announcer.step, self._clock)
+        service.start()
+        return service
+
+    def _life(self) -> str:
+        """What beats are told."""
+        if self._draining:
+            return DRAINING
+        return LIVE if self._archive.problem is None else JOINING
 
     def stopping(self, name: str) -> None:
         """The first signal, on a thread of its own."""
@@ -149,6 +199,8 @@ class NodeProcess:
     def _expose(self) -> bytes:
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
         self._metrics.ready.set(1 if self._ready()[0] else 0)
+        if self._announcer is not None:
+            self._announcer.publish()
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
@@ -159,6 +211,8 @@ class NodeProcess:
             "said": why,
             "archive": None if place is None else place.archive_id.hex(),
             "commit": None if place is None else place.commit,
+            "state": self._life(),
+            "membership": None if self._announcer is None else self._announcer.status(),
             "connections": len(self._server.sessions),
             "answer_bytes": self._server.budget.taken,
             "tenants": self._archive.store.tenants(),

@@ -91,12 +91,13 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node that is there. ``number``: of its newest renewal, as the driver counts; ``unrenewed_seconds``: for how long nobody
-    has seen a newer one."""
+    """A node that is there. ``number``: of its newest renewal, as the driver counts; ``unrenewed_seconds``: for how long who
+    looks has seen no newer one; ``age_seconds``: since that renewal by the registry's clock, for people."""
 
     card: Card
     number: int
     unrenewed_seconds: float
+    age_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class BucketMembership:
 
     def members(self) -> Members:
         try:
-            numbers = numbers_below(self._provider, self._keys, self._keys.key(LEASE_PREFIX))
+            ages: dict[str, float] = {}
+            numbers = numbers_below(self._provider, self._keys, self._keys.key(LEASE_PREFIX), ages)
             self._seen.look({name: found[-1] for name, found in numbers.items()}, self._clock.monotonic())
             self._known = {name: self._look(name, found[-1]) for name, found in numbers.items()}
         except TieredError:
@@ -104,7 +105,7 @@ class BucketMembership:
             elif unrenewed >= gone_after(known.card):
                 silent[name] = unrenewed
             else:
-                there.append(Member(known.card, known.number, unrenewed))
+                there.append(Member(known.card, known.number, unrenewed, ages.get(name)))
         if len(numbers) >= MOST_MEMBERS:
             troubles["…"] = (
                 f"more than {MOST_MEMBERS} nodes have leases: delete those below {LEASE_PREFIX} of nodes that are gone"
@@ -233,8 +234,11 @@ def lost(name: str) -> Conflict:
     )
 
 
-def numbers_below(provider: Provider, keys: ArchiveKeys, prefix: str) -> dict[str, list[int]]:
-    """Numbers of leases by node, ascending: of ``MOST_MEMBERS`` nodes, of each the newest ``_MOST_OLD``."""
+def numbers_below(
+    provider: Provider, keys: ArchiveKeys, prefix: str, ages: dict[str, float] | None = None
+) -> dict[str, list[int]]:
+    """Numbers of leases by node, ascending: of ``MOST_MEMBERS`` nodes, of each the newest ``_MOST_OLD``. ``ages`` gets seconds
+    since the newest was put, by the store's clock."""
     found: dict[str, list[int]] = {}
     for stored in provider.list(prefix):
         made = parse(str(keys.path(stored.key)))
@@ -242,6 +246,8 @@ def numbers_below(provider: Provider, keys: ArchiveKeys, prefix: str) -> dict[st
             of = found.setdefault(made.node, [])
             of.append(made.number)
             del of[:-_MOST_OLD]
+            if ages is not None:
+                ages[made.node] = (stored.date_ms - stored.last_modified_ms) / 1000
     return found
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import SYS_SUBSCRIPTION, PullRequest, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
+from tiered.codec.remoting.nodebeat import FIRST_WIRE, LAST_WIRE, LIVE, WIRE, NodeBeat
 from tiered.codec.remoting.nodepull import ARCHIVE, MAX_WAIT_MS, TOKEN, NodeAnswer, NodePull, NodeStatus
 from tiered.errors import Invalid, Refused, TieredError
 from tiered.fetch.allowance import OverBudget
@@ -26,6 +27,7 @@ from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus
 from tiered.settings import Serve
+from tiered.version import __version__
 
 log = logging.getLogger("tiered.node")
 
@@ -51,8 +53,15 @@ class NodeAnswers:
     """Answers reads of ``archive``. On the event loop only; ``pool`` compiles filters."""
 
     def __init__(
-        self, archive: NodeArchive, settings: Serve, metrics: Metrics, clock: Clock, pool: Executor
+        self,
+        archive: NodeArchive,
+        settings: Serve,
+        metrics: Metrics,
+        clock: Clock,
+        pool: Executor,
+        state: Callable[[], str] = lambda: LIVE,
     ) -> None:
+        """``state``: what beats are told; see ``NodeBeat``."""
         self._archive = archive
         self._token = settings.token.encode()
         self._metrics = metrics
@@ -60,10 +69,14 @@ class NodeAnswers:
         self._asking = Asking(pool, settings.read_timeout_ms / 1000)
         self._filters = Filters(Clients(metrics), self._asking)
         self._sparse = Sparse()
+        self._state = state
+        self.reads = 0
+        """Reads that were asked for since the start."""
 
     async def answer(self, request: Command) -> Command:
         """The answer, whatever is asked. Never raises but to be cancelled."""
-        if request.code != RequestCode.PULL_MESSAGE or ARCHIVE not in request.ext:
+        beat = request.code == RequestCode.HEART_BEAT and WIRE in request.ext
+        if not beat and (request.code != RequestCode.PULL_MESSAGE or ARCHIVE not in request.ext):
             self._count("unsupported")
             return _reply(
                 request,
@@ -77,6 +90,10 @@ class NodeAnswers:
                 ResponseCode.NO_PERMISSION,
                 "the token is not serve.token: set gateway.read_node_token",
             )
+        if beat:
+            self._count("beat")
+            return self._beat(request)
+        self.reads += 1
         try:
             made = await self._read(NodePull.parse(request.ext))
         except (Invalid, Refused) as error:
@@ -98,6 +115,12 @@ class NodeAnswers:
             made.fields(),
             made.body,
             binary=request.binary,
+        )
+
+    def _beat(self, request: Command) -> Command:
+        said = NodeBeat(FIRST_WIRE, LAST_WIRE, self._state(), __version__)
+        return Command(
+            ResponseCode.SUCCESS, request.opaque, RESPONSE, ext=said.fields(), binary=request.binary
         )
 
     async def _read(self, pull: NodePull) -> NodeAnswer:

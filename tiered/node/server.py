@@ -29,6 +29,9 @@ MAX_REQUEST_BYTES = 256 * KIB
 
 DRAIN_SECONDS = 5.0
 
+QUIET_SECONDS = 2.5
+"""Two beats, and a bit: gateways have heard that the node drains."""
+
 
 class NodeServer:
     """Listens at ``serve.listen``."""
@@ -64,6 +67,17 @@ class NodeServer:
                 found=error.strerror,
                 hint="choose another serve.listen, or stop what listens there",
             ) from None
+
+    async def quiet(self, seconds: float, quiet_seconds: float = QUIET_SECONDS) -> None:
+        """Go on answering until nobody has asked for a read for ``quiet_seconds``, or no gateway is connected; at most
+        ``seconds``."""
+        now = self._clock.monotonic()
+        deadline, reads, since = now + seconds, self.answers.reads, now
+        while self.sessions and now < deadline and now - since < quiet_seconds:
+            await asyncio.sleep(0.02)
+            now = self._clock.monotonic()
+            if self.answers.reads != reads:
+                reads, since = self.answers.reads, now
 
     async def close(self) -> None:
         """Take nothing new, answer what was asked, hang up."""

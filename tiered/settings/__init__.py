@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
-from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay, Serve
+from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
+from tiered.settings.serving import Serve
 from tiered.settings.sharing import Tenants
 from tiered.settings.writing import (
     Archive,

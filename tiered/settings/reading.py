@@ -193,43 +193,40 @@ class Gateway(SettingsSection):
         10,
         600_000,
     )
+    membership: str = option(
+        "",
+        "where read nodes announce themselves: bucket (leases in the archive), etcd://host:port,…/prefix or"
+        " kubernetes:namespace; empty: those of gateway.read_nodes",
+    )
+    member_poll_ms: int = ms(
+        5_000, "how often the gateway looks who is there; each look at a bucket is one request", 200, 600_000
+    )
+    node_beat_ms: int = ms(1_000, "time between two heartbeats that a read node is asked for", 50, 60_000)
+    node_phi: int = option(
+        8,
+        "suspicion at which a silent read node is left alone: 8 is wrong once in 10^8 beats; higher is slower",
+        low=1,
+        high=100,
+    )
+    node_slow_factor: int = option(
+        4,
+        "a read node rests whose reads take so many times the median of the others'; 0: none",
+        low=0,
+        high=1_000,
+    )
+    node_load_percent: int = option(
+        25,
+        "reads under way that a node may have beyond the mean of all; more keeps queues where they are cached, less spreads",
+        low=1,
+        high=10_000,
+        unit="percent",
+    )
     web_listen: str = option(
         "127.0.0.1:9478", "address of /healthz /readyz /metrics /status of the gateway; empty: none"
     )
     state_directory: str = option(
         "",
         "where the gateway remembers the ports it gave to brokers; empty: gateway/ in state.directory, else not remembered",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Serve(SettingsSection):
-    """A read node (``tiered serve``): reads the archive for gateways, which find it in gateway.read_nodes."""
-
-    listen: str = option("127.0.0.1:10930", "address that gateways ask, host:port; port 0: any")
-    token: str = option(
-        "", "what gateways must show, their gateway.read_node_token; empty: nothing", secret=True
-    )
-    http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: no pages")
-    http_token: str = option("", "bearer token that HTTP readers must send; empty: not needed", secret=True)
-    web_listen: str = option(
-        "127.0.0.1:9480", "address of /healthz /readyz /metrics /status of the node; empty: none"
-    )
-    state_directory: str = option(
-        "", "where the port of the health pages is written; empty: nowhere. A node keeps nothing else"
-    )
-    max_connections: int = option(1024, "connections of gateways; more are closed", low=1, high=1_000_000)
-    max_reads: int = option(
-        256, "reads of one connection at once; further ones wait unread", low=1, high=65_536
-    )
-    answer_bytes: int = size(
-        64 * MIB, "answers on their way to gateways, all connections together; more reads wait", MIB, 64 * GIB
-    )
-    read_timeout_ms: int = ms(
-        10_000, "time for one read; after it the gateway is told to ask elsewhere", 100, 600_000
-    )
-    stall_timeout_ms: int = ms(
-        30_000, "a gateway that takes none of the bytes waiting for it this long is cut off", 100, 3_600_000
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import cast
 
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
+from tiered.codec.remoting.nodebeat import NodeBeat, beat_command
 from tiered.codec.remoting.nodepull import NodeAnswer, NodePull
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.transport.upstream import Upstream
@@ -31,9 +33,18 @@ class NodeConnection:
         try:
             async with asyncio.timeout(seconds):
                 link = await self._linked()
-                return NodeAnswer.parse(await link.ask(pull, self._token))
+                return NodeAnswer.parse(await link.ask(lambda opaque: pull.command(opaque, self._token)))
         except TimeoutError:
             raise Unavailable("a read node does not answer", seconds=round(seconds, 3)) from None
+
+    async def beat(self, seconds: float) -> NodeBeat | None:
+        """What the node says of itself; ``None`` without an answer in time. ``Unavailable`` if it cannot be reached."""
+        try:
+            async with asyncio.timeout(seconds):
+                link = await self._linked()
+                return NodeBeat.parse(await link.ask(lambda opaque: beat_command(opaque, self._token)))
+        except TimeoutError:
+            return None
 
     def close(self) -> None:
         """End it; whoever waits hears it."""
@@ -59,7 +70,7 @@ class _Link(asyncio.Protocol):
         self._unanswered: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
 
-    async def ask(self, pull: NodePull, token: str) -> Command:
+    async def ask(self, question: Callable[[int], Command]) -> Command:
         if self._transport is None or self.over:
             raise Unavailable("a read node closed the connection")
         if len(self._unanswered) >= MOST_UNANSWERED:
@@ -68,7 +79,7 @@ class _Link(asyncio.Protocol):
         waiter: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._unanswered[opaque] = waiter
         try:
-            self._transport.writelines(encode_command(pull.command(opaque, token)))
+            self._transport.writelines(encode_command(question(opaque)))
             return await waiter
         finally:
             self._unanswered.pop(opaque, None)

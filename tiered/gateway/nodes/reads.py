@@ -6,13 +6,9 @@ nothing, the next node is asked, and at last this process reads for itself: that
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.record.frame import edges_of
 from tiered.codec.record.layout import queue_offsets
@@ -25,17 +21,12 @@ from tiered.gateway.knowledge.archive import PullArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.clients import Subscription
 from tiered.gateway.nodes.connection import NodeConnection
-from tiered.gateway.nodes.placement import ranked
+from tiered.gateway.nodes.fleet import NodeFleet, NodePlace, ReadNode
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset, Records
 from tiered.settings import Gateway
 from tiered.text.addresses import split_address
-
-log = logging.getLogger("tiered.gateway")
-
-AGAIN = Backoff(1.0, 30.0)
-"""How long a node that failed is left alone."""
 
 MOST_ASKED = 2
 """Nodes that one read asks before it is read here."""
@@ -46,17 +37,6 @@ _GIVEN: Mapping[NodeStatus, GetMessageStatus] = {
 }
 
 
-@dataclass(slots=True)
-class ReadNode:
-    """One node. ``problem``: why it is left alone until ``again_at`` (monotonic seconds), or was last; ``None``: it answers."""
-
-    name: str
-    connection: NodeConnection
-    again_at: float = 0.0
-    problem: str | None = None
-    pauses: Iterator[float] = field(default_factory=AGAIN.pauses)
-
-
 class Reads:
     """Reads of the archive for cold pulls. On the event loop only."""
 
@@ -64,19 +44,18 @@ class Reads:
         self,
         archive: PullArchive,
         asking: Asking,
-        connect: Callable[[str], NodeConnection],
+        fleet: NodeFleet,
         clock: Clock,
         metrics: Metrics,
         *,
         node_seconds: float,
         most_waiting: int = 1,
     ) -> None:
-        """``connect`` makes the way to a node by its address; ``node_seconds``: how long one node has for its answer;
-        ``most_waiting``: reads that may wait here for the budget of their tenant."""
+        """``node_seconds``: how long one node has for its answer; ``most_waiting``: reads that may wait here for the budget of
+        their tenant."""
         self._archive = archive
         self._asking = asking
-        self._connect = connect
-        self._nodes: dict[str, ReadNode] = {}
+        self.fleet = fleet
         self._clock = clock
         self._metrics = metrics
         self._node_seconds = node_seconds
@@ -102,33 +81,31 @@ class Reads:
                     await asyncio.sleep(min(over.seconds, left))
                 finally:
                     self._waiting -= 1
-                if over.seconds >= left:  # no node is asked without time, and it must not be read here instead
+                if (
+                    over.seconds >= left
+                ):  # no node is asked without time, and it must not be read here instead
                     raise
 
     async def _read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:
         began = self._clock.monotonic()
-        if self._nodes and (pull.row_filter is None or wanted is not None):
+        if len(self.fleet) and (pull.row_filter is None or wanted is not None):
             found = await self._from_nodes(pull, wanted, seconds)
             if found is not None:
                 return found
         left = seconds - (self._clock.monotonic() - began)
         return await self._asking.wait(self._archive.get_message_async(pull), max(left, 0.0))
 
-    def set_nodes(self, names: Sequence[str]) -> None:
-        """Which nodes there are from now on. One that goes is asked no more, and still answers what it was asked."""
-        before = self._nodes
-        self._nodes = {name: before.get(name) or ReadNode(name, self._connect(name)) for name in names}
-        for name, node in before.items():
-            if name not in self._nodes:
-                asyncio.get_running_loop().call_later(self._node_seconds, node.connection.close)
+    def set_nodes(self, addresses: Sequence[str]) -> None:
+        """Which nodes there are from now on, by their addresses."""
+        self.fleet.set_nodes([NodePlace(address, address) for address in addresses])
 
     def nodes(self) -> dict[str, str]:
-        """Every node, and why it does not answer; ``answers`` if it does, or was not asked yet. From any thread."""
-        return {name: node.problem or "answers" for name, node in self._nodes.items()}
+        """See ``NodeFleet.nodes``. From any thread."""
+        return self.fleet.nodes()
 
     def problems(self) -> dict[str, str]:
-        """Nodes that do not answer, and why. From any thread."""
-        return {name: node.problem for name, node in self._nodes.items() if node.problem is not None}
+        """Nodes that are not asked, or failed last, and why. From any thread."""
+        return {name: said for name, said in self.fleet.nodes().items() if said != "answers"}
 
     async def _from_nodes(
         self, pull: Pull, wanted: Subscription | None, seconds: float
@@ -138,52 +115,48 @@ class Reads:
             return None
         question = _question(pull, wanted, *place)
         began = self._clock.monotonic()
-        for node in self._candidates(pull):
+        asked: list[str] = []
+        while len(asked) < MOST_ASKED and (node := self.fleet.choose(pull.queue, asked)) is not None:
+            asked.append(node.name)
             left = seconds - (self._clock.monotonic() - began)
             if left <= 0.0:
                 break
             try:
-                answer = await node.connection.ask(question, min(self._node_seconds, left))
+                answer = await self._ask(node, question, min(self._node_seconds, left))
                 made = _result(answer, pull)
             except TieredError as error:
                 self._failed(node, str(error))
                 continue
             if made is not None:
-                self._answered(node)
+                self.fleet.answered(node)
                 self._metrics.node_reads.labels("given").inc()
                 return made
             if answer.status is NodeStatus.OVER_BUDGET:
-                self._answered(node)
+                self.fleet.answered(node)
                 self._metrics.node_reads.labels("over_budget").inc()
                 raise OverBudget(f"as {node.name} says", answer.wait_ms / 1000)
             if answer.status is NodeStatus.ELSEWHERE:
-                self._answered(node)
+                self.fleet.answered(node)
                 self._metrics.node_reads.labels("elsewhere").inc()
                 return None
             self._failed(node, f"it says {answer.status.value}")
         self._metrics.node_reads.labels("here").inc()
         return None
 
-    def _candidates(self, pull: Pull) -> Iterator[ReadNode]:
-        now = self._clock.monotonic()
-        there = [name for name, node in self._nodes.items() if node.again_at <= now]
-        yield from (self._nodes[name] for name in ranked(pull.queue, there)[:MOST_ASKED])
-
-    def _answered(self, node: ReadNode) -> None:
-        if node.problem is not None:
-            log.info("a read node answers again", extra={"node": node.name})
-        node.problem, node.again_at, node.pauses = None, 0.0, AGAIN.pauses()
+    async def _ask(self, node: ReadNode, question: NodePull, seconds: float) -> NodeAnswer:
+        """One question. How long it took counts also where no answer came."""
+        began = self._clock.monotonic()
+        node.reads += 1
+        try:
+            return await node.connection.ask(question, seconds)
+        finally:
+            node.reads -= 1
+            now = self._clock.monotonic()
+            node.times.took(now - began, now)
 
     def _failed(self, node: ReadNode, problem: str) -> None:
-        """Many reads fail at once when a node dies: they count as one."""
         self._metrics.node_reads.labels("failed").inc()
-        now = self._clock.monotonic()
-        if node.again_at > now:
-            return
-        node.again_at = now + next(node.pauses)
-        if problem != node.problem:
-            log.warning("a read node is left alone for a while: %s", problem, extra={"node": node.name})
-        node.problem = problem
+        self.fleet.failed(node, problem)
 
 
 def _question(pull: Pull, wanted: Subscription | None, archive_id: bytes, commit: int) -> NodePull:
@@ -261,8 +234,18 @@ def open_reads(
     node_seconds = settings.read_node_timeout_ms / 1000
     # Each has its place among the answers meanwhile: others must find some of these free.
     most_waiting = max(1, settings.answer_bytes // settings.max_pull_bytes // 4)
+    fleet = NodeFleet(
+        connect,
+        clock,
+        metrics,
+        node_seconds=node_seconds,
+        beat_seconds=settings.node_beat_ms / 1000,
+        most_phi=settings.node_phi,
+        slow_factor=settings.node_slow_factor,
+        load_percent=settings.node_load_percent,
+    )
     reads = Reads(
-        archive, asking, connect, clock, metrics, node_seconds=node_seconds, most_waiting=most_waiting
+        archive, asking, fleet, clock, metrics, node_seconds=node_seconds, most_waiting=most_waiting
     )
     reads.set_nodes(node_addresses(settings))
     return reads
