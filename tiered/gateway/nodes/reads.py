@@ -6,6 +6,7 @@ nothing, the next node is asked, and at last this process reads for itself: that
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
