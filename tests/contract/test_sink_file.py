@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,12 +16,14 @@ import pytest
 from tests.kit.sinkscene import PLACE, Breaking, Breaks
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, Fenced, Invalid, Refused
+from tiered.feed.base import Follow
+from tiered.model import MessageQueue
 from tiered.provider.open import open_driver
 from tiered.settings import Store
-from tiered.sink.base import Sink
+from tiered.sink.base import Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
-from tiered.sink.contract.samples import MIB, Received, ordinary
+from tiered.sink.contract.samples import MIB, Received, batch_of, message_of, ordinary
 from tiered.sink.file import sink as module
 from tiered.sink.file.formats import file_format
 from tiered.sink.file.kind import FileKind
@@ -87,6 +90,22 @@ def given(tested: TestedFile, count: int, first: int = 0) -> Feeding:
     feeding.flush(sink)
     sink.close()
     return feeding
+
+
+def test_compressed_bodies_are_columns_as_consumers_see_them(tmp_path: Path) -> None:
+    packed = replace(message_of("T", 0, 0, zlib.compress(b"plain" * 9)), sys_flag=1)
+    plain = message_of("T", 0, 1, b"as it is")
+    tested = TestedFile(tmp_path, "parquet")
+    sink = tested.open()
+    sink.write(batch_of([packed, plain])[0])
+    sink.flush(SinkPosition(queues={MessageQueue("T", 0): Follow(2)}))
+    sink.close()
+    [file] = (tmp_path / "orders/data").glob("*.parquet")
+    table = pq.read_table(file, columns=["body", "body_size", "sys_flag"])
+    assert table.to_pylist() == [
+        {"body": b"plain" * 9, "body_size": 45, "sys_flag": 0},
+        {"body": b"as it is", "body_size": 8, "sys_flag": 0},
+    ]
 
 
 def test_files_end_near_their_size(tmp_path: Path) -> None:

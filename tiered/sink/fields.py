@@ -9,20 +9,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from tiered.codec.record.hosts import decode_host
 from tiered.codec.record.layout import (
     BORN_HOST_AT,
     SYS_BORN_V6,
+    SYS_COMPRESSED,
     SYS_STORE_V6,
     V4_HOST_BYTES,
     V6_HOST_BYTES,
     store_host_at,
 )
 from tiered.codec.record.message import body_fields, decode_properties
-from tiered.codec.record.ragged import pieces
+from tiered.codec.record.unpack import plain_bodies
 from tiered.sink.base import SinkBatch
+from tiered.sink.messages import MAX_BODY_BYTES
 
 _NUMBERS = (
     "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "sys_flag", "flag", "reconsume_times",
@@ -33,16 +33,17 @@ _SHOWN_HOSTS = 1_024
 
 def message_values(batch: SinkBatch) -> Iterator[tuple[dict[str, Any], bytes]]:
     """(fields, body) of each row, in order: what ``tiered read --format json`` shows. A body that a client compressed is as
-    it is stored; ``sys_flag`` says so."""
+    its consumers see it; where that cannot be, it is as it is stored, and ``sys_flag`` still says that it is compressed."""
     messages = batch.messages
     chosen = messages.headers[batch.rows]
     columns = {name: chosen[name].tolist() for name in _NUMBERS}
     topics = [messages.topics[index] for index in chosen["topic_index"].tolist()]
     areas = zip(chosen["properties_position"].tolist(), chosen["properties_length"].tolist(), strict=True)
     positions = chosen["position"].tolist()
-    bodies = pieces(messages.buffer, chosen["body_position"], chosen["body_length"].astype(np.int64))
     hosts = _Hosts()
-    for number, (body, topic, (begin, length)) in enumerate(zip(bodies, topics, areas, strict=True)):
+    for number, ((body, compressed), topic, (begin, length)) in enumerate(
+        zip(plain_bodies(messages, batch.rows, MAX_BODY_BYTES), topics, areas, strict=True)
+    ):
         properties = decode_properties(messages.buffer[begin : begin + length])
         value: dict[str, Any] = {"topic": topic}
         for name in _NUMBERS:
@@ -56,6 +57,8 @@ def message_values(batch: SinkBatch) -> Iterator[tuple[dict[str, Any], bytes]]:
         value["properties"] = properties
         value["born_host"], value["store_host"] = hosts.shown(born), hosts.shown(store)
         value["body_size"] = len(body)
+        if not compressed:
+            value["sys_flag"] &= ~SYS_COMPRESSED
         yield value, body
 
 

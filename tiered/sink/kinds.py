@@ -9,6 +9,7 @@ from typing import Protocol
 from tiered.errors import Invalid, did_you_mean
 from tiered.sink.base import Sink
 from tiered.sink.order import SinkOrder
+from tiered.sink.shaping import ShapedKind
 
 REGISTERED = "tiered.sinks"
 """The group of entry points: a name of a kind, and the class, called without arguments, that is its ``SinkKind``."""
@@ -45,7 +46,8 @@ def known_kinds() -> tuple[str, ...]:
 
 
 def find_kind(name: str) -> SinkKind:
-    """The kind of a name. ``Invalid`` with the list of those that are there; or if what it needs is not installed."""
+    """The kind of a name, with the shapes that every kind has. ``Invalid`` with the list of those that are there; or if what it
+    needs is not installed."""
     found: EntryPoint | None = next(iter(entry_points(group=REGISTERED, name=name)), None)
     if found is None:
         known = known_kinds()
@@ -61,4 +63,4 @@ def find_kind(name: str) -> SinkKind:
             "this kind of sink needs what is not installed", field="kind", found=name, missing=error.name or str(error),
             hint=f"pip install 'rocketmq-tiered[{name}]', or what its package says",
         ) from error  # fmt: skip
-    return made
+    return ShapedKind(made)

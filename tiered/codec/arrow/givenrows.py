@@ -12,23 +12,35 @@ from tiered.codec.arrow.arrays import chosen
 from tiered.codec.arrow.columns import RecordColumns
 from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
 from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.layout import SYS_COMPRESSED
+from tiered.codec.record.unpack import plain_bodies
 from tiered.codec.types import Ints
 
 _OF_ARCHIVES = ("magic", "commit_seq", "record")
 GIVEN_SCHEMA = pa.schema([field for field in MESSAGE_SCHEMA if field.name not in _OF_ARCHIVES])
 """Names, types and meaning are those of ``tiered_spark.columns``, without what only an archive can say."""
 
+_MOST_BODY_BYTES = 256 << 20
 _ROW_GROUP_BYTES = 8 << 20
 
 
 def given_table(messages: MessageBatch, rows: Ints) -> pa.Table:
-    """These rows as a table of ``GIVEN_SCHEMA``: copied, nothing of the buffer is kept. A body is as it is stored."""
+    """These rows as a table of ``GIVEN_SCHEMA``: copied, nothing of the buffer is kept. A body is as its consumers see it; where
+    that cannot be, it is as it is stored, and ``sys_flag`` still says that it is compressed."""
     headers = messages.headers[rows]
+    bodies: list[bytes] | None = None
+    if (headers["sys_flag"] & SYS_COMPRESSED).any():
+        seen = list(plain_bodies(messages, rows, _MOST_BODY_BYTES))
+        bodies = [body for body, _ in seen]
+        plain = ~np.fromiter((packed for _, packed in seen), bool, len(seen))
+        headers["sys_flag"][plain] &= ~SYS_COMPRESSED
     records = RecordColumns(messages.buffer, headers)
     arrays = []
     for field in GIVEN_SCHEMA:
         if field.name == "topic":
             made = chosen(list(messages.topics), headers["topic_index"].astype(np.int64))
+        elif bodies is not None and field.name in ("body", "body_size"):
+            made = pa.array(bodies if field.name == "body" else list(map(len, bodies)), field.type)
         else:
             made = records.column(field.name, field.type)
         arrays.append(made if made.type == field.type else made.cast(field.type))

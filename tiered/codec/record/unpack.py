@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import zstandard
 
-from tiered.codec.record.layout import SYS_COMPRESSION_TYPE, SYS_INNER_BATCH
-from tiered.codec.types import Buffer
+from tiered.codec.record.batch import MessageBatch
+from tiered.codec.record.layout import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, SYS_INNER_BATCH
+from tiered.codec.types import Buffer, Ints
 from tiered.errors import Invalid
 
 SYS_NEED_UNWRAP = 0x40
@@ -54,6 +55,19 @@ def inflated(body: Buffer, sys_flag: int, most: int) -> bytes | None:
     except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError):
         return None
     return None
+
+
+def plain_bodies(messages: MessageBatch, rows: Ints, most: int) -> Iterator[tuple[bytes, bool]]:
+    """Each row's body as consumers see it, made when it is its turn; and whether it is compressed all the same: it cannot be
+    read, or would have more than ``most`` bytes."""
+    chosen = messages.headers[rows]
+    flags = chosen["sys_flag"].tolist()
+    for begin, length, flag in zip(
+        chosen["body_position"].tolist(), chosen["body_length"].tolist(), flags, strict=True
+    ):
+        stored = bytes(messages.buffer[begin : begin + length])
+        plain = inflated(stored, flag, most) if flag & SYS_COMPRESSED else stored
+        yield (stored, True) if plain is None else (plain, False)
 
 
 def inner_messages(body: Buffer) -> list[InnerMessage] | None:

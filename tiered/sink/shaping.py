@@ -1,0 +1,141 @@
+"""A sink around another: gives it the messages that pass, with topics, bodies and properties as the order's shape says.
+
+Positions are the source's all the way: what is left out is behind the sink all the same, and a topic that has another name at
+the destination has its own in positions and in where messages were placed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tiered.codec.checksum import body_crc
+from tiered.codec.record.columns import decode_headers
+from tiered.codec.record.frame import Frames, Stop
+from tiered.codec.record.layout import MAGIC_V1, MAX_V1_TOPIC_BYTES, SYS_COMPRESSED
+from tiered.errors import Invalid
+from tiered.model import MessageQueue
+from tiered.sink.base import Accepted, SafePoint, Sink, SinkBatch, SinkPosition
+from tiered.sink.shape import RENAME, MessageShape, shape_of, without_shape
+
+if TYPE_CHECKING:
+    from tiered.sink.kinds import SinkKind, SinkPlace
+    from tiered.sink.order import SinkOrder
+
+_HEAD = struct.Struct(">iII")  # size, magic, body CRC
+_FLAG_AT, _INT = 36, struct.Struct(">i")
+
+
+class ShapedKind:
+    """A kind, and the shapes that any kind's order may have."""
+
+    def __init__(self, kind: SinkKind) -> None:
+        self.kind = kind
+
+    def check(self, order: SinkOrder) -> None:
+        shape_of(order)
+        self.kind.check(replace(order, options=without_shape(order.options)))
+
+    def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
+        shape = shape_of(order)
+        sink = self.kind.open(replace(order, options=without_shape(order.options)), place)
+        return ShapingSink(sink, shape) if shape.filters or shape.rebuilds else sink
+
+
+class ShapingSink:
+    """``left_out``: messages that a filter did not let pass."""
+
+    def __init__(self, sink: Sink, shape: MessageShape) -> None:
+        self._sink, self._shape = sink, shape
+        self.left_out = 0
+        self._old: dict[str, str] = {}
+        """New names of topics, and the old ones."""
+
+    def position(self) -> SinkPosition | None:
+        return self._sink.position()
+
+    def write(self, batch: SinkBatch) -> Accepted:
+        shape, given = self._shape, batch
+        if shape.filters:
+            record = batch.messages.record
+            passing = [
+                row for row in batch.rows.tolist() if all(f.accepts(record(row)) for f in shape.filters)
+            ]
+            given = SinkBatch(batch.messages, np.array(passing, np.int64))
+        self.left_out += len(batch.rows) - len(given.rows)
+        if not len(given.rows):
+            return Accepted(len(batch.rows))
+        accepted = self._sink.write(self._rebuilt(given) if shape.rebuilds else given)
+        return Accepted(len(batch.rows), accepted.dead_letters)
+
+    def flush(self, position: SinkPosition) -> SafePoint:
+        safe = self._sink.flush(position)
+        if not self._shape.renames or not safe.placed:
+            return safe
+        placed = tuple(
+            run._replace(
+                queue=MessageQueue(self._old.get(run.queue.topic, run.queue.topic), run.queue.queue_id)
+            )
+            for run in safe.placed
+        )
+        return replace(safe, placed=placed)
+
+    def close(self) -> None:
+        self._sink.close()
+
+    def _rebuilt(self, batch: SinkBatch) -> SinkBatch:
+        """The rows in a buffer of their own."""
+        names = [self._renamed(topic).encode() for topic in batch.messages.topics]
+        records = [self._record(batch, row, names) for row in batch.rows.tolist()]
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        ends = np.cumsum(sizes)
+        frames = Frames(ends - sizes, sizes, int(ends[-1]), Stop.END)
+        return SinkBatch(decode_headers(b"".join(records), frames), np.arange(len(records)))
+
+    def _renamed(self, topic: str) -> str:
+        """A topic's new name. ``Invalid``: another topic has it already."""
+        new = self._shape.topic(topic)
+        other = self._old.setdefault(new, topic)
+        if other != topic:
+            raise Invalid(
+                "two topics would become one, and their queues' offsets would mean nothing",
+                field=f"options.{RENAME}", found=f"{other} and {topic}", topic=new, hint="give each a name of its own",
+            )  # fmt: skip
+        return new
+
+    def _record(self, batch: SinkBatch, row: int, names: list[bytes]) -> bytes:
+        """One record with what the shape changes; where it lies in the broker's log and when it came stay what they are."""
+        header = batch.messages.headers[row]
+        position, body_at = int(header["position"]), int(header["body_position"])
+        buffer = batch.messages.buffer
+        head = bytearray(buffer[position : body_at - 4])
+        body = bytes(buffer[body_at : body_at + int(header["body_length"])])
+        if self._shape.drop_body:
+            body = b""
+            _INT.pack_into(head, _FLAG_AT, int(header["sys_flag"]) & ~SYS_COMPRESSED)
+        begin = int(header["properties_position"])
+        properties = bytes(buffer[begin : begin + int(header["properties_length"])])
+        if self._shape.properties is not None:
+            properties = _kept_of(properties, self._shape.properties)
+        topic = names[int(header["topic_index"])]
+        _, magic, _ = _HEAD.unpack_from(head)
+        wide = magic != MAGIC_V1
+        if not wide and len(topic) > MAX_V1_TOPIC_BYTES:
+            raise Invalid("a topic's new name is too long", field=f"options.{RENAME}", found=topic.decode())
+        length = struct.pack(">h" if wide else ">B", len(topic))
+        tail = b"".join(
+            (_INT.pack(len(body)), body, length, topic, struct.pack(">h", len(properties)), properties)
+        )
+        _HEAD.pack_into(head, 0, len(head) + len(tail), magic, body_crc(body))
+        return bytes(head) + tail
+
+
+def _kept_of(properties: bytes, kept: Collection[str]) -> bytes:
+    """The entries of these names, byte for byte."""
+    entries = (entry for entry in properties.split(b"\x02") if b"\x01" in entry)
+    chosen = [e for e in entries if e.partition(b"\x01")[0].decode("utf-8", "replace") in kept]
+    return b"".join(entry + b"\x02" for entry in chosen)
