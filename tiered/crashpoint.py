@@ -125,6 +125,15 @@ class ScrubPoint(IntEnum):
     AFTER_WRITTEN_ANEW = 806  # the commit proven, the key still listed as damaged; before that as for a merge
 
 
+class SinkPoint(IntEnum):
+    """In the order in which messages come to a sink; no number is also another point's."""
+
+    BEFORE_SINK_FLUSH = 901  # written, and not known to be there
+    AFTER_SINK_FLUSH = 902  # there for good, and nobody but the destination knows
+    BEFORE_SINK_COMMIT = 903  # a commit of its own is about to be offered
+    AFTER_SINK_COMMIT = 904  # the archive knows
+
+
 Point = (
     CrashPoint
     | ReplayPoint
@@ -135,6 +144,7 @@ Point = (
     | ProjectionPoint
     | MetadataPoint
     | ScrubPoint
+    | SinkPoint
 )
 Hook = Callable[[Point], None]
 _hooks: list[Hook] = []

@@ -58,7 +58,7 @@ def test_what_is_known_of_a_sink(log: History) -> None:
         ("goes back in a queue only", lambda log: progress(log, {QUEUE: 4})),
         ("position goes back only", lambda log: progress(log, sink_position=[99, None])),
         ("position goes back only", lambda log: progress(log, sink_position=[None, None])),
-        ("under the order", lambda log: progress(log, revision=2)),
+        ("revision never goes back", lambda log: progress(log, revision=0)),
         ("by a later order", lambda log: progress(log, step=SinkStep.ANEW)),
         ("lineage is known", lambda log: progress(log, lineage=2)),
         ("lineage never goes back", lambda log: progress(log, lineage=0)),

@@ -28,17 +28,23 @@ class FollowedArchive(Protocol):
 
 
 class ArchivedFeed:
-    """Messages of all queues of topics that begin with ``prefix``, from where their follower is up to the head of the archive.
+    """Messages of all queues of topics that begin with ``prefix``, and of these that are ``wanted``, from where their follower
+    is up to the head of the archive.
 
     ``following`` tells how far it is; asked once, when a queue is begun.
     """
 
     def __init__(
-        self, archive: FollowedArchive, prefix: str, following: Callable[[MessageQueue], Follow]
+        self,
+        archive: FollowedArchive,
+        prefix: str,
+        following: Callable[[MessageQueue], Follow],
+        wanted: Callable[[str], bool] = lambda topic: True,
     ) -> None:
         self._archive = archive
         self._prefix = prefix
         self._following = following
+        self._wanted = wanted
         self._looked = False
 
     def reaches(self) -> PhysicalOffset:
@@ -50,7 +56,7 @@ class ArchivedFeed:
         """Everything up to the head as it was looked at last; the last batch has the position behind it."""
         view = self._look()
         for listed in list_queues(view.state.view, prefix=self._prefix):
-            if listed.queue.generation is not None:
+            if listed.queue.generation is not None and self._wanted(listed.queue.queue.topic):
                 yield from self._queue(view, listed.queue)
         progress = view.progress()
         reached = PhysicalOffset(0 if progress is None else progress.physical_offset)

@@ -16,12 +16,12 @@ from typing import cast
 import numpy as np
 
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.layout import SYS_INNER_BATCH
-from tiered.codec.record.properties import PropertyEntries, property_columns
+from tiered.codec.record.properties import PropertyEntries
 from tiered.codec.record.ragged import copy_ranges, pieces
-from tiered.codec.types import Bools, Ints
+from tiered.codec.types import Bools
 from tiered.errors import Corrupt, Invalid
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
+from tiered.feed.ends import queue_ends
 from tiered.keyvalue import Condition, Entry, check_namespace
 from tiered.metadata.base import RedoStore
 from tiered.model import MessageQueue
@@ -245,7 +245,7 @@ class KeyValueRedo:
         """The state, broken if messages are missing before these, or among them."""
         if state.broken is not None:
             return state
-        offsets, ends = messages.headers["queue_offset"], _ends(messages)
+        offsets, ends = messages.headers["queue_offset"], queue_ends(messages)
         missing = np.flatnonzero(offsets != np.concatenate(([state.next], ends[:-1])))
         if not len(missing):
             return state
@@ -351,13 +351,5 @@ def _rows(messages: MessageBatch, rows: Bools) -> MessageBatch:
     return messages if rows.all() else MessageBatch(messages.buffer, messages.headers[rows], messages.topics)
 
 
-def _ends(messages: MessageBatch) -> Ints:
-    """The queue offset behind each message."""
-    offsets = messages.headers["queue_offset"].astype(np.int64)
-    if not (messages.headers["sys_flag"] & SYS_INNER_BATCH).any():
-        return offsets + 1
-    return offsets + property_columns(messages).queue_offsets
-
-
 def _next(messages: MessageBatch) -> int:
-    return int(_ends(messages)[-1])
+    return int(queue_ends(messages)[-1])

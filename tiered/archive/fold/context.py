@@ -55,7 +55,7 @@ _QUEUES_BY_BATCHES = frozenset((
     EditKind.QUEUE_ALIAS, EditKind.SINK_PROGRESS,
 ))  # fmt: skip
 """Edits of a flush: those that change records of queues do so by ``put_queues``."""
-_SIGNED = frozenset(("min_store_time", "max_store_time", "store_time_ms"))
+_SIGNED = frozenset(("min_store_time", "max_store_time", "store_time_ms", "physical"))
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditBatch
 from tiered.codec.format.object import EncodedObject
 from tiered.codec.types import Buffer, Ints
+from tiered.errors import TieredError
 from tiered.model import PhysicalOffset
 
 
@@ -125,6 +126,18 @@ class Proven:
     flush: Flush
     commit: PlannedCommit
     store_time_ms: int
+
+
+class Riders(Protocol):
+    """Who has edits that no commit is made for, and that any may carry."""
+
+    def riding(self, fold: ArchiveState, edits: Sequence[EditBatch]) -> Sequence[EditBatch]:
+        """What a commit of these edits on top of this fold is to carry as well. It may be asked again for the same place."""
+        ...
+
+    def refused(self, error: TieredError) -> None:
+        """The fold does not take that: the commit is made without it, and nothing may ride any more."""
+        ...
 
 
 class LineEvents(ResendEvents, Protocol):

@@ -12,12 +12,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from tiered.archive.log.flush import DataObject, Flush, LineEvents, Priority, Proven, Unsettled
-from tiered.archive.log.planned import PlannedCommit
+from tiered.archive.log.flush import DataObject, Flush, LineEvents, Priority, Proven, Riders, Unsettled
+from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.state.view import dispatch_pairs
+from tiered.archive.state.view import ArchiveState, dispatch_pairs
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.provider.resolve import put_own
 
@@ -67,6 +67,7 @@ class CommitLine:
         depth: int,
         release: Callable[[PhysicalOffset], None],
         events: LineEvents,
+        riders: Riders | None = None,
     ) -> None:
         self.log = log
         self._provider = log.reader.provider
@@ -75,6 +76,7 @@ class CommitLine:
         self._depth = depth
         self._release = release
         self._events = events
+        self._riders = riders
         self._waiting: list[_Waiting] = []
         self._settled: deque[_Settled] = deque()
         self._settling = threading.Lock()
@@ -216,10 +218,20 @@ class CommitLine:
             flush = waiting.flush.settle(place, fold)
             if flush is None:
                 return None
-            commit = self.log.plan(place, flush.edits, flush.inline, fold)
+            commit = self._plan(place, flush, fold)
         reach(CrashPoint.AFTER_PLAN)
         uploads = [self._pool.submit(self._upload, o, n) for n, o in enumerate(flush.uploads) if not o.there]
         return _Settled(flush, commit, tuple(uploads), waiting.done, waiting.offered)
+
+    def _plan(self, place: Place, flush: Flush, fold: ArchiveState) -> PlannedCommit:
+        """The commit of a flush and of what rides on it. What rides must not keep it: refused, it stays behind."""
+        riding = () if self._riders is None else self._riders.riding(fold, flush.edits)
+        if self._riders is not None and riding:
+            try:
+                return self.log.plan(place, [*flush.edits, *riding], flush.inline, fold)
+            except (Corrupt, Invalid) as error:
+                self._riders.refused(error)
+        return self.log.plan(place, flush.edits, flush.inline, fold)
 
     def _prove(self, settled: _Settled) -> Proven:
         """The order of durability: local offsets, objects, commit, local fold, hold."""

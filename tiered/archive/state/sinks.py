@@ -16,13 +16,15 @@ SINKS = "sinks"
 
 SINK_ID_BYTES = 16
 _QUEUE = struct.Struct(">qq")
-_UNKNOWN = -1
+NOWHERE = -1
+"""A physical offset of a queue whose last message lies in another log: all that this log has is behind it."""
+_UNKNOWN = -2
 
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
     """A sink's position: in ``lineage`` everything below ``physical`` was given (``None``: the archive is still being read),
-    the last record before it is ``anchor`` (start, size, CRC-32C). ``revision``: of the order that the position goes back to.
+    the last record before it is ``anchor`` (start, size, CRC-32C). ``revision``: of the order that it was reached under.
     Rewinds and new generations up to commit ``looked`` are accounted for. ``commit_seq``: the commit that said so last."""
 
     sink_id: bytes

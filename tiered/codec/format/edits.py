@@ -164,7 +164,7 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
         ("sink_id", Col.BYTES),  # 16 bytes
         ("sink", Col.TEXT),  # its name
         ("step", Col.INT),  # SinkStep
-        ("revision", Col.INT),  # of the sink's order that its position goes back to
+        ("revision", Col.INT),  # of the sink's order that its position was reached under
         ("lineage", Col.INT),  # of the log that the position is in
         (
             "sink_position",

@@ -1,0 +1,323 @@
+"""A sink beside a writer: what is replicated, where it goes on, what is missing and said, what keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kit.sinkrunning import SinkScene, away
+from tiered.archive.state.sinks import sink, sink_queues
+from tiered.codec.format.edits import SinkStep
+from tiered.errors import Fenced, Invalid
+from tiered.model import MessageQueue
+from tiered.sink.ledger import SinkAdvance
+from tiered.sink.order import SinkOrder
+from tiered.sink.progress import SinkPhase
+
+ORDERS, BILLS = MessageQueue("Orders", 0), MessageQueue("Bills", 0)
+
+
+@pytest.fixture(params=[True, False], ids=["keeps", "keeps-nothing"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SinkScene]:
+    made = SinkScene(tmp_path, keeps=request.param)
+    yield made
+    assert made.ledger.trouble is None
+
+
+def filled(scene: SinkScene, count: int = 40) -> SinkScene:
+    for number in range(count):
+        scene.put(topic="Bills" if number % 3 == 0 else "Orders")
+    scene.archive()
+    return scene
+
+
+def test_the_live_log_as_far_as_it_is_archived(scene: SinkScene) -> None:
+    filled(scene)
+    scene.put(5)
+    assert scene.run() is SinkPhase.LIVE
+    assert len(scene.got()) == 40, "what is not archived is not replicated"
+    scene.archive()
+    scene.run()
+    assert scene.got() == scene.everything()
+    assert scene.runner.progress.lag_bytes == 0
+
+
+def test_ahead_of_the_archive_where_that_is_wanted(tmp_path: Path) -> None:
+    scene = SinkScene(tmp_path, ahead=True)
+    filled(scene)
+    scene.put(5)
+    scene.run()
+    assert scene.got() == scene.everything()
+    assert scene.proven < scene.log.position
+
+
+def test_what_the_broker_deleted_comes_from_the_archive(scene: SinkScene) -> None:
+    filled(scene, 120)
+    scene.log.delete_oldest()
+    scene.log.delete_oldest()
+    scene.put(7)
+    scene.archive()
+    scene.run()
+    assert scene.got() == scene.everything()
+    assert scene.runner.progress.lost_messages == 0
+
+
+def test_a_sink_that_fell_behind_joins_again_without_a_gap_or_a_repeat(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.put(90)
+    scene.put(30, topic="Bills")
+    scene.archive()
+    for _ in range(3):
+        scene.log.delete_oldest()
+    scene.put(3)
+    scene.archive()
+    scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_the_archive_knows_how_far_it_is_and_the_next_process_goes_on_there(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.commit()
+    state = scene.daemon.log.proven()
+    known = sink(state.view, scene.stored.sink_id)
+    assert known is not None
+    assert (known.name, known.physical) == ("copy", scene.proven)
+    reached = {queue: found.next for queue, found in sink_queues(state.view, scene.stored.sink_id)}
+    assert reached == scene.next
+    scene.put(4)
+    scene.restart()
+    scene.archive()
+    scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_its_progress_rides_on_commits_of_messages(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    assert scene.ledger.waits
+    scene.put(1)
+    scene.archive()
+    assert sink(scene.daemon.log.proven().view, scene.stored.sink_id) is not None
+    kinds = [{edit.kind.name for edit in each.commit.commit.edits} for each in scene.daemon.proven]
+    assert any(found >= {"SINK_PROGRESS", "APPEND_RUN"} for found in kinds)
+    before = len(scene.daemon.proven)
+    scene.run()
+    scene.commit()
+    scene.commit()
+    assert len(scene.daemon.proven) == before + 1, "what the archive knows is not said again"
+
+
+@pytest.mark.parametrize("call", ["open", "write", "flush", "flushed"])
+def test_a_destination_that_is_away_for_a_while(scene: SinkScene, call: str) -> None:
+    filled(scene)
+    failing = away(3, call)
+    scene.there.fail = lambda at: failing(at) if scene.there.given or at != "flushed" else None
+    scene.run()
+    assert scene.runner.progress.phase is SinkPhase.LIVE
+    got = scene.got()
+    if scene.there.keeps or call != "flushed":
+        assert got == scene.everything()
+    else:  # nobody knows that they are there, and they come again
+        assert set(got) == set(scene.everything())
+        assert len(got) > len(scene.everything())
+
+
+def test_without_a_position_of_its_own_what_no_commit_knew_comes_again_in_order(tmp_path: Path) -> None:
+    scene = filled(SinkScene(tmp_path, keeps=False))
+    scene.run()
+    scene.commit()
+    scene.put(10)
+    scene.archive()
+    scene.ledger.riding = lambda fold: []  # type: ignore[method-assign]
+    scene.run()
+    scene.restart()
+    scene.run()
+    offsets = scene.there.of(ORDERS)
+    again = offsets.index(max(offsets)) + 1
+    assert offsets[:again] == list(range(again))
+    assert offsets[again:] == list(range(offsets[again], again)), "a stretch at the end, in its order"
+
+
+@pytest.mark.parametrize("error", [Invalid("a topic is not there"), Fenced("another process")])
+def test_what_waiting_does_not_mend_stops_the_sink_until_its_order_changes(
+    scene: SinkScene, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(scene)
+
+    def fail(call: str) -> None:
+        if call == "write":
+            raise error
+
+    scene.there.fail = fail
+    assert scene.run() is SinkPhase.STOPPED
+    assert str(error) in str(scene.runner.progress.why)
+    assert [r.message for r in caplog.records if r.levelname == "ERROR"] == ["a sink has stopped"]
+    scene.there.fail = lambda call: None
+    assert scene.run() is SinkPhase.STOPPED
+    scene.change()
+    assert scene.run() is SinkPhase.LIVE
+    assert scene.got() == scene.everything()
+
+
+def test_a_driver_that_fails_in_its_own_way_harms_nobody(
+    scene: SinkScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(scene)
+    left = [2]
+
+    def fail(call: str) -> None:
+        if call == "write" and left[0]:
+            left[0] -= 1
+            raise KeyError("driver")
+
+    scene.there.fail = fail
+    assert scene.run() is SinkPhase.LIVE
+    assert scene.got() == scene.everything()
+    assert any("unexpectedly" in record.message for record in caplog.records)
+
+
+def test_paused_and_resumed(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.change(paused=True)
+    scene.put(9)
+    scene.archive()
+    assert scene.run() is SinkPhase.PAUSED
+    assert len(scene.got()) == 40
+    scene.change(paused=False)
+    scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_topics_are_chosen_and_what_is_included_later_comes_from_its_beginning(scene: SinkScene) -> None:
+    scene.change(order=SinkOrder("copy", "memory", exclude=("Bills",)))
+    filled(scene)
+    scene.run()
+    assert {queue for queue, _, _ in scene.got()} == {ORDERS}
+    scene.put(80, topic="Bills")
+    scene.archive()
+    scene.log.delete_oldest()
+    scene.run()
+    scene.change(order=SinkOrder("copy", "memory"))
+    scene.put(2, topic="Bills")
+    scene.archive()
+    scene.run()
+    assert scene.got() == scene.everything()
+    assert scene.runner.progress.lost_messages == 0
+
+
+def test_rocketmqs_own_topics_are_left_out_unless_named(scene: SinkScene) -> None:
+    scene.put(2, topic="SCHEDULE_TOPIC_XXXX")
+    scene.put(3)
+    scene.archive()
+    scene.run()
+    assert {queue.topic for queue, _, _ in scene.got()} == {"Orders"}
+    scene.change(order=SinkOrder("copy", "memory", topics=("*", "SCHEDULE_TOPIC_XXXX")))
+    scene.run()
+    assert {queue.topic for queue, _, _ in scene.got()} == {"Orders", "SCHEDULE_TOPIC_XXXX"}
+
+
+def test_from_now_on(scene: SinkScene) -> None:
+    filled(scene)
+    scene.change(order=replace(scene.stored.order, from_start=False))
+    scene.run()
+    assert scene.got() == []
+    scene.put(3)
+    scene.put(2, topic="New")
+    scene.archive()
+    scene.run()
+    assert scene.got() == sorted(scene.wrote[40:], key=lambda given: given[0])
+    assert scene.runner.progress.lost_messages == 0
+
+
+def test_begin_again(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.change(rewind_ms=None)
+    scene.run()
+    offsets = scene.there.of(BILLS)
+    assert offsets == [*range(14), *range(14)]
+    scene.run()
+    scene.commit()
+    scene.restart()
+    scene.run()
+    assert scene.there.of(BILLS) == offsets, "once"
+
+
+def test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said(
+    scene: SinkScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(scene)
+    scene.run()
+    scene.commit()
+    kept = sorted(scene.log.records)[29]
+    lost = [given for given, at in zip(scene.wrote, sorted(scene.log.records), strict=True) if at >= kept]
+    scene.log.cut(kept)
+    scene.salt = "again"
+    scene.wrote = scene.wrote[:29]
+    for queue in (ORDERS, BILLS):
+        scene.next[queue] = sum(1 for at, _, _ in scene.wrote if at == queue)
+    scene.put(20)
+    scene.put(3, topic="Bills")
+    scene.restart()
+    scene.archive()
+    scene.run()
+    assert scene.runner.progress.lost_at_source == len(lost)
+    assert any("the broker lost messages" in record.message for record in caplog.records)
+    for queue in (ORDERS, BILLS):
+        had = [given for given in scene.there.given if given[0] == queue]
+        first = min(offset for at, offset, _ in lost if at == queue)
+        wanted = [given for given in scene.wrote if given[0] == queue]
+        again = len(had) - (len(wanted) - first)
+        assert had[again:] == wanted[first:], "from where the log was cut, as the broker has it now"
+        assert [g for g in had[:again] if g not in lost] == wanted[:first]
+    scene.commit()
+    known = sink(scene.daemon.log.proven().view, scene.stored.sink_id)
+    assert known is not None
+    assert known.physical == scene.proven
+
+
+def test_a_topic_that_was_deleted_and_made_again(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.next[BILLS] = 0
+    scene.put(5, topic="Bills")
+    scene.archive()
+    scene.run()
+    assert scene.there.of(BILLS) == [*range(14), *range(5)]
+    assert scene.runner.progress.begun_anew == 1
+    scene.commit()
+    scene.restart()
+    scene.run()
+    assert scene.there.of(BILLS) == [*range(14), *range(5)]
+
+
+def test_messages_that_are_missing_are_counted_and_never_passed_over_in_silence(
+    scene: SinkScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(scene)
+    scene.run()
+    scene.next[ORDERS] += 4
+    scene.put(3)
+    scene.archive()
+    scene.run()
+    assert scene.runner.progress.lost_messages == 4
+    (kind, gone) = scene.runner.progress.lost[0]
+    assert (kind, gone.queue, gone.messages) == ("missing", ORDERS, 4)
+    assert any("lacks messages" in record.message for record in caplog.records)
+
+
+def test_a_removed_sink_leaves_nothing(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.commit()
+    scene.ledger.keep(SinkAdvance(scene.stored.sink_id, "copy", 0, 0, 0, step=SinkStep.REMOVED))
+    scene.commit()
+    assert sink(scene.daemon.log.proven().view, scene.stored.sink_id) is None
+    scene.commit()
+    assert not scene.ledger.waits

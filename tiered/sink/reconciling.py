@@ -1,0 +1,154 @@
+"""A position held against the archive: what the source took back, which queues are others now (DESIGN.md, "Sinks", J3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiered.archive.state.listing import list_queues
+from tiered.archive.state.sinks import NOWHERE, SinkState
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
+from tiered.feed.base import FeedPosition, Follow
+from tiered.model import MessageQueue
+from tiered.sink.base import SinkPosition
+from tiered.sink.choosing import LostRange
+
+LOST_AT_SOURCE = "the sink has them, and the broker lost them"
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """``position`` to go on from. ``lost``: what the sink has had and the broker lost. ``anew``: queues whose topics were
+    deleted and made again. ``changed``: queues that are otherwise than before. ``looked``: the commit that was looked at."""
+
+    position: SinkPosition
+    looked: int
+    lineage: int
+    lost: tuple[LostRange, ...] = ()
+    anew: tuple[MessageQueue, ...] = ()
+    changed: Mapping[MessageQueue, Follow] = field(default_factory=dict)
+
+
+def beginning(state: ArchiveState, takes: Callable[[str], bool], *, from_start: bool) -> SinkPosition:
+    """Where a sink begins: at the first message that the archive has of each queue, or behind the last one."""
+    follows: dict[MessageQueue, Follow] = {}
+    for listed in list_queues(state.view):
+        queue = listed.queue
+        first = queue.min_offset if from_start else queue.max_offset
+        if queue.generation is not None and first > 0 and takes(queue.queue.topic):
+            follows[queue.queue] = Follow(first)
+    head = state.head()
+    reached = None if head is None else head.progress.get(head.lineage)
+    if from_start or reached is None:
+        return SinkPosition(FeedPosition(), follows)
+    return SinkPosition(FeedPosition(reached.physical_offset), follows)  # type: ignore[arg-type]
+
+
+def reconcile(
+    position: SinkPosition, known: SinkState | None, state: ArchiveState, *, cut: bool = False
+) -> Reconciled:
+    """A position as the archive's newest fold allows it. ``cut``: the log ends before the position, or is another one there:
+    what lies behind the archive's end is asked for again."""
+    head = state.head()
+    if head is None:
+        return Reconciled(position, 0, 1)
+    lineage, looked = (head.lineage, head.seq) if known is None else (known.lineage, known.looked)
+    follows = dict(position.queues)
+    anew = _others(follows, lineage, state)
+    lost = [*_closed(follows, looked, anew, state), *(_behind(follows, head, state) if cut else ())]
+    for queue in anew:
+        follows[queue] = Follow()
+    for gone in lost:
+        if gone.queue not in anew:
+            before = follows[gone.queue]
+            follows[gone.queue] = Follow(min(before.next, gone.first))
+    if lineage < head.lineage:
+        met = frozenset(anew)
+        follows = {queue: f if queue in met else Follow(f.next, NOWHERE) for queue, f in follows.items()}
+    rewound = any(part.closed_by is not None and part.closed_by > looked for part in state.closed_parts())
+    log = FeedPosition() if cut or rewound else _log(position.log, lineage, head)
+    return Reconciled(
+        SinkPosition(log, follows),
+        head.seq,
+        head.lineage,
+        _joined(lost),
+        tuple(anew),
+        {queue: follow for queue, follow in follows.items() if position.queues[queue] != follow},
+    )
+
+
+def _log(log: FeedPosition, lineage: int, head: Head) -> FeedPosition:
+    """Where the log goes on: of another lineage, or behind what is archived of it, by way of the archive."""
+    if lineage < head.lineage:
+        return FeedPosition()
+    reached = head.progress.get(head.lineage)
+    end = 0 if reached is None else reached.physical_offset
+    return FeedPosition() if log.physical is not None and log.physical > end else log
+
+
+def _others(follows: Mapping[MessageQueue, Follow], lineage: int, state: ArchiveState) -> list[MessageQueue]:
+    """Queues that began again behind what the sink has of them."""
+    queues = [queue for queue, follow in follows.items() if follow.next > 0]
+    if not queues:
+        return []
+    found, known = state.queue_table(
+        [q.topic for q in queues], np.array([q.queue_id for q in queues], np.int64)
+    )
+    physical = np.array([-1 if p is None else p for p in (follows[q].physical for q in queues)], np.int64)
+    told = np.array([follows[q].physical is not None for q in queues])
+    later = found["lineage"] > lineage
+    behind = (found["lineage"] == lineage) & told & (found["birth_physical"].astype(np.int64) > physical)
+    other = known & ((found["generation"] == 0) | later | behind)
+    return [queues[at] for at in np.flatnonzero(other).tolist()]
+
+
+def _closed(
+    follows: Mapping[MessageQueue, Follow], looked: int, anew: list[MessageQueue], state: ArchiveState
+) -> list[LostRange]:
+    """What rewinds since then took from below where the sink is."""
+    lost = []
+    others = frozenset(anew)
+    for part in state.closed_parts():
+        follow = follows.get(part.queue)
+        if follow is None or part.closed_by is None or part.closed_by <= looked or part.start >= follow.next:
+            continue
+        found = state.queue(part.queue)
+        if part.queue in others or (found is not None and found.generation == part.generation):
+            lost.append(LostRange(part.queue, part.start, min(part.end, follow.next), LOST_AT_SOURCE))
+    return lost
+
+
+def _behind(follows: Mapping[MessageQueue, Follow], head: Head, state: ArchiveState) -> list[LostRange]:
+    """What a sink that may be ahead of the archive had from behind its end."""
+    reached = head.progress.get(head.lineage)
+    end = 0 if reached is None else reached.physical_offset
+    lost = []
+    for queue, follow in follows.items():
+        if follow.physical is not None and follow.physical >= end:
+            found = state.queue(queue)
+            first = 0 if found is None else found.max_offset
+            if first < follow.next:
+                lost.append(
+                    LostRange(
+                        queue,
+                        first,
+                        follow.next,
+                        "perhaps lost by the broker; given again as it has them now",
+                    )
+                )
+    return lost
+
+
+def _joined(lost: list[LostRange]) -> tuple[LostRange, ...]:
+    """Ranges that touch, as one."""
+    made: list[LostRange] = []
+    for gone in sorted(lost, key=lambda g: (g.queue, g.first)):
+        last = made[-1] if made else None
+        if last is not None and last.queue == gone.queue and gone.first <= last.end:
+            made[-1] = last._replace(end=max(last.end, gone.end))
+        else:
+            made.append(gone)
+    return tuple(made)

@@ -1,0 +1,401 @@
+"""One sink: a feed of the log given to a destination, flush by flush, from where the destination or the archive knows it.
+
+The order is law: messages are written, then flushed, and only then is their position told to the ledger, from which it comes
+into the archive. So the destination has at least what the archive says, and what is written and not flushed is given again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tiered.archive.state.sinks import SinkState, sink, sink_queues
+from tiered.archive.state.view import ArchiveState
+from tiered.backoff import Backoff
+from tiered.clock import Clock
+from tiered.codec.format.edits import SinkStep
+from tiered.crashpoint import SinkPoint, reach
+from tiered.errors import Fenced, Invalid, TieredError, Unavailable
+from tiered.feed.base import FeedBatch, FeedPosition, Follow, LogAnchor, MessageFeed
+from tiered.feed.live import LogCut
+from tiered.model import MessageQueue, PhysicalOffset
+from tiered.service import AGAIN, Next, pause
+from tiered.sink.base import Sink, SinkBatch, SinkPosition
+from tiered.sink.book import StoredSink
+from tiered.sink.choosing import Chooser, LostRange
+from tiered.sink.ledger import SinkAdvance, SinkLedger
+from tiered.sink.progress import SinkPhase, SinkProgress
+from tiered.sink.reconciling import Reconciled, beginning, reconcile
+from tiered.sink.source import SinkPace, SinkSource
+
+log = logging.getLogger("tiered.sink")
+
+REST_SECONDS = 5.0
+"""Between two looks of a sink that is paused or stopped; a change of its order wakes it."""
+
+
+PATIENCE = Backoff()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A destination that is open, and what goes with it. ``since``: when the oldest message was written that is not flushed."""
+
+    sink: Sink
+    chooser: Chooser
+    feed: MessageFeed
+    looked: int
+    lineage: int
+    log: FeedPosition
+    flushed_log: FeedPosition
+    pending_bytes: int = 0
+    since: float | None = None
+    flushed_at: float = 0.0
+
+
+class _NotYet(Unavailable):
+    """The archive is on its way to where the sink can go on."""
+
+
+class SinkRunner:
+    """``step`` and ``finish`` are for the one service that runs it; ``change`` and ``progress`` for any thread."""
+
+    def __init__(
+        self,
+        stored: StoredSink,
+        open_sink: Callable[[StoredSink], Sink],
+        source: SinkSource,
+        ledger: SinkLedger,
+        clock: Clock,
+        pace: SinkPace,
+        backoff: Backoff = PATIENCE,
+    ) -> None:
+        self._stored = stored
+        self._wanted = stored
+        self._open_sink = open_sink
+        self._source = source
+        self._ledger = ledger
+        self._clock = clock
+        self._pace = pace
+        self._backoff = backoff
+        self._open: _Open | None = None
+        self._failures = 0
+        self._stopped: StoredSink | None = None
+        self._cut = False
+        self._said: tuple[SinkPhase, str | None] | None = None
+        self._last: SinkState | None = None
+        self._had: dict[MessageQueue, Follow] = {}
+        """With ``_last``: what was flushed last and told to the ledger, which the archive may not have yet."""
+        self.progress = SinkProgress(clock)
+
+    @property
+    def stored(self) -> StoredSink:
+        """Its order, as it was told last."""
+        return self._wanted
+
+    def change(self, stored: StoredSink) -> None:
+        """The order is another one from the next step on."""
+        self._wanted = stored
+
+    def step(self) -> Next:
+        """One unit of work. Errors of the destination and of the source end in a phase of the sink, and are logged once."""
+        try:
+            return self._step()
+        except LogCut as cut:
+            self._cut = True
+            return self._retry(
+                SinkPhase.WAITING, f"the broker's log is another one below where the sink is: {cut}"
+            )
+        except _NotYet as error:
+            return self._retry(SinkPhase.WAITING, str(error))
+        except Unavailable as error:
+            return self._retry(SinkPhase.AWAY, str(error))
+        except (Invalid, Fenced) as error:
+            self._stop(str(error))
+        except TieredError as error:
+            return self._retry(SinkPhase.WAITING, str(error))
+        except (
+            Exception
+        ) as error:  # a driver may be anybody's: its failure must not reach archiving or another sink
+            log.exception("a sink failed unexpectedly", extra={"sink": self._stored.name})
+            return self._retry(SinkPhase.AWAY, f"unexpected: {error!r}")
+        return pause(REST_SECONDS)
+
+    def finish(self) -> None:
+        """Flush what is written, at the end; what cannot be is given again by the next process."""
+        try:
+            if self._open is not None:
+                self._flush(self._open)
+        except TieredError as error:
+            said = {"sink": self._stored.name, "error": str(error)}
+            log.warning("a sink could not flush at its end: what was written is given again", extra=said)
+        except Exception:  # as of ``step``
+            log.exception("a sink failed at its end", extra={"sink": self._stored.name})
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the destination."""
+        if self._open is not None:
+            self._open.sink.close()
+            self._open = None
+
+    # ------------------------------------------------------------------ one step
+
+    def _step(self) -> Next:
+        if self._wanted is not self._stored:
+            self._take_over_order()
+        if self._stored.paused:
+            self._enter(SinkPhase.PAUSED, "by an operator: tiered sink resume")
+            return pause(REST_SECONDS)
+        if self._stopped is self._stored:
+            return pause(REST_SECONDS)
+        if self._open is not None and self._open.looked < self._ledger.rewound:
+            self.close()  # what is not flushed is given again, as far as it is still there
+        if self._open is None:
+            self._open = self._opened()
+        opened = self._open
+        try:
+            batch = opened.feed.poll()
+        except Unavailable as error:  # the source's; the destination stays open
+            if self._is_due(opened):
+                self._flush(opened)
+            self._failures += 1
+            self._enter(SinkPhase.WAITING, str(error))
+            return pause(self._backoff.seconds(self._failures))
+        self._failures = 0
+        if batch is None:
+            return self._at_end(opened)
+        self._give(opened, batch)
+        if self._is_due(opened):
+            self._flush(opened)
+        return AGAIN
+
+    def _take_over_order(self) -> None:
+        """Another order: what is written is flushed under the old one, and the sink is opened anew."""
+        if self._open is not None:
+            self._flush(self._open)
+        self.close()
+        self._stored = self._wanted
+        self._failures = 0
+
+    def _at_end(self, opened: _Open) -> Next:
+        waiting = opened.feed.waiting
+        self._enter(SinkPhase.LIVE if waiting is None else SinkPhase.WAITING, waiting)
+        if self._is_due(opened):
+            self._flush(opened)
+        if opened.since is None and waiting is None:
+            self.progress.at_end()
+        self._measure(opened)
+        return pause(self._pace.poll_seconds)
+
+    def _give(self, opened: _Open, batch: FeedBatch) -> None:
+        chosen = opened.chooser.choose(batch)
+        if batch.position.physical is not None:
+            opened.log = batch.position
+            self._enter(SinkPhase.LIVE)
+        else:
+            if self.progress.phase is not SinkPhase.BACKFILLING:
+                self.progress.begin_backfill(self._source.backlog(opened.chooser) + len(chosen.rows))
+            self._enter(SinkPhase.BACKFILLING)
+        self._tell("missing", chosen.lost, chosen.anew)
+        if len(chosen.rows):
+            accepted = opened.sink.write(SinkBatch(batch.messages, chosen.rows))
+            self.progress.gave(accepted.messages, accepted.dead_letters)
+            opened.pending_bytes += len(batch.messages.buffer)
+            if opened.since is None:
+                opened.since = self._clock.monotonic()
+        self._measure(opened)
+
+    def _is_due(self, opened: _Open) -> bool:
+        now = self._clock.monotonic()
+        if opened.since is None:
+            moved = bool(opened.chooser.changed) or opened.log != opened.flushed_log
+            return moved and now - opened.flushed_at >= self._pace.idle_seconds
+        return (
+            opened.pending_bytes >= self._pace.flush_bytes or now - opened.since >= self._pace.flush_seconds
+        )
+
+    def _flush_if_written(self, opened: _Open) -> None:
+        if opened.since is not None:
+            self._flush(opened)
+
+    def _flush(self, opened: _Open) -> None:
+        """Make what is written safe, at the destination and then in the ledger."""
+        if opened.since is None and not opened.chooser.changed and opened.log == opened.flushed_log:
+            return
+        reach(SinkPoint.BEFORE_SINK_FLUSH)
+        changed = dict(opened.chooser.changed)
+        opened.sink.flush(SinkPosition(opened.log, changed))
+        reach(SinkPoint.AFTER_SINK_FLUSH)
+        self._keep(opened, changed, SinkStep.BACK if opened.chooser.back else SinkStep.ON)
+        opened.chooser.changed.clear()
+        opened.chooser.back = False
+        opened.pending_bytes, opened.since = 0, None
+        opened.flushed_at, opened.flushed_log = self._clock.monotonic(), opened.log
+        self.progress.flushes += 1
+
+    # ------------------------------------------------------------------ opening
+
+    def _opened(self) -> _Open:
+        """Open the destination, find out where it is, and hold that against the archive."""
+        self._enter(SinkPhase.OPENING)
+        fold = self._source.fold()
+        head = fold.head()
+        if self._ledger.rewound > (-1 if head is None else head.seq):
+            raise _NotYet("the broker lost a tail, and the archive does not have that yet")
+        opened = self._open_sink(self._stored)
+        try:
+            return self._placed(opened, fold)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _placed(self, opened: Sink, fold: ArchiveState) -> _Open:
+        stored = self._stored
+        known, recorded = self._recorded(fold)
+        own = opened.position()
+        position = recorded if own is None or _is_empty(own) else own
+        afresh = position is None or (known is not None and known.revision < stored.anew)
+        if afresh:
+            found = self._begin(fold, position)
+        else:
+            assert position is not None
+            found = reconcile(position, known, fold, cut=self._cut)
+            if known is not None and known.revision != stored.revision:
+                found = self._widened(found, fold)
+        self._cut = False
+        self._tell("source", found.lost, found.anew)
+        if afresh or found.changed or (position is not None and found.position.log != position.log):
+            opened.flush(found.position if afresh else replace(found.position, queues=found.changed))
+        chooser = Chooser(found.position.queues, self.takes, self._source.counts_inner)
+        feed = self._source.feed(found.position.log, chooser)
+        log_position, now = found.position.log, self._clock.monotonic()
+        made = _Open(
+            opened, chooser, feed, found.looked, found.lineage, log_position, log_position, flushed_at=now
+        )
+        anew = afresh or known is None
+        self._had = {}
+        step = SinkStep.ANEW if anew else _step_to(known, recorded, found)
+        self._keep(made, found.position.queues, step)
+        return made
+
+    def _widened(self, found: Reconciled, fold: ArchiveState) -> Reconciled:
+        """The order is another than the position was reached under: it may take queues that it did not. They begin as a new
+        sink would begin them, and what is behind that comes by way of the archive."""
+        had = found.position.queues
+        start = beginning(fold, self.takes, from_start=self._stored.order.from_start).queues
+        more = {queue: follow for queue, follow in start.items() if queue not in had}
+        position = SinkPosition(FeedPosition(), {**had, **more})
+        return replace(found, position=position, changed={**found.changed, **more})
+
+    def takes(self, topic: str) -> bool:
+        """Whether a topic is replicated."""
+        return self._stored.order.takes(topic, system=self._source.system(topic))
+
+    def _begin(self, fold: ArchiveState, position: SinkPosition | None) -> Reconciled:
+        """Where a new sink begins, or one that was told to begin again."""
+        stored = self._stored
+        rewind = stored.rewind
+        head = fold.head()
+        start = beginning(fold, self.takes, from_start=stored.order.from_start or rewind is not None)
+        queues = dict(start.queues)
+        if rewind is not None and rewind.time_ms is not None:
+            queues.update(self._source.find(fold, self.takes, rewind.time_ms))
+        if position is not None:  # what the destination keeps of other queues goes back as well
+            queues = {**dict.fromkeys(position.queues, Follow()), **queues}
+        looked, lineage = (0, 1) if head is None else (head.seq, head.lineage)
+        return Reconciled(SinkPosition(start.log, queues), looked, lineage)
+
+    def _recorded(self, fold: ArchiveState) -> tuple[SinkState | None, SinkPosition | None]:
+        """What is known of the sink: what this process flushed last, else what the archive has."""
+        if self._last is not None:
+            return self._last, SinkPosition(_place(self._last), dict(self._had))
+        known = sink(fold.view, self._stored.sink_id)
+        if known is None:
+            return None, None
+        found = sink_queues(fold.view, self._stored.sink_id)
+        queues = {queue: Follow(at.next, at.physical) for queue, at in found}
+        return known, SinkPosition(_place(known), queues)
+
+    def _keep(self, opened: _Open, queues: Mapping[MessageQueue, Follow], step: SinkStep) -> None:
+        """Tell the ledger what is safe, and remember it."""
+        stored, at = self._stored, opened.log
+        name = (stored.sink_id, stored.name, stored.revision)
+        advance = SinkAdvance(*name, opened.lineage, opened.looked, at, dict(queues), step)
+        self._ledger.keep(advance)
+        self._last = SinkState(*name, opened.lineage, at.physical, at.anchor, opened.looked, 0)
+        self._had.update(queues)
+
+    # ------------------------------------------------------------------ what is said
+
+    def _retry(self, phase: SinkPhase, why: str) -> Next:
+        """Let go and try again: what was not flushed is given again."""
+        self.close()
+        self._failures += 1
+        self._enter(phase, why)
+        return pause(self._backoff.seconds(self._failures))
+
+    def _stop(self, why: str) -> None:
+        self.close()
+        self._stopped = self._stored
+        self._enter(SinkPhase.STOPPED, why)
+
+    def _enter(self, phase: SinkPhase, why: str | None = None) -> None:
+        self.progress.enter(phase, why)
+        if phase is SinkPhase.OPENING or self._said == (phase, why):
+            return
+        self._said = (phase, why)
+        said = {"sink": self._stored.name, "phase": phase.value, **({} if why is None else {"why": why})}
+        if phase is SinkPhase.STOPPED:
+            log.error("a sink has stopped", extra=said)
+        elif phase in (SinkPhase.AWAY, SinkPhase.WAITING):
+            log.warning("a sink stands still", extra=said)
+        else:
+            log.info("a sink goes on", extra=said)
+
+    def _tell(self, kind: str, lost: tuple[LostRange, ...], anew: tuple[MessageQueue, ...]) -> None:
+        if lost:
+            self.progress.missing(kind, lost)
+            text = (
+                "a sink lacks messages"
+                if kind == "missing"
+                else "the broker lost messages that a sink has had"
+            )
+            shown = [f"{gone.queue} {gone.first} to {gone.end - 1}: {gone.why}" for gone in lost[:5]]
+            extra = {"sink": self._stored.name, "messages": sum(g.messages for g in lost), "ranges": shown}
+            log.error(text, extra=extra)
+        if anew:
+            self.progress.anew(anew)
+            shown = [str(queue) for queue in anew[:5]]
+            log.warning(
+                "queues begin anew: their topics were deleted and made again",
+                extra={"sink": self._stored.name, "queues": len(anew), "some": shown},
+            )
+
+    def _measure(self, opened: _Open) -> None:
+        physical = opened.log.physical
+        self.progress.physical = physical
+        self.progress.lag_bytes = None if physical is None else max(0, int(opened.feed.end()) - physical)
+
+
+def _place(known: SinkState) -> FeedPosition:
+    anchor = None if known.anchor is None else LogAnchor(*known.anchor)
+    return FeedPosition(None if known.physical is None else PhysicalOffset(known.physical), anchor)
+
+
+def _is_empty(position: SinkPosition) -> bool:
+    return not position.queues and position.log.physical is None
+
+
+def _step_to(known: SinkState | None, recorded: SinkPosition | None, found: Reconciled) -> SinkStep:
+    """Whether what the sink goes on from is anywhere before what the archive has of it."""
+    assert known is not None
+    assert recorded is not None
+    before, now = known.physical, found.position.log.physical
+    log_back = before is not None and (now is None or now < before)
+    queues = found.position.queues
+    queue_back = any(
+        queues.get(queue, Follow()).next < follow.next for queue, follow in recorded.queues.items()
+    )
+    return SinkStep.BACK if log_back or queue_back else SinkStep.ON
