@@ -50,6 +50,10 @@ class ProvenLog:
         """See ``Tail``."""
         return self._log.waiting
 
+    def stored(self, place: PhysicalOffset) -> None:
+        """See ``BrokerAnswers``."""
+        self._log.stored(place)
+
     def copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bytearray:
         """See ``Copies``."""
         return self._log.copy(start, end)

@@ -11,8 +11,9 @@ from tiered.archive.state.listing import list_queues
 from tiered.archive.state.sinks import NOWHERE, SinkState
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
-from tiered.feed.base import FeedPosition, Follow
-from tiered.model import MessageQueue
+from tiered.codec.format.edits import SinkStep
+from tiered.feed.base import FeedPosition, Follow, LogAnchor
+from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import SinkPosition
 from tiered.sink.choosing import LostRange
 
@@ -152,3 +153,27 @@ def _joined(lost: list[LostRange]) -> tuple[LostRange, ...]:
         else:
             made.append(gone)
     return tuple(made)
+
+
+def place_of(known: SinkState) -> FeedPosition:
+    """Where the archive says that a sink is in the log."""
+    anchor = None if known.anchor is None else LogAnchor(*known.anchor)
+    return FeedPosition(None if known.physical is None else PhysicalOffset(known.physical), anchor)
+
+
+def is_empty(position: SinkPosition) -> bool:
+    """Whether a destination that keeps its position was never flushed."""
+    return not position.queues and position.log.physical is None
+
+
+def step_to(known: SinkState | None, recorded: SinkPosition | None, found: Reconciled) -> SinkStep:
+    """Whether what the sink goes on from is anywhere before what the archive has of it."""
+    assert known is not None
+    assert recorded is not None
+    before, now = known.physical, found.position.log.physical
+    log_back = before is not None and (now is None or now < before)
+    queues = found.position.queues
+    queue_back = any(
+        queues.get(queue, Follow()).next < follow.next for queue, follow in recorded.queues.items()
+    )
+    return SinkStep.BACK if log_back or queue_back else SinkStep.ON

@@ -17,16 +17,16 @@ from tiered.clock import Clock
 from tiered.codec.format.edits import SinkStep
 from tiered.crashpoint import SinkPoint, reach
 from tiered.errors import Fenced, Invalid, TieredError, Unavailable
-from tiered.feed.base import FeedBatch, FeedPosition, Follow, LogAnchor, MessageFeed
+from tiered.feed.base import FeedBatch, FeedPosition, Follow, MessageFeed
 from tiered.feed.live import LogCut
-from tiered.model import MessageQueue, PhysicalOffset
+from tiered.model import MessageQueue
 from tiered.service import AGAIN, Next, pause
 from tiered.sink.base import Sink, SinkBatch, SinkPosition
 from tiered.sink.book import StoredSink
 from tiered.sink.choosing import Chooser, LostRange
 from tiered.sink.ledger import SinkAdvance, SinkLedger
 from tiered.sink.progress import SinkPhase, SinkProgress
-from tiered.sink.reconciling import Reconciled, beginning, reconcile
+from tiered.sink.reconciling import Reconciled, beginning, is_empty, place_of, reconcile, step_to
 from tiered.sink.source import SinkPace, SinkSource
 
 log = logging.getLogger("tiered.sink")
@@ -255,7 +255,7 @@ class SinkRunner:
         stored = self._stored
         known, recorded = self._recorded(fold)
         own = opened.position()
-        position = recorded if own is None or _is_empty(own) else own
+        position = recorded if own is None or is_empty(own) else own
         afresh = position is None or (known is not None and known.revision < stored.anew)
         if afresh:
             found = self._begin(fold, position)
@@ -276,7 +276,7 @@ class SinkRunner:
         )
         anew = afresh or known is None
         self._had = {}
-        step = SinkStep.ANEW if anew else _step_to(known, recorded, found)
+        step = SinkStep.ANEW if anew else step_to(known, recorded, found)
         self._keep(made, found.position.queues, step)
         return made
 
@@ -310,13 +310,13 @@ class SinkRunner:
     def _recorded(self, fold: ArchiveState) -> tuple[SinkState | None, SinkPosition | None]:
         """What is known of the sink: what this process flushed last, else what the archive has."""
         if self._last is not None:
-            return self._last, SinkPosition(_place(self._last), dict(self._had))
+            return self._last, SinkPosition(place_of(self._last), dict(self._had))
         known = sink(fold.view, self._stored.sink_id)
         if known is None:
             return None, None
         found = sink_queues(fold.view, self._stored.sink_id)
         queues = {queue: Follow(at.next, at.physical) for queue, at in found}
-        return known, SinkPosition(_place(known), queues)
+        return known, SinkPosition(place_of(known), queues)
 
     def _keep(self, opened: _Open, queues: Mapping[MessageQueue, Follow], step: SinkStep) -> None:
         """Tell the ledger what is safe, and remember it."""
@@ -377,25 +377,3 @@ class SinkRunner:
         physical = opened.log.physical
         self.progress.physical = physical
         self.progress.lag_bytes = None if physical is None else max(0, int(opened.feed.end()) - physical)
-
-
-def _place(known: SinkState) -> FeedPosition:
-    anchor = None if known.anchor is None else LogAnchor(*known.anchor)
-    return FeedPosition(None if known.physical is None else PhysicalOffset(known.physical), anchor)
-
-
-def _is_empty(position: SinkPosition) -> bool:
-    return not position.queues and position.log.physical is None
-
-
-def _step_to(known: SinkState | None, recorded: SinkPosition | None, found: Reconciled) -> SinkStep:
-    """Whether what the sink goes on from is anywhere before what the archive has of it."""
-    assert known is not None
-    assert recorded is not None
-    before, now = known.physical, found.position.log.physical
-    log_back = before is not None and (now is None or now < before)
-    queues = found.position.queues
-    queue_back = any(
-        queues.get(queue, Follow()).next < follow.next for queue, follow in recorded.queues.items()
-    )
-    return SinkStep.BACK if log_back or queue_back else SinkStep.ON
