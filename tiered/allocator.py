@@ -31,6 +31,19 @@ def keep_freed_memory(keep_bytes: int = _KEEP) -> bool:
     )
 
 
+def give_back_freed_memory() -> None:
+    """Have glibc give the kernel whatever whole pages of its heap are free, in the middle of it, too.
+
+    For a thread that has just let go of very much, and will not ask for as much at once soon: what lies freed between what is
+    still used would otherwise count until the end. Other threads wait for it where they allocate: some 30 ms for 100 MiB.
+    Nothing happens where there is no glibc.
+    """
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return
+
+
 def calm_collector(young: int | None = None) -> None:
     """For a process that has loaded what it works with: what start-up made (modules, SDK models) is not walked over again.
 

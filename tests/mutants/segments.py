@@ -228,4 +228,18 @@ MUTANTS = (
         "            return len(made)\n",
         f"{_BAND_READS}::test_a_head_that_was_damaged_on_its_way_is_not_kept",
     ),
+    Mutant(
+        "tiered/codec/segment/growing.py",
+        "                pages[: self._length] = self._pages[: self._length]\n",
+        "                pass\n",
+        "tests/unit/test_segment_growing.py::"
+        "test_what_is_taken_is_what_was_written_since_the_last_time_however_much_it_is",
+    ),
+    Mutant(
+        "tiered/codec/segment/growing.py",
+        "        self._pages, self._length = None, 0\n",
+        "        self._length = 0\n",
+        "tests/unit/test_segment_growing.py::"
+        "test_what_is_taken_is_what_was_written_since_the_last_time_however_much_it_is",
+    ),
 )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 16 * MIB
 """Rows and stored blocks that are read at once; a second such window is read meanwhile."""
-ROW_GROUP_BYTES = 96 * MIB
+ROW_GROUP_BYTES = 128 * MIB
 """Of records, before compression: what engines take at once. Each row group costs them metadata and a start, and sealing the
 columns of two in memory."""
 BAND_BYTES = 4 * MIB

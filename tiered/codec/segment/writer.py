@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tiered.allocator import give_back_freed_memory
 from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA, StoredRows
 from tiered.codec.arrow.proof import prove
 from tiered.codec.checksum import crc32c
@@ -31,6 +32,7 @@ from tiered.codec.segment.footer import (
     footer_bytes,
     sealed_footer,
 )
+from tiered.codec.segment.growing import GrowingFile
 from tiered.codec.segment.pages import PAGE_DTYPE, first_rows, page_table
 from tiered.codec.types import Buffer
 from tiered.errors import Invalid, Refused
@@ -117,7 +119,7 @@ class SegmentWriter:
         self._waiting: Future[list[Buffer]] | None = None
         self._ids = {ARCHIVE_ID: archive_id.hex(), OBJECT_ID: object_id.hex()}
         self._cutter = GroupCutter(row_group_bytes, band_bytes)
-        self._sink = _Sink()
+        self._sink = GrowingFile()
         self._stream = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
         self._file: pq.ParquetWriter | None = None
         self._groups: list[tuple[Any, ...]] = []
@@ -146,7 +148,7 @@ class SegmentWriter:
         values = {**self._ids, FORMAT: str(SEGMENT_FORMAT), DIRECTORY: encode_directory(directory)}
         self._file.add_key_value_metadata({**values, INDEX_CRC: UNKNOWN_CRC, FOOTER_CRC: UNKNOWN_CRC})
         self._file.close()
-        end = b"".join(self._taken())
+        end = bytes(self._taken())
         if first_rows(end, start, self._banded) != self._banded:
             raise self._uneven()
         length = start + len(end)
@@ -175,12 +177,19 @@ class SegmentWriter:
         if self._beside is None:
             return self._write(bands, size)
         pieces = self._write_waiting()
-        self._waiting = self._beside.submit(self._write, bands, size)
+        self._waiting = self._beside.submit(self._write_and_let_go, bands, size)
         return pieces
 
     def _write_waiting(self) -> list[Buffer]:
         waiting, self._waiting = self._waiting, None
         return [] if waiting is None else waiting.result()
+
+    def _write_and_let_go(self, bands: list[pa.RecordBatch], size: int) -> list[Buffer]:
+        """``_write``, and have the memory back: the next row group, half made, lies between what is free then."""
+        pieces = self._write(bands, size)
+        bands.clear()
+        give_back_freed_memory()
+        return pieces
 
     def _write(self, bands: list[pa.RecordBatch], size: int) -> list[Buffer]:
         """A row group of these columns, made of ``size`` bytes of records."""
@@ -196,7 +205,7 @@ class SegmentWriter:
             self._file = parquet_writer(self._stream, table, band_rows=self._cutter.band_rows)
         head = self._taken()  # of the file, before the first row group
         self._file.write_table(table, row_group_size=len(table))
-        stored = b"".join(self._taken())
+        stored = self._taken()
         if len(bands) > 1:
             pages = page_table(stored, _LEAVES, [len(band) for band in bands])
             if pages is None:
@@ -204,7 +213,7 @@ class SegmentWriter:
             self._pages.append(pages)
             self._banded[len(self._groups)] = np.arange(0, len(table), len(bands[0])).tolist()
         self._groups.append((len(table), size, len(stored), crc32c(stored), len(bands[0]), 0, 0, 0, 0))
-        return [*head, stored]
+        return [head, stored]
 
     def _uneven(self) -> Refused:
         return Refused(
@@ -213,7 +222,7 @@ class SegmentWriter:
             topic=self._topic,
         )
 
-    def _taken(self) -> list[bytes]:
+    def _taken(self) -> memoryview:
         self._stream.flush()
         return self._sink.taken()
 
@@ -295,31 +304,3 @@ def _leaves(schema: pa.Schema) -> list[str]:
 
 
 _LEAVES = _leaves(MESSAGE_SCHEMA)
-
-
-class _Sink:
-    """The file that pyarrow believes it writes to."""
-
-    def __init__(self) -> None:
-        self.position = 0
-        self.closed = False
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(data)
-        self.position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.position
-
-    def flush(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        self.closed = True
-
-    def taken(self) -> list[bytes]:
-        """What was written since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
