@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
+_WRITES = "tests/property/test_kv_writes.py"
 _SOURCE = "tests/unit/test_source_local.py"
 _REDO = "tests/unit/test_kv_redo.py"
 _PUT = "tests/unit/test_kv_putting.py"
@@ -45,6 +46,24 @@ MUTANTS = (
         "held = {key: None if self._cleared(key, changes) else value for key, value in held.items()}",
         "held = dict(held)",
         f"{_REDO}::test_a_topic_made_anew_begins_an_empty_namespace",
+    ),
+    Mutant(
+        "tiered/view/writes.py",
+        "0 < len(key) <= MAX_KEY_BYTES",
+        "0 < len(key)",
+        f"{_WRITES}::test_one_by_one_and_as_columns_say_the_same",
+    ),
+    Mutant(
+        "tiered/view/writes.py",
+        "        good = good and (asked is None or asked.good)\n",
+        "",
+        f"{_WRITES}::test_one_by_one_and_as_columns_say_the_same",
+    ),
+    Mutant(
+        "tiered/codec/record/properties.py",
+        "        if name and divider and value:\n            found[name] = value\n    return found\n\n\ndef _behind",
+        "        if name and divider:\n            found[name] = value\n    return found\n\n\ndef _behind",
+        f"{_WRITES}::test_properties_of_one_message_are_those_of_a_batch",
     ),
     Mutant(
         "tiered/source/reading.py",

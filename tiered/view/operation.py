@@ -154,10 +154,11 @@ def _keys(texts: Sequence[bytes]) -> list[bytes]:
     try:
         return list(map(_decode_key, texts))
     except binascii.Error:
-        return [_key(text) for text in texts]
+        return [key_of_text(text) for text in texts]
 
 
-def _key(text: bytes) -> bytes:
+def key_of_text(text: bytes) -> bytes:
+    """The key of its base64; empty if it is none."""
     try:
         return _decode_key(text)
     except binascii.Error:
@@ -175,12 +176,13 @@ def _asked(entries: PropertyEntries, count: int) -> dict[int, AskedOf]:
         texts = entries.cut(entries.name_end[last[rows]] + 1, entries.value_end[last[rows]])
         for row, text in zip(rows.tolist(), texts, strict=True):
             found.setdefault(row, {})[name] = text
-    return {row: _parsed(texts) for row, texts in found.items()}
+    return {row: asked_of(texts) for row, texts in found.items()}
 
 
-def _parsed(texts: dict[str, bytes]) -> AskedOf:
+def asked_of(texts: dict[str, bytes]) -> AskedOf:
+    """What these properties of one message, of those that ask for anything besides, say."""
     version, ttl = _whole(texts.get(IF_VERSION), ABSENT), _whole(texts.get(TTL), 1)
-    digest = _key(texts[IF_VALUE]) if IF_VALUE in texts else None
+    digest = key_of_text(texts[IF_VALUE]) if IF_VALUE in texts else None
     good = (IF_VERSION not in texts or version is not None) and (
         digest is None or len(digest) == _DIGEST_BYTES
     )
@@ -203,11 +205,13 @@ def _unpacked(batch: MessageBatch, rows: Ints, most: int) -> dict[int, bytes | N
         header = batch.headers[row]
         start = int(header["body_position"])
         body = batch.buffer[start : start + int(header["body_length"])]
-        found[row] = _plain(body, int(header["sys_flag"]) & SYS_COMPRESSION_TYPE, most)
+        found[row] = plain_body(body, int(header["sys_flag"]), most)
     return found
 
 
-def _plain(body: memoryview, kind: int, most: int) -> bytes | None:
+def plain_body(body: memoryview, sys_flag: int, most: int) -> bytes | None:
+    """A body that a producer compressed, as it was; ``None`` if it cannot be read, or has more than ``most`` bytes."""
+    kind = sys_flag & SYS_COMPRESSION_TYPE
     try:
         if kind in (0, _ZLIB):
             unpacker = zlib.decompressobj()

@@ -16,8 +16,6 @@ from typing import cast
 import numpy as np
 
 from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.properties import PropertyEntries
-from tiered.codec.record.ragged import copy_ranges, pieces
 from tiered.codec.types import Bools
 from tiered.errors import Corrupt, Invalid
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
@@ -26,20 +24,18 @@ from tiered.keyvalue import Condition, Entry, check_namespace
 from tiered.metadata.base import RedoStore
 from tiered.model import MessageQueue
 from tiered.view.layout import (
-    HEAD,
     NAMESPACE_PREFIX,
     entries_prefix,
     entry_of,
     namespace_key,
     split_namespace_key,
 )
-from tiered.view.operation import Operations, decode_operations, unique_keys
+from tiered.view.writes import FEW, Writes, few_messages, many_messages
 
 log = logging.getLogger("tiered.view")
 
 QUEUE_ID = 0
 """The one queue of a namespace's topic."""
-_HEAD_DTYPE = np.dtype([("version", "<u8"), ("stored_ms", "<u8"), ("expires_ms", "<u8")])
 Rejections = dict[int, int | None]
 """Versions of writes without effect → the version that their entry had; ``None``: there was none."""
 
@@ -225,14 +221,13 @@ class KeyValueRedo:
                     return
         state = self._contiguous(namespace, state, messages, batch.lost)
         done.messages += len(messages)
-        entries = PropertyEntries.parse(messages)
+        read = few_messages if len(messages) <= FEW else many_messages
+        found = read(messages, self._max_value_bytes, with_ids=with_ids)
         if state.broken is None:
-            operations = decode_operations(messages, entries, self._max_value_bytes)
-            self._operations(namespace, operations, changes, done)
+            self._writes(namespace, found.writes, changes, done)
         if with_ids:
-            ids = unique_keys(messages, entries)
-            found = zip(messages.headers["queue_offset"].tolist(), ids, strict=True)
-            done.ids.setdefault(namespace, {}).update(found)
+            ids = zip(messages.headers["queue_offset"].tolist(), found.ids, strict=True)
+            done.ids.setdefault(namespace, {}).update(ids)
         last = messages.headers[-1]
         self.newest_ms = max(self.newest_ms, int(messages.headers["store_timestamp"].max()))
         changes.states[namespace] = replace(
@@ -263,30 +258,27 @@ class KeyValueRedo:
 
     # ------------------------------------------------------------------ what writes do
 
-    def _operations(self, namespace: str, operations: Operations, changes: _Changes, done: Applied) -> None:
-        done.malformed += operations.malformed
+    def _writes(self, namespace: str, writes: Writes, changes: _Changes, done: Applied) -> None:
+        done.malformed += writes.malformed
         prefix, entries = entries_prefix(namespace), changes.entries
-        keys = list(map(prefix.__add__, operations.keys))
-        values: list[bytes | None] = [*_values(operations)]
-        for number in np.flatnonzero(operations.deletes).tolist():
-            values[number] = None
-        asked = list(operations.conditions)
+        keys, values = list(map(prefix.__add__, writes.keys)), writes.values
+        asked = list(writes.conditions)
         held = dict(
             zip((keys[n] for n in asked), self._store.get_many([keys[n] for n in asked]), strict=True)
         )
         if changes.ranges:
             held = {key: None if self._cleared(key, changes) else value for key, value in held.items()}
         done_to = 0
-        for number, condition in operations.conditions.items():
+        for number, condition in writes.conditions.items():
             entries.update(zip(keys[done_to:number], values[done_to:number], strict=True))
             key, done_to = keys[number], number + 1
             found = entries[key] if key in entries else held[key]
-            entry = _living(found, int(operations.stored_ms[number]))
+            entry = _living(found, int(writes.stored_ms[number]))
             if _holds(condition, entry):
                 entries[key] = values[number]
             else:
                 rejected = done.rejections.setdefault(namespace, {})
-                rejected[int(operations.version[number])] = None if entry is None else entry.version
+                rejected[int(writes.version[number])] = None if entry is None else entry.version
         entries.update(zip(keys[done_to:], values[done_to:], strict=True))
 
     @staticmethod
@@ -310,25 +302,6 @@ def _holds(condition: Condition, entry: Entry | None) -> bool:
     if condition.version is not None and entry.version != condition.version:
         return False
     return condition.value_sha256 is None or hashlib.sha256(entry.value).digest() == condition.value_sha256
-
-
-def _values(operations: Operations) -> list[bytes]:
-    """What the store is to hold of each put: head and body, cut out of one buffer."""
-    headers = operations.batch.headers[operations.row]
-    starts, lengths = headers["body_position"].astype(np.int64), headers["body_length"].astype(np.int64)
-    heads = np.empty(len(headers), _HEAD_DTYPE)
-    heads["version"], heads["stored_ms"] = operations.version, operations.stored_ms
-    heads["expires_ms"] = operations.expires_ms
-    sizes = HEAD.size + lengths
-    places = np.cumsum(sizes) - sizes
-    made = bytearray(int(sizes.sum()))
-    own = np.arange(len(heads), dtype=np.int64) * HEAD.size
-    copy_ranges(heads.tobytes(), own, np.full(len(heads), HEAD.size), made, places)
-    copy_ranges(operations.batch.buffer, starts, lengths, made, places + HEAD.size)
-    values = pieces(made, places, sizes)
-    for number, body in operations.bodies.items():
-        values[number] = heads[number].tobytes() + body
-    return values
 
 
 def _by_topic(messages: MessageBatch) -> Iterator[tuple[str, MessageBatch]]:

@@ -23,7 +23,7 @@ from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.layout import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
 from tiered.codec.record.ragged import copy_ranges, gather, groups_by_length, pieces
 from tiered.codec.record.topics import intern
-from tiered.codec.types import Ints
+from tiered.codec.types import Buffer, Ints
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Delayed messages wait here; their tags code is the time of delivery."""
@@ -221,6 +221,16 @@ class PropertyEntries:
     def cut(self, starts: Ints, ends: Ints) -> list[bytes]:
         """The bytes of ranges of the blob."""
         return pieces(self.blob, starts, ends - starts)
+
+
+def property_values(area: Buffer) -> dict[bytes, bytes]:
+    """The properties of one message, by the same rules: of equal names the last, malformed entries dropped."""
+    found: dict[bytes, bytes] = {}
+    for entry in bytes(area).split(b"\2"):
+        name, divider, value = entry.partition(b"\1")
+        if name and divider and value:
+            found[name] = value
+    return found
 
 
 def _behind(marks: Ints) -> Ints:
