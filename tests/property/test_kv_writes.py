@@ -93,6 +93,7 @@ def told(found: ReadMessages) -> object:
 
 
 @given(st.lists(message, min_size=1, max_size=6))
+@example([(b"kv_opType\x01PUT\x02key\x01" + key + b"\x02", b"v", 0) for key in VALUES[-3:-1]])
 @example([(b"kv_opType\x01PUT\x02key\x01a2V5\x02kv_ttlMs\x015\x02kv_ifVersion\x01-1\x02", b"v", 0)])
 def test_one_by_one_and_as_columns_say_the_same(messages: list[tuple[bytes, bytes, int]]) -> None:
     batch = batch_of(messages)

@@ -14,6 +14,7 @@ from tiered.keyvalue import Condition, Entry
 from tiered.metadata.base import RedoStore
 from tiered.metadata.memory import MemoryRedoStore
 from tiered.model import MessageQueue
+from tiered.view import redo as redo_module
 from tiered.view.layout import entries_prefix, entry_of, split_entry_key
 from tiered.view.redo import KeyValueRedo, NamespaceState
 
@@ -32,8 +33,10 @@ def store() -> Iterator[RedoStore]:
     made.close()
 
 
-@pytest.fixture
-def redo(store: RedoStore) -> KeyValueRedo:
+@pytest.fixture(params=[0, 1000], ids=["as columns", "one by one"])
+def redo(store: RedoStore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KeyValueRedo:
+    """It reads messages in both ways."""
+    monkeypatch.setattr(redo_module, "FEW", request.param)
     return KeyValueRedo(store, PREFIX, 1 << 20)
 
 
