@@ -133,7 +133,7 @@ def test_a_position_is_read_from_few_manifests(tested: TestedFile, monkeypatch: 
     feeding = Feeding(tested)
     sink = feeding.open()
     for number in range(11):
-        feeding.write(sink, feeding.add(ordinary(1, first=number)))
+        feeding.write(sink, feeding.add(ordinary(1, first=number, topics=[f"T{number % 4}"])))
         feeding.flush(sink)
     known = feeding.known
     sink.close()

@@ -25,7 +25,7 @@ _ROW_GROUP_BYTES = 8 << 20
 
 
 def given_table(messages: MessageBatch, rows: Ints) -> pa.Table:
-    """These rows as a table of ``GIVEN_SCHEMA``: copied, nothing of the buffer is kept. A body is as its consumers see it; where
+    """These rows as a table of ``GIVEN_SCHEMA``: nothing of the buffer is kept. A body is as its consumers see it; where
     that cannot be, it is as it is stored, and ``sys_flag`` still says that it is compressed."""
     headers = messages.headers[rows]
     bodies: list[bytes] | None = None

@@ -254,6 +254,9 @@ class SinkContract:
         newer = feeding.open()
         with contextlib.suppress(Fenced, Conflict, Unavailable):
             woken.flush(older)
+            there = {(r.topic, r.queue_id, r.queue_offset) for r in tested.read()}
+            lacking = [m for m in given if (m.topic, m.queue_id, m.queue_offset) not in there]
+            assert lacking == [], "a flush that raises nothing has given its messages"
         feeding.write(newer, feeding.behind())
         feeding.flush(newer)
         _harmless(older)

@@ -30,7 +30,7 @@ class TestedSink:
     """Of a message that the destination takes."""
     takes_empty_bodies = True
     """Whether the destination takes a message without a body."""
-    huge = 20_000
+    huge = 5_000
     """Messages of a huge batch."""
 
     def open(self) -> Sink:
