@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit.memberships import LEASE_MS, BucketRegistry, card, names, other
+from tests.kit.etcdserver import Etcd, etcd
+from tests.kit.fakekubernetes import fake_kubernetes
+from tests.kit.memberships import BucketRegistry, EtcdRegistry, KubernetesRegistry, names, other
+from tests.kit.memberships import card as of_node
 from tiered.errors import Conflict, Unavailable
-from tiered.membership.base import Membership, MemberState
-
-LEASE_SECONDS = LEASE_MS / 1000
+from tiered.membership.base import Card, Membership, MemberState
 
 
-@pytest.fixture(params=["bucket"])
-def registry(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with ExitStack():
+@pytest.fixture(scope="module")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with etcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(params=["bucket", "kubernetes", pytest.param("etcd", marks=pytest.mark.etcd)])
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "etcd":
+        yield EtcdRegistry(request.getfixturevalue("etcd_server"))
+    elif request.param == "kubernetes":
+        with fake_kubernetes() as api:
+            yield KubernetesRegistry(api, tmp_path / "token")
+    else:
         yield BucketRegistry()
+
+
+def card(registry: Any, name: str = "node-1", **changed: Any) -> Card:
+    return of_node(name, lease_ms=registry.lease_ms, **changed)
 
 
 @pytest.fixture
@@ -38,19 +55,25 @@ def reader(registry: Any) -> Iterator[Membership]:
     yield from _opened(registry)
 
 
+def seconds(registry: Any) -> float:
+    return float(registry.lease_ms) / 1000
+
+
 def _opened(registry: Any) -> Iterator[Membership]:
     made = registry.open()
     yield made
     made.close()
 
 
-def test_nobody_is_there(reader: Membership) -> None:
+def test_nobody_is_there(registry: Any, reader: Membership) -> None:
     found = reader.members()
     assert (found.there, found.troubles, found.silent) == ((), {}, {})
 
 
-def test_a_node_is_seen_as_it_says_and_until_it_leaves(one: Membership, reader: Membership) -> None:
-    mine = card(capacity=3, state=MemberState.JOINING)
+def test_a_node_is_seen_as_it_says_and_until_it_leaves(
+    registry: Any, one: Membership, reader: Membership
+) -> None:
+    mine = card(registry, capacity=3, state=MemberState.JOINING)
     lease = one.announce(mine)
     assert [member.card for member in reader.members().there] == [mine]
     for state in (MemberState.LIVE, MemberState.DRAINING):
@@ -65,9 +88,13 @@ def test_a_node_is_seen_as_it_says_and_until_it_leaves(one: Membership, reader: 
     assert names(reader.members()) == ["node-1"]
 
 
-def test_several_nodes_and_names_that_hurt(one: Membership, two: Membership, reader: Membership) -> None:
+def test_several_nodes_and_names_that_hurt(
+    registry: Any, one: Membership, two: Membership, reader: Membership
+) -> None:
     wanted = ["a/b", "ü ~%", ".hidden", "A" * 63]
-    leases = [driver.announce(card(name)) for driver, name in zip((one, two) * 2, wanted, strict=True)]
+    leases = [
+        driver.announce(card(registry, name)) for driver, name in zip((one, two) * 2, wanted, strict=True)
+    ]
     assert names(reader.members()) == sorted(wanted)
     leases[1].leave()
     assert names(reader.members()) == sorted({*wanted} - {wanted[1]})
@@ -76,25 +103,24 @@ def test_several_nodes_and_names_that_hurt(one: Membership, two: Membership, rea
 def test_who_is_silent_is_gone_and_who_renews_stays(
     registry: Any, one: Membership, two: Membership, reader: Membership
 ) -> None:
-    one.announce(card("dead"))
-    alive = two.announce(card("alive"))
+    one.announce(card(registry, "dead"))
+    alive = two.announce(card(registry, "alive"))
 
     def look() -> None:
-        alive.renew(card("alive"))
+        alive.renew(card(registry, "alive"))
         reader.members()
 
     look()
     assert names(reader.members()) == ["alive", "dead"]
-    registry.pass_time(LEASE_SECONDS / 2, look)
+    registry.pass_time(seconds(registry) / 2, look)
     assert names(reader.members()) == ["alive", "dead"]
-    registry.pass_time(LEASE_SECONDS, look)
-    assert names(reader.members()) == ["alive"]
+    assert registry.until(lambda: names(reader.members()) == ["alive"], look)
 
 
 def test_the_second_of_a_name_is_refused_until_the_first_is_silent(
     registry: Any, one: Membership, two: Membership, reader: Membership
 ) -> None:
-    first, second = card(), other(card())
+    first, second = card(registry), other(card(registry))
     lease = one.announce(first)
 
     def try_it() -> None:
@@ -108,10 +134,9 @@ def test_the_second_of_a_name_is_refused_until_the_first_is_silent(
 
     with pytest.raises(Conflict, match=r"has this read node's name.*10\.0\.0\.1.*serve\.name"):
         two.announce(second)
-    registry.pass_time(2 * LEASE_SECONDS, both)
+    registry.pass_time(2 * seconds(registry), both)
     assert [member.card for member in reader.members().there] == [first]
-    registry.pass_time(LEASE_SECONDS * 1.5, try_it)
-    assert [member.card for member in reader.members().there] == [second]
+    assert registry.until(lambda: [member.card for member in reader.members().there] == [second], try_it)
     with pytest.raises(Conflict, match="went to another process"):
         lease.renew(first)
     lease.leave()
@@ -121,9 +146,9 @@ def test_the_second_of_a_name_is_refused_until_the_first_is_silent(
 
 
 def test_a_process_that_starts_again_where_it_was_has_its_name_at_once(
-    one: Membership, two: Membership
+    registry: Any, one: Membership, two: Membership
 ) -> None:
-    first = card()
+    first = card(registry)
     again = replace(first, process="e" * 32)
     lease = one.announce(first)
     with pytest.raises(Conflict):
@@ -137,15 +162,15 @@ def test_a_process_that_starts_again_where_it_was_has_its_name_at_once(
 def test_what_one_node_left_damaged_concerns_nobody_else(
     registry: Any, one: Membership, two: Membership, reader: Membership
 ) -> None:
-    lease = one.announce(card("sick"))
-    two.announce(card("well"))
+    lease = one.announce(card(registry, "sick"))
+    two.announce(card(registry, "well"))
     registry.damage("sick")
     found = reader.members()
     assert names(found) == ["well"]
     assert list(found.troubles) == ["sick"]
     assert "cannot be read" in found.troubles["sick"]
     lease.leave()
-    one.announce(card("sick"))
+    one.announce(card(registry, "sick"))
     found = reader.members()
     assert (names(found), found.troubles) == (["sick", "well"], {})
 
@@ -153,19 +178,21 @@ def test_what_one_node_left_damaged_concerns_nobody_else(
 def test_while_it_does_not_answer_nobody_is_declared_gone(
     registry: Any, one: Membership, reader: Membership
 ) -> None:
-    lease = one.announce(card())
+    lease = one.announce(card(registry))
     assert names(reader.members()) == ["node-1"]
 
     def look() -> None:
         with pytest.raises(Unavailable):
             reader.members()
         with pytest.raises(Unavailable):
-            lease.renew(card())
+            lease.renew(card(registry))
 
     with registry.away():
-        registry.pass_time(2 * LEASE_SECONDS, look)
+        registry.pass_time(2 * seconds(registry), look)
     assert names(reader.members()) == ["node-1"]
-    lease.renew(card())
+    lease.renew(card(registry, capacity=7))
+    (found,) = reader.members().there
+    assert found.card.capacity == 7
     assert names(reader.members()) == ["node-1"]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _CONTRACT = "tests/contract/test_membership_contract.py"
+_ETCD = "tests/contract/test_membership_etcd.py"
+_KUBERNETES = "tests/unit/test_membership_kubernetes.py"
 _BUCKET = "tests/unit/test_membership_bucket.py"
 
 MUTANTS = (
@@ -61,5 +63,41 @@ MUTANTS = (
         "ProbeKey | KeyValueKey | LeaseKey",
         "ProbeKey | KeyValueKey",
         f"{_BUCKET}::test_leases_make_no_archive_and_hinder_none",
+    ),
+    Mutant(
+        "tiered/membership/etcd.py",
+        '        if not self._ask("kv/txn", {"compare": [mine], "success": then}).get("succeeded"):\n',
+        '        if self._ask("kv/txn", {"compare": [mine], "success": then}) is None:\n',
+        f"{_CONTRACT}::test_the_second_of_a_name_is_refused_until_the_first_is_silent",
+    ),
+    Mutant(
+        "tiered/membership/etcd.py",
+        "            self._take_again()\n            return\n",
+        "            return\n",
+        f"{_ETCD}::test_a_lease_that_etcd_ended_is_taken_again_and_a_name_that_went_is_not",
+    ),
+    Mutant(
+        "tiered/membership/etcd.py",
+        '"start_revision": str(self._revision + 1)',
+        '"start_revision": "0"',
+        f"{_ETCD}::test_what_changed_before_the_watch_began_ends_it_too",
+    ),
+    Mutant(
+        "tiered/membership/kubernetes.py",
+        '.get("holderIdentity") != card.process:\n',
+        '.get("holderIdentity") is None:\n',
+        f"{_KUBERNETES}::test_a_lease_lost_while_draining_leaves_the_new_one_alone",
+    ),
+    Mutant(
+        "tiered/membership/kubernetes.py",
+        '"preconditions": {"resourceVersion": version}',
+        '"preconditions": {}',
+        f"{_KUBERNETES}::test_a_lease_lost_while_draining_leaves_the_new_one_alone",
+    ),
+    Mutant(
+        "tiered/membership/kubernetes.py",
+        "            self._seen.failed()\n",
+        "            pass\n",
+        f"{_KUBERNETES}::test_of_a_time_without_answers_nothing_counts",
     ),
 )

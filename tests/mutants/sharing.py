@@ -41,8 +41,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/nodes/reads.py",
-        "                if over.seconds >= left:  # no node",
-        "                if False:  # no node",
+        "                if over.seconds >= left:\n",
+        "                if False:\n",
         f"{_NODES}::test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it",
     ),
 )

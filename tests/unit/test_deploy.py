@@ -291,6 +291,7 @@ def test_compose_shares_the_parent_of_the_store_and_agrees_with_the_broker() -> 
         ("gateway.md", "config/example-gateway.toml"),
         ("gateway.md", "deploy/tiered-gateway.service"),
         ("nodes.md", "deploy/tiered-node.service"),
+        ("nodes.md", "deploy/kubernetes-nodes.yaml"),
         ("keyvalue.md", "deploy/tiered-keyvalue.service"),
         ("replay.md", "deploy/tiered-replay.conf"),
     ],
@@ -317,8 +318,8 @@ def test_the_guide_uses_verbs_and_settings_that_exist() -> None:
         assert verb in VERBS
 
 
-def manifests() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+def manifests(name: str = "kubernetes.yaml") -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
 
 
 def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -333,6 +334,37 @@ def test_the_kubernetes_example_fits_the_schemas() -> None:
     assert {m["kind"] for m in found} == {"ConfigMap", "Service", "Deployment", "StatefulSet"}
     for manifest in found:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_read_nodes_in_kubernetes_may_do_with_leases_what_they_do() -> None:
+    import kubernetes_validate  # late: slow to import
+
+    found = {manifest["kind"]: manifest for manifest in manifests("kubernetes-nodes.yaml")}
+    assert found.keys() == {"ServiceAccount", "Role", "RoleBinding", "Deployment"}
+    for manifest in found.values():
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+    (rule,) = found["Role"]["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == (["coordination.k8s.io"], ["leases"])
+    asked = set(
+        re.findall(r'ask\(\s*"([A-Z]+)"|verb, name = \("([A-Z]+)", ""\) if .* \("([A-Z]+)"', lease_source())
+    )
+    verbs = {"GET": {"get", "list", "watch"}, "POST": {"create"}, "PUT": {"update"}, "DELETE": {"delete"}}
+    wanted = set().union(*(verbs[verb] for row in asked for verb in row if verb))
+    assert set(rule["verbs"]) == wanted == set().union(*verbs.values())
+    account = found["ServiceAccount"]["metadata"]
+    pods = found["Deployment"]["spec"]["template"]["spec"]
+    assert pods["serviceAccountName"] == account["name"] == found["RoleBinding"]["subjects"][0]["name"]
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    (container,) = pods["containers"]
+    assert_command(container["args"])
+    loaded = load(env={one["name"]: one["value"] for one in container["env"] if "value" in one})
+    check(loaded)
+    assert loaded.settings.serve.membership == f"kubernetes:{account['namespace']}"
+    assert pods["terminationGracePeriodSeconds"] * 1000 > loaded.settings.serve.drain_ms + 10_000
+
+
+def lease_source() -> str:
+    return (REPO / "tiered" / "membership" / "kubernetes.py").read_text(encoding="utf-8")
 
 
 def test_the_kubernetes_example_runs_verbs_with_settings_that_exist() -> None:

@@ -10,7 +10,7 @@ from tiered.clock import Clock
 from tiered.errors import Invalid
 from tiered.membership.base import Membership
 from tiered.membership.bucket import BucketMembership
-from tiered.membership.registry import parse_membership
+from tiered.membership.registry import ETCD, KUBERNETES, parse_membership
 from tiered.provider.open import open_provider
 from tiered.provider.wrap import RequestObserver
 from tiered.settings import Settings
@@ -32,12 +32,18 @@ def open_membership(
     if found is None:
         return None
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    if found.kind == ETCD:
+        from tiered.membership.etcd import EtcdMembership
+
+        return EtcdMembership(found.servers, found.place, keys)
+    if found.kind == KUBERNETES:
+        from tiered.membership.kubernetes import KubernetesMembership
+
+        return KubernetesMembership(found.place, keys, clock, look_seconds)
     if not settings.archive.url:
         raise Invalid(
             "leases need an archive", key="archive.url", hint="set archive.url to where the archive is"
         )
-    if found.kind != "bucket":
-        raise Invalid(f"{key} names a membership that is not built", found=text[:200])
     store = replace(settings.store, attempts=1)  # who renews and who looks tries again
     provider = open_provider(settings.archive.url, store, clock, observer=observer, stop=stop)
     return BucketMembership(provider, keys, clock, look_seconds)

@@ -82,9 +82,8 @@ class Reads:
                     await asyncio.sleep(min(over.seconds, left))
                 finally:
                     self._waiting -= 1
-                if (
-                    over.seconds >= left
-                ):  # no node is asked without time, and it must not be read here instead
+                # Without time no node is asked, and it must not be read here instead.
+                if over.seconds >= left:
                     raise
 
     async def _read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:

@@ -1,0 +1,65 @@
+"""What a setting of membership names, and what is wrong with one that names nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tiered.clock import ManualClock
+from tiered.daemon.checks import check
+from tiered.daemon.config import load
+from tiered.errors import Invalid
+from tiered.membership.open import open_membership
+from tiered.membership.registry import Registry, parse_membership
+from tiered.settings import Archive, Settings
+
+
+def parsed(text: str) -> Registry:
+    found = parse_membership(text, key="serve.membership")
+    assert found is not None
+    return found
+
+
+def test_what_names_something() -> None:
+    assert parse_membership("", key="serve.membership") is None
+    assert parsed("bucket") == Registry("bucket")
+    assert parsed("etcd://a:1,[::1]:2/x/y/") == Registry("etcd", (("a", 1), ("::1", 2)), "x/y")
+    assert parsed("kubernetes:read-nodes") == Registry("kubernetes", place="read-nodes")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bucket",
+        "etcd:",
+        "etcd://a:1",
+        "etcd://a:1/",
+        "etcd://a/x",
+        "etcd://u:p@a:1/x",
+        "kubernetes:",
+        "kubernetes:A_b",
+        "zk://a:1/x",
+    ],
+)
+def test_what_names_nothing(text: str) -> None:
+    with pytest.raises(Invalid, match=r"gateway\.membership"):
+        parse_membership(text, key="gateway.membership")
+
+
+def test_a_list_and_a_membership_are_not_both_looked_at() -> None:
+    both = {"TIERED_GATEWAY_MEMBERSHIP": "bucket", "TIERED_GATEWAY_READ_NODES": "a:1"}
+    with pytest.raises(Invalid, match=r"gateway\.read_nodes and gateway\.membership are both set"):
+        check(load(env=both))
+    check(load(env={"TIERED_GATEWAY_MEMBERSHIP": "bucket", "TIERED_SERVE_MEMBERSHIP": "etcd://a:1/x"}))
+
+
+def test_every_driver_is_opened_without_a_request() -> None:
+    settings = replace(Settings(), archive=Archive(url="s3://bucket/prefix"))
+    for text in ("bucket", "etcd://127.0.0.1:1/x", "kubernetes:here"):
+        made = open_membership(text, settings, ManualClock(), key="serve.membership", look_seconds=1.0)
+        assert made is not None
+        made.close()
+    assert open_membership("", settings, ManualClock(), key="serve.membership", look_seconds=1.0) is None
+    with pytest.raises(Invalid, match=r"archive\.url"):
+        open_membership("bucket", Settings(), ManualClock(), key="serve.membership", look_seconds=1.0)
