@@ -1,0 +1,84 @@
+"""The topic in which Kafka keeps a sink's position: made, and read up to its committed end."""
+
+from __future__ import annotations
+
+from tiered.clock import Clock
+from tiered.errors import Unavailable
+from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.positions import Kept
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.topics import KafkaTopics, check_same
+from tiered.sink.kinds import SinkPlace
+
+_CONFIG = {
+    "cleanup.policy": "compact", "segment.bytes": str(16 << 20), "segment.ms": str(3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}  # fmt: skip
+"""Few segments behind the last compaction: what an opening has to read."""
+_AT_ONCE = 1_000
+_WAIT_SECONDS = 0.5
+
+
+def position_topic(place: SinkPlace) -> str:
+    """Its name: of the archive as well, since other brokers' sinks may have this sink's name."""
+    return f"__tiered.{place.archive_id.hex()[:12]}.{place.name}"
+
+
+def transactional_id(place: SinkPlace) -> str:
+    """By which Kafka knows every process that ever has this sink, and lets the last one alone write."""
+    return f"tiered.{place.archive_id.hex()}.{place.name}"
+
+
+class Keeping:
+    """Reads what Kafka keeps of a sink. One thread. Errors as of ``Heard``."""
+
+    def __init__(self, settings: KafkaSettings, place: SinkPlace, topics: KafkaTopics, clock: Clock) -> None:
+        self.topic = position_topic(place)
+        self._settings = settings
+        self._topics = topics
+        self._clock = clock
+
+    def make(self) -> None:
+        """See that the topic is there."""
+        if not self._topics.find([self.topic]):
+            self._topics.ensure([self.topic], _CONFIG, 1)
+
+    def read(self) -> Kept:
+        """All that is committed."""
+        heard = Heard(self._settings.secrets)
+        told = {
+            **self._settings.client(), "group.id": self.topic, "isolation.level": "read_committed",
+            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False, "queued.max.messages.kbytes": 16 << 10, "queued.min.messages": 1_000,
+            "fetch.wait.max.ms": 20,  # an end that is reached is told when this is over
+        }  # fmt: skip
+        library = kafka_library()
+        consumer = made(library.Consumer, told, heard)
+        kept, deadline = Kept(), self._clock.monotonic() + self._settings.seconds
+        try:
+            with asking(heard, "the position in Kafka was read", topic=self.topic):
+                consumer.assign([library.TopicPartition(self.topic, 0, 0)])
+                while True:
+                    first = consumer.poll(
+                        _WAIT_SECONDS
+                    )  # the first to come; ``consume`` would wait for all it was asked
+                    for message in (first, *consumer.consume(_AT_ONCE, 0)) if first is not None else ():
+                        error = message.error()
+                        if error is None:
+                            deadline = self._clock.monotonic() + self._settings.seconds
+                            if message.key() is not None and message.value() is not None:
+                                kept.take(message.key(), message.value())
+                        elif error.name() == "_PARTITION_EOF":
+                            return kept
+                        else:
+                            raise library.KafkaException(error)
+                    if self._clock.monotonic() > deadline:
+                        raise Unavailable("the position in Kafka cannot be read now", topic=self.topic)
+        finally:
+            consumer.close()
+
+
+def check_topics(kept: Kept, topics: KafkaTopics, refuse: bool) -> None:
+    """``Invalid`` where a topic that has this sink's messages is gone or another one."""
+    if refuse and kept.topics:
+        check_same(kept.topics, topics.find(kept.topics), refuse)

@@ -1,0 +1,34 @@
+"""The kind *kafka*: its options, and how it is opened."""
+
+from __future__ import annotations
+
+from tiered.clock import Clock, SystemClock
+from tiered.errors import Invalid
+from tiered.sink.base import Sink
+from tiered.sink.kafka.client import kafka_library
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.sink import KafkaSink
+from tiered.sink.kafka.topics import KafkaTopics
+from tiered.sink.kinds import SinkPlace
+from tiered.sink.order import SinkOrder
+
+
+class KafkaKind:
+    """Options: ``settings``, and in ``deploy/kafka.md`` for those who set them."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+
+    def check(self, order: SinkOrder) -> None:
+        settings = KafkaSettings.of(order)
+        kafka_library()
+        topics = KafkaTopics(settings, self._clock)
+        topics.reachable()
+        if not settings.create_topics and "{" not in settings.topic and not topics.find([settings.topic]):
+            raise Invalid(
+                "a Kafka topic is not there, and this sink does not create any", field="options.topic", found=settings.topic,
+                hint="create it, or set create_topics=true",
+            )  # fmt: skip
+
+    def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
+        return KafkaSink(KafkaSettings.of(order), place, self._clock)

@@ -1,0 +1,96 @@
+"""A sink's position as records of a compacted topic: a key for each queue, one for the log, one for who has the sink.
+
+A record for each queue and not one for all: a flush tells the queues that changed, and compaction keeps the last of each. What
+else must outlive a process lies beside it: the partition that a queue was given, and which topic it was (Kafka's id of it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiered.errors import Corrupt
+from tiered.feed.base import FeedPosition, Follow
+from tiered.model import MessageQueue
+from tiered.sink.base import SinkPosition
+
+LOG, OWNER = b"log", b"owner"
+_QUEUE, _TOPIC = b"queue:", b"topic:"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOwner:
+    """Who opened the sink last: the epoch of its archive's writer, and a name of that opening."""
+
+    epoch: int
+    opening: str
+
+
+@dataclass(slots=True)
+class Kept:
+    """All that the topic says. ``partitions``: where each queue's messages go, (topic, partition); ``topics``: Kafka's id of
+    each topic that has messages."""
+
+    owner: SinkOwner | None = None
+    log: FeedPosition = field(default_factory=FeedPosition)
+    queues: dict[MessageQueue, Follow] = field(default_factory=dict)
+    partitions: dict[MessageQueue, tuple[str, int]] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def position(self) -> SinkPosition:
+        """As the port has it."""
+        return SinkPosition(self.log, dict(self.queues))
+
+    def take(self, key: bytes, value: bytes) -> None:
+        """A record of the topic, in its order. ``Corrupt``."""
+        try:
+            if key == LOG:
+                self.log = FeedPosition.decode(value)
+                return
+            told = json.loads(value)
+            if key == OWNER:
+                self.owner = SinkOwner(int(told["epoch"]), str(told["opening"]))
+            elif key.startswith(_TOPIC):
+                self.topics[str(told["topic"])] = str(told["id"])
+            elif key.startswith(_QUEUE):
+                queue = MessageQueue(str(told["topic"]), int(told["queue"]))
+                physical = told["physical"]
+                self.queues[queue] = Follow(int(told["next"]), None if physical is None else int(physical))
+                if told.get("target") is not None:
+                    self.partitions[queue] = str(told["target"]), int(told["partition"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(
+                "the position that Kafka keeps of a sink cannot be read", key=ascii(key)[:80], found=ascii(value)[:120],
+                hint="somebody else wrote to the topic: delete it, and rewind the sink to where it is to go on",
+            ) from error  # fmt: skip
+
+
+def owner_record(owner: SinkOwner) -> tuple[bytes, bytes]:
+    """Key and value of who has the sink."""
+    return OWNER, _json(epoch=owner.epoch, opening=owner.opening)
+
+
+def topic_record(topic: str, topic_id: str) -> tuple[bytes, bytes]:
+    """Key and value of which topic it is."""
+    return _TOPIC + topic.encode(), _json(topic=topic, id=topic_id)
+
+
+def position_records(
+    position: SinkPosition, partitions: dict[MessageQueue, tuple[str, int]]
+) -> Iterable[tuple[bytes, bytes]]:
+    """Keys and values of a position: of the log, and of each queue that it tells of."""
+    yield LOG, position.log.encode()
+    for queue, follow in position.queues.items():
+        target, partition = partitions.get(queue, (None, None))
+        name = f"{queue.queue_id}:{queue.topic}".encode("utf-8", "surrogateescape")
+        yield _QUEUE + name, _json(
+            topic=queue.topic, queue=queue.queue_id, next=follow.next, physical=follow.physical,
+            target=target, partition=partition,
+        )  # fmt: skip
+
+
+def _json(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()

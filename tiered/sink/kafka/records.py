@@ -1,0 +1,82 @@
+"""Messages as records of Kafka: key, headers, time. Columns become lists once a part; tuples are made for each message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.messages import SinkMessages
+
+TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY = (
+    f"rocketmq.{name}" for name in ("topic", "queue", "offset", "msgid", "flag", "body")
+)
+"""Headers that are ours: where the message was, RocketMQ's offset message id, its flag if it has one; ``BODY`` only where
+the value is not the message's body, and why."""
+PROPERTY = "rocketmq.property."
+"""Put before the name of a property that would be taken for one of ours; all others are headers of their own names."""
+_OURS = "rocketmq."
+
+Header = tuple[str, bytes]
+
+
+def keys_of(messages: SinkMessages, which: str) -> Sequence[bytes | None]:
+    """The record key of each message: the option ``key``."""
+    if which == "keys":
+        return messages.keys
+    if which == "unique":
+        return messages.unique_key
+    if which == "none":
+        return [None] * len(messages)
+    pairs = messages.topic << 32 | messages.queue_id
+    names = {
+        pair: f"{messages.topics[pair >> 32]}/{pair & 0xFFFF_FFFF}".encode("utf-8", "surrogateescape")
+        for pair in np.unique(pairs).tolist()
+    }
+    return list(map(names.__getitem__, pairs.tolist()))
+
+
+def headers_of(messages: SinkMessages) -> list[list[Header]]:
+    """The headers of each message: ours first, then its properties."""
+    topics = [(TOPIC, topic.encode("utf-8", "surrogateescape")) for topic in messages.topics]
+    queues = {number: (QUEUE, b"%d" % number) for number in np.unique(messages.queue_id).tolist()}
+    flags = messages.flag.tolist() if messages.flag.any() else [0] * len(messages)
+    found = []
+    for topic, queue, offset, ident, flag, properties in zip(
+        messages.topic.tolist(), messages.queue_id.tolist(), messages.queue_offset.tolist(), messages.message_id, flags,
+        messages.properties, strict=True,
+    ):  # fmt: skip
+        headers: list[Header] = [
+            topics[topic],
+            queues[queue],
+            (OFFSET, b"%d" % offset),
+            (MESSAGE_ID, ident.encode()),
+        ]
+        if flag:
+            headers.append((FLAG, b"%d" % flag))
+        headers += properties
+        found.append(headers)
+    if any(name.startswith(_OURS) for properties in messages.properties for name, _ in properties):
+        return [
+            headers[: len(headers) - len(own)] + [(_free(name), value) for name, value in own]
+            for headers, own in zip(found, messages.properties, strict=True)
+        ]
+    return found
+
+
+def times_of(messages: SinkMessages, settings: KafkaSettings) -> list[int]:
+    """CreateTime of each record in ms; at least 1, because 0 is *now* for the client."""
+    column = messages.born_timestamp if settings.born else messages.store_timestamp
+    times: list[int] = np.maximum(column, 1).tolist()
+    return times
+
+
+def record_bytes(body: bytes | None, key: bytes | None, headers: Sequence[Header]) -> int:
+    """About what a record takes, rather too much."""
+    size = len(body or b"") + len(key or b"") + 128
+    return size + sum(len(name.encode("utf-8", "replace")) + len(value) + 10 for name, value in headers)
+
+
+def _free(name: str) -> str:
+    return PROPERTY + name if name.startswith(_OURS) else name

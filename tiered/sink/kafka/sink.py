@@ -1,0 +1,305 @@
+"""A sink into Kafka: messages become records, a flush a transaction with the position in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tiered.clock import Clock
+from tiered.codec.types import Ints
+from tiered.errors import Fenced, Invalid, TieredError, Unavailable
+from tiered.model import MessageQueue
+from tiered.sink.base import Accepted, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.keeping import Keeping, check_topics, transactional_id
+from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
+from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
+from tiered.sink.kafka.reports import Reports
+from tiered.sink.kafka.routes import QueueRoutes
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.topics import KafkaTopics
+from tiered.sink.kinds import SinkPlace
+from tiered.sink.messages import MAX_BODY_BYTES, SinkMessages, messages_of
+
+log = logging.getLogger(__name__)
+
+_PART = 1_024
+"""Messages made into records at once, between two looks at what Kafka reported."""
+_SMALL = 64 << 10
+"""Key and headers of a message always fit: its properties have at most 32 KiB."""
+_WAIT_SECONDS = 0.2
+_CLOSE_SECONDS = 2.0
+
+
+class KafkaSink:
+    """One opening. Errors as of ``Sink``; after any of them nothing is written any more."""
+
+    def __init__(self, settings: KafkaSettings, place: SinkPlace, clock: Clock) -> None:
+        """Open it: in mode transactional any other process that has it is fenced, and what that had not committed is undone."""
+        self._settings = settings
+        self._heard = Heard(settings.secrets)
+        self._reports = Reports(refuse_recreated=settings.refuse_recreated)
+        self._topics = KafkaTopics(settings, clock)
+        self._topics.reachable()
+        self._keeping = Keeping(settings, place, self._topics, clock)
+        self._producer: Any = None
+        self._in_transaction = False
+        self._owner = SinkOwner(place.epoch, os.urandom(8).hex())
+        kept = Kept()
+        if settings.transactional:
+            self._keeping.make()
+            self._check_epoch(place)
+        library = kafka_library()
+        self._producer = made(library.Producer, settings.producer(transactional_id(place)), self._heard)
+        try:
+            if settings.transactional:
+                with asking(self._heard, "the sink was opened", transactional_id=transactional_id(place)):
+                    self._producer.init_transactions(settings.seconds)
+                kept = self._keeping.read()
+                check_topics(kept, self._topics, settings.refuse_recreated)
+                self._own()
+            self._routes = QueueRoutes(settings, place, self._topics, kept.partitions, kept.topics)
+            if settings.dead_letter_topic:
+                self._routes.topic(settings.dead_letter_topic)
+        except BaseException:
+            self.close()
+            raise
+        self._position = kept.position if settings.transactional else None
+
+    def position(self) -> SinkPosition | None:
+        return self._position
+
+    def write(self, batch: SinkBatch) -> Accepted:
+        messages = messages_of(batch)
+        dead = 0
+        with self._telling("messages were given"):
+            self._begin()
+            for first in range(0, len(messages), _PART):
+                dead += self._write_part(messages.since(first, min(first + _PART, len(messages))))
+        return Accepted(len(batch.rows), dead)
+
+    def flush(self, position: SinkPosition) -> SafePoint:
+        with self._telling("a flush"):
+            if self._settings.transactional:
+                self._begin()
+                for topic in self._routes.unkept():
+                    self._keep(*topic_record(topic.name, topic.id))
+                for key, value in position_records(position, self._routes.partitions()):
+                    self._keep(key, value)
+            self._settle()
+            placed = self._reports.placed(self._routes.all)
+            if self._settings.transactional:
+                self._commit()
+        return SafePoint(position, placed)
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            producer.purge()
+            if self._in_transaction:
+                producer.abort_transaction(_CLOSE_SECONDS)
+            producer.poll(0)
+        except kafka_library().KafkaException as error:
+            # The next opening undoes the transaction, or Kafka does when its time is up.
+            log.debug("closed with a transaction open: %s", self._heard.said(error.args[0]))
+
+    # ---- opening
+
+    def _check_epoch(self, place: SinkPlace) -> None:
+        """A later writer's sink must not be fenced by an earlier one's that wakes up."""
+        owner = self._keeping.read().owner
+        if owner is not None and owner.epoch > place.epoch:
+            raise Fenced(
+                "a later writer of the archive has this sink", found=owner.epoch, expected=place.epoch
+            )
+
+    def _own(self) -> None:
+        self._begin()
+        self._keep(*owner_record(self._owner))
+        self._settle()
+        self._commit()
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Around all that speaks to Kafka: errors as of ``Sink``."""
+        try:
+            with asking(self._heard, what):
+                yield
+        except (
+            SystemError
+        ):  # a fatal error that the client's callbacks lost on its way; the client is done for
+            raise self._whose(Fenced(f"{what}: Kafka's client met a fatal error")) from None
+        except Fenced as error:
+            raise self._whose(error) from error
+
+    def _whose(self, error: Fenced) -> TieredError:
+        """Kafka also fences a producer whose transaction was open too long: then the sink is still this process's."""
+        if not self._settings.transactional:
+            return Unavailable(error.said)
+        try:
+            owner = self._keeping.read().owner
+        except TieredError as away:
+            return Unavailable(
+                "Kafka took this sink's transaction away, and does not say for whom", found=away.message
+            )
+        if owner != self._owner:
+            return error
+        return Unavailable(
+            "a transaction was open longer than Kafka allows", found=error.said,
+            hint="raise the sink's transaction_timeout_ms if this comes again",
+        )  # fmt: skip
+
+    # ---- writing
+
+    def _write_part(self, messages: SinkMessages) -> int:
+        pairs = messages.topic << 32 | messages.queue_id & 0xFFFF_FFFF
+        distinct, which = np.unique(pairs, return_inverse=True)
+        queues = [MessageQueue(messages.topics[pair >> 32], pair & 0xFFFF_FFFF) for pair in distinct.tolist()]
+        routes = self._routes.of(queues)
+        keys = keys_of(messages, self._settings.key)
+        headers: Sequence[list[Header]] = (
+            headers_of(messages) if self._settings.headers else [[]] * len(messages)
+        )
+        large = self._large(messages, keys, headers)
+        number = np.array([route.number for route in routes], np.int64)[which]
+        calls = [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
+        produce, times = self._producer.produce, times_of(messages, self._settings)
+        rows = zip(
+            messages.bodies(self._settings.max_message_bytes),
+            keys,
+            headers,
+            times,
+            which.tolist(),
+            strict=True,
+        )
+        for at, (body, key, head, time, route) in enumerate(rows):
+            if at in large:
+                self._bury(messages, at, key, head, time)
+                continue
+            topic, partition, report = calls[route]
+            if not body.readable:
+                head = [*head, (BODY, b"as stored: it cannot be decompressed")]
+            while True:
+                try:
+                    produce(topic, body.content, key, partition, report, None, time, head)
+                    break
+                except BufferError:
+                    self._wait()
+        kept: Ints = np.delete(np.arange(len(messages)), list(large)) if large else np.arange(len(messages))
+        self._reports.give(number[kept], messages.queue_offset[kept])
+        self._producer.poll(0)
+        self._check()
+        return len(large)
+
+    def _large(
+        self, messages: SinkMessages, keys: Sequence[bytes | None], headers: Sequence[list[Header]]
+    ) -> set[int]:
+        """Messages that are larger than Kafka takes. ``Invalid`` if there is no place for them."""
+        most = self._settings.max_message_bytes
+        packed = messages.compressed
+        if max(map(len, messages.stored), default=0) + _SMALL <= most and not packed.any():
+            return set()
+        large = set()
+        for at, stored in enumerate(messages.stored):
+            content = stored
+            if packed[at]:
+                body = messages.body(at, most)
+                content = (body if body.readable else messages.body(at, MAX_BODY_BYTES)).content
+            size = record_bytes(content, keys[at], headers[at])
+            if size > most:
+                large.add(at)
+                if not self._settings.dead_letter_topic:
+                    raise Invalid(
+                        "a message is larger than this sink may send to Kafka", queue=_queue(messages, at),
+                        queue_offset=int(messages.queue_offset[at]), found=size, expected=f"≤ {most} bytes",
+                        hint="raise max_message_bytes and the topic's max.message.bytes, or name a dead_letter_topic",
+                    )  # fmt: skip
+        return large
+
+    def _bury(
+        self, messages: SinkMessages, at: int, key: bytes | None, headers: list[Header], time: int
+    ) -> None:
+        """A record that tells of a message that is too large: all but its body, which is in the archive."""
+        where = _queue(messages, at)
+        told = f"left out: {len(messages.stored[at])} bytes as stored; tiered read --topic {where.topic}"
+        told += f" --queue {where.queue_id} --offset {int(messages.queue_offset[at])}"
+        topic = self._settings.dead_letter_topic
+        head = [*headers, (BODY, told.encode("utf-8", "replace"))]
+        self._put(topic, None, key, self._routes_hash(where), time, head)
+
+    def _routes_hash(self, queue: MessageQueue) -> int:
+        return queue.queue_id % self._routes.topic(self._settings.dead_letter_topic).partitions
+
+    def _keep(self, key: bytes, value: bytes) -> None:
+        self._put(self._keeping.topic, value, key, 0, 0, [])
+
+    def _put(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        time: int,
+        headers: list[Header],
+    ) -> None:
+        """A record of which only a failure matters."""
+
+        def report(error: Any, _: object) -> None:
+            if error is not None:
+                self._reports.failed(error, topic)
+
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, report, None, time, headers)
+                return
+            except BufferError:
+                self._wait()
+
+    def _wait(self) -> None:
+        """Until the client's buffers have room; what is not sent in time fails, and so this ends."""
+        self._producer.poll(_WAIT_SECONDS)
+        self._check()
+
+    # ---- transactions
+
+    def _begin(self) -> None:
+        if self._producer is None:
+            raise Unavailable("the sink is closed")
+        if self._settings.transactional and not self._in_transaction:
+            with asking(self._heard, "a transaction was begun"):
+                self._producer.begin_transaction()
+            self._in_transaction = True
+
+    def _settle(self) -> None:
+        """Wait until Kafka has every record."""
+        if self._producer is None:
+            raise Unavailable("the sink is closed")
+        left = self._producer.flush(self._settings.seconds + 1)
+        self._check()
+        if left:
+            raise Unavailable(
+                "Kafka does not take records", waiting=left, heard="; ".join(self._heard.errors.values())
+            )
+
+    def _commit(self) -> None:
+        with asking(self._heard, "a transaction was committed"):
+            self._producer.commit_transaction(self._settings.seconds)
+        self._in_transaction = False
+
+    def _check(self) -> None:
+        if self._reports.failure is not None:
+            raise self._failure(*self._reports.failure)
+
+    def _failure(self, error: Any, topic: str) -> TieredError:
+        return self._heard.error("a record was given", error, topic=topic)
+
+
+def _queue(messages: SinkMessages, at: int) -> MessageQueue:
+    return MessageQueue(messages.topics[int(messages.topic[at])], int(messages.queue_id[at]))

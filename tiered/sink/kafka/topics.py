@@ -1,0 +1,161 @@
+"""Topics of Kafka: looked up, created if that is wished, and known again by Kafka's id of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tiered.clock import Clock
+from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
+from tiered.sink.kafka.settings import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_SIZE, _RETENTION = "max.message.bytes", "retention.ms"
+
+
+class KafkaTopic(NamedTuple):
+    """A topic: how many partitions it has, and Kafka's id, which another topic of the same name does not have."""
+
+    name: str
+    partitions: int
+    id: str
+
+
+class KafkaTopics:
+    """Asks for topics as they are now. One thread. Errors as of ``Heard``."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._heard = Heard(settings.secrets)
+        admin = kafka_library().admin
+        self._admin = made(admin.AdminClient, settings.client(), self._heard)
+
+    def reachable(self) -> None:
+        """Ask for the brokers: nothing else."""
+        with asking(self._heard, "the brokers of Kafka were asked for", brokers=self._settings.brokers):
+            self._admin.list_topics(timeout=self._settings.seconds)
+
+    def find(self, names: Iterable[str]) -> dict[str, KafkaTopic]:
+        """Those of these topics that are there."""
+        library, wanted = kafka_library(), list(names)
+        found: dict[str, KafkaTopic] = {}
+        if not wanted:
+            return found
+        with asking(self._heard, "Kafka was asked for topics"):
+            answers = self._admin.describe_topics(
+                library.TopicCollection(wanted), request_timeout=self._settings.seconds
+            )
+        for name, answer in answers.items():
+            described = self._answer(answer, "Kafka was asked for a topic", name, but=GONE)
+            if described is not None:
+                found[name] = KafkaTopic(name, len(described.partitions), str(described.topic_id))
+        return found
+
+    def ensure(
+        self, names: Iterable[str], config: Mapping[str, str], partitions: int
+    ) -> dict[str, KafkaTopic]:
+        """These topics, created if they are not there and the sink may do that; ``Invalid`` if not."""
+        wanted = list(names)
+        found = self.find(wanted)
+        absent = [name for name in wanted if name not in found]
+        if absent:
+            if not self._settings.create_topics:
+                raise Invalid(
+                    "a Kafka topic is not there, and this sink does not create any", topic=", ".join(absent[:5]),
+                    count=len(absent), hint="create it, or set the sink's create_topics=true",
+                )  # fmt: skip
+            self._create(absent, config, partitions)
+            found |= self._seen(absent)
+        return found
+
+    def check_configuration(self, names: Iterable[str], wanted: int) -> None:
+        """``Invalid`` if one of these topics takes less than ``wanted`` bytes; retention that deletes old messages is logged.
+        Nothing where the sink may not ask."""
+        library = kafka_library()
+        resources = [library.admin.ConfigResource(library.admin.ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return
+        with asking(self._heard, "Kafka was asked for the configuration of topics"):
+            answers = self._admin.describe_configs(resources, request_timeout=self._settings.seconds)
+        for resource, answer in answers.items():
+            try:
+                entries = answer.result(self._settings.seconds)
+            except library.KafkaException:  # no right to see it: then Kafka tells when a message comes
+                continue
+            if _RETENTION in entries and int(entries[_RETENTION].value) >= 0 and _deletes(entries):
+                log.warning(
+                    "Kafka deletes messages of %s by their own time, %s ms after it: older ones are gone as soon as they come; "
+                    "%s=-1 keeps them", resource.name, entries[_RETENTION].value, _RETENTION,
+                )  # fmt: skip
+            limit = int(entries[_SIZE].value) if _SIZE in entries else wanted
+            if limit < wanted:
+                raise Invalid(
+                    "a Kafka topic takes smaller messages than this sink sends", topic=resource.name,
+                    expected=f"{_SIZE} ≥ {wanted}", found=limit,
+                    hint=f"set the sink's max_message_bytes={limit}, or raise {_SIZE}",
+                )  # fmt: skip
+
+    def _create(self, names: list[str], config: Mapping[str, str], partitions: int) -> None:
+        new = kafka_library().admin.NewTopic
+        topics = [
+            new(
+                name,
+                num_partitions=partitions,
+                replication_factor=self._settings.replication,
+                config=dict(config),
+            )
+            for name in names
+        ]
+        with asking(self._heard, "Kafka was to create topics"):
+            answers = self._admin.create_topics(topics, request_timeout=self._settings.seconds)
+        for name, answer in answers.items():
+            self._answer(answer, "Kafka was to create a topic", name, but=("TOPIC_ALREADY_EXISTS",))
+
+    def _seen(self, names: list[str]) -> dict[str, KafkaTopic]:
+        """Topics that were just created: brokers may need a moment to know them."""
+        deadline = self._clock.monotonic() + self._settings.seconds
+        while len(found := self.find(names)) < len(names):
+            if self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    "a Kafka topic that was created is not seen", topic=min(set(names) - set(found))
+                )
+            self._clock.wait(_POLL_SECONDS)
+        return found
+
+    def _answer(self, answer: Any, what: str, topic: str, but: tuple[str, ...]) -> Any:
+        """What a future holds; ``None`` for errors named in ``but``."""
+        library = kafka_library()
+        try:
+            return answer.result(self._settings.seconds + 5)
+        except library.KafkaException as error:
+            if error.args[0].name() in but:
+                return None
+            raise self._heard.error(what, error.args[0], topic=topic) from None
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer", topic=topic) from None
+
+
+def _deletes(entries: Mapping[str, Any]) -> bool:
+    return "cleanup.policy" not in entries or "delete" in entries["cleanup.policy"].value
+
+
+def check_same(before: Mapping[str, str], now: Mapping[str, KafkaTopic], refuse: bool) -> None:
+    """``Invalid`` where a topic is another one than the one that has this sink's messages, or is gone, if ``refuse``."""
+    for name, topic_id in before.items():
+        found = now.get(name)
+        if refuse and (found is None or found.id != topic_id):
+            raise recreated(name, "gone" if found is None else f"id {found.id}", f"id {topic_id}")
+
+
+def recreated(topic: str, found: str, expected: str) -> TieredError:
+    """What to say of a topic that lost what it had."""
+    return Invalid(
+        "a Kafka topic that has messages of this sink was deleted, or is another one now", topic=topic,
+        expected=expected, found=found,
+        hint="rewind the sink to give everything again, or set recreated=go-on: what was in the old topic is not given again",
+    )  # fmt: skip
