@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from tiered.arrayhistogram import ArrayHistogram
 from tiered.gatewaymetrics import GatewayMetrics
 from tiered.metricregistry import REQUEST_SECONDS
+from tiered.sinkmetrics import SinkMetrics
 from tiered.version import __version__
 
 LATENCY_SECONDS = (
@@ -42,6 +43,7 @@ class Metrics(GatewayMetrics):
         self._declare_fetch()
         self._declare_maintenance()
         self._declare_index()
+        self.sinks = SinkMetrics(self._gauge)
         self._declare_health()
         self._declare_gateway()
         self._declare_answers()

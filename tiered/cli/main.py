@@ -57,6 +57,7 @@ VERBS: Mapping[str, str] = {
     "hold": "Legal holds: what retention must not take.",
     "key": "Keys of an encrypted archive: make, list, wrap again.",
     "table": "Tables of other engines (Iceberg) over the sealed files.",
+    "sink": "Destinations that the log is replicated to, without losing a message.",
     "repair": "Repair damaged or lost commits from what is left of them.",
     "maintain": "Merge small runs now; a daemon does it by itself.",
     "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",

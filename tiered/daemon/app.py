@@ -363,7 +363,11 @@ class Daemon:
             return False, self._halted
         own = self._problem if self._problem != STARTING else None
         problem = own or self._watch.problem() or self._problem
-        return (True, "ready") if problem is None else (False, problem)
+        if problem is not None:
+            return False, problem
+        sinks = None if self._archiving is None else self._archiving.sinks
+        beside = None if sinks is None else sinks.standstill()
+        return True, "ready" if beside is None else f"ready; {beside}"
 
     def _view(self) -> DaemonView | None:
         """What a look finds now, or the last one found when this one does not come back; the time goes on all the same."""

@@ -24,6 +24,7 @@ from tiered.daemon.maintenance import MaintenanceLoop, state_of, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.once import PresentEnd
 from tiered.daemon.parts import Choices, Parts
+from tiered.daemon.sinks import SinkServices, start_sinks
 from tiered.daemon.status import DaemonView, Names, Reporter, Workers
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.sweeping import Sweeper
@@ -34,6 +35,7 @@ from tiered.opening.claim import Claimant
 from tiered.opening.open import Opened, Opening
 from tiered.service import AGAIN, DONE, Health, Next, Service, ServiceState, Supervisor, WatchLimits, pause
 from tiered.settings import Retain
+from tiered.sink.ledger import SinkLedger
 from tiered.source.base import CommitLogSource
 from tiered.table.keeping import Tabling
 from tiered.table.progress import TablesProgress
@@ -86,8 +88,11 @@ class Archiving:
         self.maintenance: MaintenanceLoop | None = None
         self.scrub: Scrubber | None = None
         self.tables: TablesProgress | None = None
-        called = parts.settings.source
-        names = Names(called.cluster, called.broker, parts.provider.url, parts.weak)
+        self.sinks: SinkServices | None = None
+        self._ledger = SinkLedger()
+        names = Names(
+            parts.settings.source.cluster, parts.settings.source.broker, parts.provider.url, parts.weak
+        )
         self._reporter = Reporter(parts.log, source, parts.clock, names, observer.totals, stillness)
 
     def run(
@@ -110,6 +115,7 @@ class Archiving:
         self._maintain(stack, line)
         if not self._choices.once:
             self._groups = follow_groups(parts, stack)
+            self.sinks = start_sinks(parts, self._ledger, line, self._stop.is_set, stack)
         on_ready()
         watchdog = parts.settings.watchdog
         self._supervisor = Supervisor(
@@ -181,7 +187,8 @@ class Archiving:
     def look(self) -> DaemonView:
         """One look at what pages show. It reads files: not for callers that may not hang."""
         view = self._reporter.look()
-        self._set_scrub_gauges()
+        if self.scrub is not None:
+            self._parts.metrics.scrub(self.scrub.figures(), overdue=self.scrub.overdue() is not None)
         if self._indexing is not None:
             self._indexing.show(self._parts.metrics)
         if self.tables is not None:
@@ -198,16 +205,12 @@ class Archiving:
             unsaved = round(self._checkpointer.unsaved_seconds(), 1)
             checkpoint = {"unsaved_seconds": unsaved, "problem": self._checkpointer.standstill()}
             said = {**said, "checkpoint": checkpoint}
-        beside = {"maintenance": self.maintenance, "consumequeue": self._indexing, "groups": self._groups}
+        looked = {"maintenance": self.maintenance, "consumequeue": self._indexing, "groups": self._groups}
+        beside = {**looked, "sinks": self.sinks}
         said = {**said, **{name: each.status() for name, each in beside.items() if each is not None}}
         if self.tables is not None and (tables := self.tables.figures()):
             said = {**said, "tables": tables}
         return said if self.scrub is None else {**said, "scrub": self.scrub.document()}
-
-    def _set_scrub_gauges(self) -> None:
-        """What the scrub knows, as numbers."""
-        if self.scrub is not None:
-            self._parts.metrics.scrub(self.scrub.figures(), overdue=self.scrub.overdue() is not None)
 
     def maintenance_stands_still(self) -> str | None:
         """Why work in the background does not move, if it does not; from plain values."""
@@ -237,7 +240,7 @@ class Archiving:
         stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
         return CommitLine(
             parts.log, uploads,
-            depth=dispatch.pipeline_flushes, release=self._source.release, events=self._observer,
+            depth=dispatch.pipeline_flushes, release=self._source.release, events=self._observer, riders=self._ledger,
         )  # fmt: skip
 
     def _make_opening(self, line: CommitLine) -> Opening:

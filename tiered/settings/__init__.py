@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Tables
+from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Sinks, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
 from tiered.settings.serving import Serve
@@ -53,6 +53,7 @@ __all__ = [
     "Serve",
     "Settings",
     "SettingsSection",
+    "Sinks",
     "Source",
     "State",
     "Store",
@@ -92,6 +93,7 @@ class Settings:
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)
     tables: Tables = field(default_factory=Tables)
+    sinks: Sinks = field(default_factory=Sinks)
     kv: Kv = field(default_factory=Kv)
 
     @property

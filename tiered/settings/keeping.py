@@ -264,3 +264,43 @@ class Tables(SettingsSection):
         high=10_000,
         unit="files",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks(SettingsSection):
+    """Replication of the log to other stores, by the writer. Which sinks there are stands in the bucket: tiered sink add."""
+
+    enabled: bool = option(
+        True, "replicate to the sinks that are ordered; without any, nothing runs but the look for them"
+    )
+    look_ms: int = ms(
+        10_000,
+        "pause between two looks for changed orders, each one listing; longer takes a change up later",
+        100,
+        3_600_000,
+    )
+    flush_bytes: int = size(
+        8 * MIB,
+        "a sink is flushed when as much was written to it: more costs memory, and what comes again after a failure",
+        4096,
+        1 * GIB,
+    )
+    flush_ms: int = ms(
+        500,
+        "or when the oldest message is as old; longer shows messages at the destination later",
+        1,
+        3_600_000,
+    )
+    batch_bytes: int = size(1 * MIB, "read from the log at a time, for each sink", 64 * 1024, 256 * MIB)
+    poll_ms: int = ms(100, "pause of a sink where nothing is new", 1, 60_000)
+    commit_ms: int = ms(
+        10_000,
+        "how far sinks are rides on commits of messages; where none comes, a commit of its own at most so often",
+        100,
+        3_600_000,
+    )
+    ahead_of_archive: bool = option(
+        False,
+        "replicate what the broker confirmed before it is archived: sooner, but a tail that the broker loses then is at the"
+        " destination, and what replaced it comes on top",
+    )

@@ -94,16 +94,7 @@ class SinkBook:
 
     def add(self, order: SinkOrder, now_ms: int, random_bytes: Callable[[int], bytes]) -> StoredSink:
         """Put the first order of a sink. ``Conflict`` if there is one of this name, or too many."""
-        sinks = self.sinks()
-        if any(stored.name == order.name for stored in sinks):
-            raise Conflict(
-                "there is a sink of this name already", found=order.name,
-                hint="tiered sink list shows it; give another name, or tiered sink remove it first",
-            )  # fmt: skip
-        if len(sinks) >= MAX_SINKS:
-            raise Conflict(
-                "an archive has no more sinks than this", found=len(sinks), expected=f"≤ {MAX_SINKS}"
-            )
+        self.refuse_taken(order.name)
         sink_id = random_bytes(16)
         made = StoredSink(sink_id, order, made_ms=now_ms, created_ms=now_ms)
         self._put(sink_id, made)
@@ -111,6 +102,19 @@ class SinkBook:
             drop_order(self._provider, self._keys, SINK, sink_id)
             raise Conflict("a sink of this name was made at the same moment", found=order.name)
         return made
+
+    def refuse_taken(self, name: str) -> None:
+        """``Conflict`` if no sink of this name can be added."""
+        sinks = self.sinks()
+        if any(stored.name == name for stored in sinks):
+            raise Conflict(
+                "there is a sink of this name already", found=name,
+                hint="tiered sink list shows it; give another name, or tiered sink remove it first",
+            )  # fmt: skip
+        if len(sinks) >= MAX_SINKS:
+            raise Conflict(
+                "an archive has no more sinks than this", found=len(sinks), expected=f"≤ {MAX_SINKS}"
+            )
 
     def change(
         self,

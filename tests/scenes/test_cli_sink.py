@@ -1,0 +1,95 @@
+"""``tiered sink``: orders in the bucket by verbs, dry runs that change nothing, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.command import Done, archive_once, tiered
+
+
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("sinks")
+    assert tiered("gen", "--store", directory / "store", "--messages", 20, "--topics", 1).code == 0
+    assert archive_once(directory / "store", directory / "archive").code == 0
+    return directory
+
+
+def sink(archived: Path, *words: object) -> Done:
+    return tiered("sink", *words, "--archive", f"file://{archived}/archive", "--json")
+
+
+def listed(archived: Path) -> list[dict[str, Any]]:
+    done = sink(archived, "list")
+    assert done.code == 0, done.err
+    return list(done.json)
+
+
+def add(archived: Path, name: str, *words: object) -> Done:
+    place = f"location=file://{archived}/out"
+    return sink(archived, "add", name, "--kind", "file", "--option", place, *words)
+
+
+def test_a_sink_through_its_life(archived: Path) -> None:
+    done = add(archived, "copy", "--topic", "Order*", "--exclude", "*-test", "--required", "--dry-run")
+    assert (done.code, listed(archived)) == (0, [])
+    done = add(archived, "copy", "--topic", "Order*", "--exclude", "*-test", "--required")
+    assert done.code == 0, done.err
+    (row,) = listed(archived)
+    assert (row["sink"], row["kind"], row["topics"], row["exclude"]) == ("copy", "file", "Order*", "*-test")
+    assert (row["required"], row["from_start"], row["paused"], row["revision"]) == (True, True, False, 1)
+    for words, paused, revision in (
+        (("pause", "copy", "--dry-run"), False, 1),
+        (("pause", "copy"), True, 2),
+        (("resume", "copy"), False, 3),
+        (("rewind-to", "copy", "2026-01-01T00:00:00Z", "--dry-run"), False, 3),
+        (("rewind-to", "copy", "start"), False, 4),
+    ):
+        done = sink(archived, *words)
+        assert done.code == 0, done.err
+        (row,) = listed(archived)
+        assert (row["paused"], row["revision"]) == (paused, revision), words
+    assert sink(archived, "topics", "copy", "--topic", "*", "--exclude", "").code == 0
+    (row,) = listed(archived)
+    assert (row["topics"], row["exclude"]) == ("*", "")
+    done = sink(archived, "status")
+    assert done.code == 0, done.err
+    (row,) = done.json
+    assert (row["sink"], row["phase"], row["archived_position"]) == ("copy", "not running", None)
+    assert sink(archived, "remove", "copy", "--dry-run").code == 0
+    assert len(listed(archived)) == 1
+    assert sink(archived, "remove", "copy").code == 0
+    assert listed(archived) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("add", "a", "--kind", "kafak"), 2, "no such kind of sink"),
+        (("add", "A", "--kind", "file"), 2, "lower case letters"),
+        (("add", "a", "--kind", "file", "--option", "location"), 2, "NAME=VALUE"),
+        (
+            ("add", "a", "--kind", "file", "--option", "secret_access_key=x"),
+            2,
+            "do not belong into the bucket",
+        ),
+        (("pause", "nobody"), 5, "no such sink"),
+        (("status", "nobody"), 5, "no such sink"),
+        (("topics", "nobody"), 2, "nothing is to be changed"),
+        (("rewind-to", "nobody", "yesterdayish"), 2, "TIME"),
+    ],
+)
+def test_what_is_refused(archived: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = sink(archived, *words)
+    assert (done.code, said in done.err + done.text) == (code, True), done.err
+
+
+def test_a_name_is_taken_once(archived: Path) -> None:
+    assert add(archived, "twice").code == 0
+    for words in ((), ("--dry-run",)):
+        done = add(archived, "twice", *words)
+        assert (done.code, "of this name already" in done.err) == (6, True)
+    assert sink(archived, "remove", "twice").code == 0
