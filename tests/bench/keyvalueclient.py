@@ -1,5 +1,7 @@
 """Clients of a key-value view, a process of their own: ``python -m tests.bench.keyvalueclient ADDRESS KEYS CLIENTS COUNT PAUSE
-[PATH]`` asks over HTTP for keys at random, or for one page, and prints the seconds of each answer as JSON."""
+[PATH]`` asks over HTTP for keys at random, or for one page, and prints the seconds of each answer as JSON.
+
+PAUSE is the mean of pauses that chance draws, in seconds."""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ async def client(address: str, number: int, keys: int, count: int, pause: float,
         if not answer.startswith(b"HTTP/1.1 200"):
             raise SystemExit(answer[:300].decode())
         if pause:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause * draw.uniform(0.5, 1.5))  # all alike they would come all at once
     return taken
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.kit.command import tiered
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
 from tiered.errors import Corrupt, NotFound, Unavailable
 from tiered.keyvalue import Condition, Freshness, ReadRule
@@ -318,6 +322,49 @@ def test_with_a_snapshot_nothing_before_it_is_needed(tmp_path: Path) -> None:
         scene.puts(5, 41)
         scene.follow(view)
         scene.check(view)
+
+
+def _trimmed(scene: KeyValueScene) -> None:
+    """Retention takes from the archive what is old, and the broker deletes its files but the newest."""
+    back = time.time() - 9 * 86_400
+    for commit in (scene.directory / "archive").glob("*/*/commit/*/*"):
+        os.utime(commit, (back, back))
+    scene.log.time_ms = time.time_ns() // 1_000_000
+    scene.puts(8, 60)
+    scene.archive()
+    done = tiered(
+        "retain", "--archive", scene.settings.archive.url, "--store", scene.log.store, "--max-trim-percent", 100, "--json", "--take-over",
+        *("--set", "retain.keep_ms=9d", "--set", "retain.min_age_ms=1h", "--set", "log.level=error"),
+    )  # fmt: skip
+    assert done.code == 0, done.error
+    assert done.json, "nothing was trimmed"
+    scene.expire(len(scene.log.bases()) - 1)
+
+
+def test_where_retention_trimmed_the_archive_a_snapshot_is_enough_and_without_one_it_is_said(
+    scene: KeyValueScene,
+) -> None:
+    scene.puts(60)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        scene.snapshot(view)
+    objects = list((scene.directory / "archive").rglob("*"))
+    _trimmed(scene)
+    assert all(path.exists() for path in objects), "a snapshot changes nothing of the archive"
+    scene.lose_store()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        assert scene.follow(view) is None
+        scene.check(view)
+    shutil.rmtree(next((scene.directory / "archive").rglob("keyvalue")))
+    scene.lose_store()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        with pytest.raises(Corrupt, match="messages of the namespace are missing"):
+            view.get(NAMESPACE, b"key-1")
 
 
 def test_a_damaged_snapshot_is_passed_over(scene: KeyValueScene, caplog: pytest.LogCaptureFixture) -> None:
