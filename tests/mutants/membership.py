@@ -68,7 +68,7 @@ MUTANTS = (
         "tiered/membership/etcd.py",
         '        if not self._ask("kv/txn", {"compare": [mine], "success": then}).get("succeeded"):\n',
         '        if self._ask("kv/txn", {"compare": [mine], "success": then}) is None:\n',
-        f"{_CONTRACT}::test_the_second_of_a_name_is_refused_until_the_first_is_silent",
+        f"{_CONTRACT}::test_a_process_that_starts_again_where_it_was_has_its_name_at_once",
     ),
     Mutant(
         "tiered/membership/etcd.py",
