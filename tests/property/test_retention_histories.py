@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.kit.histories import History, Record
 from tests.kit.plainretention import plain_trims
 from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
+from tiered.archive.rewrite.required import RequiredSink
 from tiered.archive.rewrite.retain import RetentionPlan, narrowed, plan_retention
 from tiered.codec.format.edits import EditKind
 from tiered.model import MessageQueue
@@ -191,6 +192,46 @@ def test_what_is_in_range_stays_and_what_went_never_comes_back(part: int) -> Non
             done["rewinds"] += any(e.kind is EditKind.REWIND for e in history.step().edits)
         assert not gone & kept(history).all.keys()
     assert min(done[name] for name in ("age", "size", "held", "closed", "rewinds")) >= 40 // PARTS, done
+
+
+def test_what_a_required_sink_was_not_given_stays() -> None:
+    """Of the generation that is current: nothing at or above the sink's next offset goes, and all else as without it."""
+    kept = gone = 0
+    sink_id = bytes([1]) * 16
+    for seed in range(200):
+        chance = random.Random(seed)
+        history = History(chance, sinks=True)
+        for _ in range(STEPS):
+            history.step()
+        while sink_id not in history.model.sinks and chance.random() < 0.8:
+            history.add(history.sink_progress())
+        free, moment = a_policy(chance), a_moment(chance, history)
+        taken = frozenset(chance.sample(TOPICS, 2))
+        policy = replace(free, sinks=(RequiredSink(sink_id, "s", taken.__contains__),))
+        without = {(t.queue, t.generation): t for t in plan_retention(history.state, free, moment).trims}
+        made = plan_retention(history.state, policy, moment).trims
+        found = {(t.queue, t.generation): t for t in made}
+        assert found.keys() <= without.keys()
+        reached = history.model.sinks.get(sink_id, (0, 0, {}))[2]
+        for name, trim in without.items():
+            queue, generation = name
+            state = history.state.queue(queue)
+            current = state is not None and state.generation == generation and queue.topic in taken
+            if not current:
+                assert found[name].first_offset == trim.first_offset
+                continue
+            now = found[name].first_offset if name in found else trim.min_offset
+            records = history.model.queues[queue].generations[generation].live()
+            assert all(r.end <= reached.get(queue, 0) for r in records if r.offset < now)
+            kept += now < trim.first_offset
+            gone += now > trim.min_offset
+        again = narrowed(
+            history.state, plan_retention(history.state, free, moment).trims, policy, moment.aged_seq
+        )
+        assert {(t.queue, t.generation): t.first_offset for t in again} == {
+            n: t.first_offset for n, t in found.items()
+        }
+    assert (kept > 20, gone > 5) == (True, True), (kept, gone)
 
 
 def test_later_and_stricter_takes_no_less() -> None:

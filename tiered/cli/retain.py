@@ -18,6 +18,7 @@ from tiered.cli.writing import WriterFlags, do_all, tell, with_writer_flags
 from tiered.clock import Clock, SystemClock
 from tiered.daemon.brokertopics import BrokersTopics
 from tiered.settings import Settings
+from tiered.sink.required import required_sinks
 from tiered.text.human import Kind, size
 from tiered.text.output import Column
 
@@ -68,7 +69,8 @@ def command(
     with reading(out, given.config, given.archive, sets, store=given.store, whole=True) as opened:
         settings, log = opened.loaded.settings.retain, opened.view.log
         broker = BrokersTopics(opened.loaded.settings, log.identity.archive_id, notes=False)
-        run = look(log, opened.view.state, settings, SystemClock(), broker)
+        required = required_sinks(log.provider, log.keys, log.identity.archive_id)
+        run = look(log, opened.view.state, settings, SystemClock(), broker, required=required)
         plan = None if run is None else run.plan
         if not opened.loaded.settings.source.store_dir and (
             settings.topic_attributes or settings.deleted_topic_ms
@@ -98,4 +100,5 @@ def _tasks(
     weak: Sequence[str],
 ) -> tuple[Task, ...]:
     broker = BrokersTopics(settings, log.reader.identity.archive_id, notes=False)
-    return (Retention(log, clock, lambda: settings.retain, broker, max_trim_percent),)
+    required = required_sinks(log.reader.provider, log.reader.keys, log.reader.identity.archive_id)
+    return (Retention(log, clock, lambda: settings.retain, broker, max_trim_percent, required),)

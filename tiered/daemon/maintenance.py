@@ -45,6 +45,7 @@ from tiered.provider.open import open_provider
 from tiered.provider.wrap import TokenBucket
 from tiered.service import AGAIN, DONE, Next, Service, pause
 from tiered.settings import Retain, Settings
+from tiered.sink.required import required_sinks
 from tiered.table.keeping import Tabling
 
 log = logging.getLogger("tiered.daemon")
@@ -83,7 +84,8 @@ def tasks_of(
     break; ``retain``: that section, where it may change; ``archives``: this process archives beside the broker; ``notebook``:
     of the scrub, whose findings are left alone, where it is not to be read anew; ``local``: the broker's log, compared with
     the archive."""
-    archive_id = commit_log.reader.identity.archive_id
+    reader, archive_id = commit_log.reader, commit_log.reader.identity.archive_id
+    required = required_sinks(reader.provider, reader.keys, archive_id)
     broker = BrokersTopics(settings, archive_id, notes=archives)
     notes = notebook or Notebook(state_of(settings), archive_id)
     damaged = Quarantine(notes)
@@ -94,7 +96,7 @@ def tasks_of(
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
         Proposals(commit_log, clock, settings.seal.proposal_interval_ms, own_keys),
-        Retention(commit_log, clock, kept, broker),
+        Retention(commit_log, clock, kept, broker, required=required),
         AliasCare(commit_log, clock, settings.maintenance.merge_interval_ms / 1000),
         Projecting(
             commit_log, clock, ProjectingOptions.of(settings), own_keys,

@@ -17,11 +17,12 @@ from tiered.codec.types import Bools, Ints
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What holds for generations: what is older than ``aged_ms`` may go by age, than ``cutoff_ms`` by age or size; ``covered``:
-    by a hold."""
+    by a hold; ``given``: offsets below it were given to all who are waited for."""
 
     aged_ms: Ints
     cutoff_ms: Ints
     covered: Bools
+    given: Ints
 
 
 def cut(
@@ -34,6 +35,7 @@ def cut(
     if not len(items):
         return np.zeros(0, TRIM_DTYPE), np.zeros(0, np.int64)
     free = (seen.newest < judged.cutoff_ms[row]) & (items["commit_seq"] <= aged_seq)
+    free &= ~live | (items["end"] <= judged.given[row])
     ripe = free.copy()
     held = [
         cover[row] & (items["max_store_time"] >= hold.start_ms) & (items["min_store_time"] < hold.end_ms)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from tiered.archive.rewrite.required import RequiredSink
 from tiered.errors import Invalid, Refused
 from tiered.settings.keeping import Retain
 from tiered.text.human import duration
@@ -61,13 +62,14 @@ class BrokerSays:
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
     """All of it. ``patterns``: the first that fits a topic decides; else what the broker says of it, in place of the time of
-    ``default``; else ``default``."""
+    ``default``; else ``default``. ``sinks``: what they were not given yet stays."""
 
     default: RetentionRule = RetentionRule()
     patterns: tuple[tuple[str, RetentionRule], ...] = ()
     min_age_ms: int = 0
     holds: tuple[LegalHold, ...] = ()
     broker: BrokerSays = BrokerSays()
+    sinks: tuple[RequiredSink, ...] = ()
 
     def rule(self, topic: str) -> RetentionRule:
         """The rule of a topic while the broker has it."""

@@ -21,6 +21,7 @@ import numpy as np
 from tiered.archive.rewrite.cutting import Judged, cut
 from tiered.archive.rewrite.histories import Histories, histories
 from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
+from tiered.archive.rewrite.required import given_up_to
 from tiered.archive.rewrite.trims import REASONS, TrimReason, Trims
 from tiered.archive.state.forgotten import occupied
 from tiered.archive.state.keys import CLOSED, GENERATION, QUEUE, prefixed, topic_of
@@ -109,7 +110,8 @@ def plan_retention(
         chosen = _worth_a_look(view, (keys, found), rules, topic)
         if len(chosen):
             seen = histories(view, [keys[at] for at in chosen.tolist()], found[chosen])
-            made.add(_trims(seen, rules, topic[chosen], policy, moment))
+            given = given_up_to(view, seen, policy.sinks)
+            made.add(_trims(seen, rules, topic[chosen], policy, moment, given))
     made.live_bytes += sum(int(found["bytes"].sum()) for _, found in records(view, GENERATION))
     trims = Trims.joined(made.pages)
     return RetentionPlan(
@@ -145,7 +147,8 @@ def narrowed(state: ArchiveState, trims: Trims, policy: RetentionPolicy, aged_se
     rows = np.fromiter((planned.get(name, -1) for name in names), np.int64, len(seen.queue))
     covers = _covered([topic_of(queue[:-QUEUE_ID_BYTES]) for queue in seen.queues], policy.holds)
     cutoff_ms = np.where(rows < 0, _NEVER, trims.rows["cutoff_ms"][rows])
-    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue])
+    given = given_up_to(state.view, seen, policy.sinks)
+    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue], given)
     made, at = cut(
         seen, judged, policy.holds, aged_seq, np.where(rows < 0, -1, trims.rows["first_offset"][rows])
     )
@@ -198,11 +201,13 @@ def _worth_a_look(view: MetadataView, page: Page, rules: _Rules, topic: Ints) ->
     return np.flatnonzero(looked)
 
 
-def _trims(seen: Histories, rules: _Rules, topic: Ints, policy: RetentionPolicy, moment: Moment) -> Trims:
+def _trims(
+    seen: Histories, rules: _Rules, topic: Ints, policy: RetentionPolicy, moment: Moment, given: Ints
+) -> Trims:
     """What goes of these. ``topic``: of each of their queues, its number in the page."""
     of = topic[seen.queue]
     cutoff_ms = _cutoffs(seen, of, rules, moment.now_ms - policy.min_age_ms)
-    judged = Judged(rules.aged_ms[of], cutoff_ms[of], rules.covered[:, of])
+    judged = Judged(rules.aged_ms[of], cutoff_ms[of], rules.covered[:, of], given)
     rows, at = cut(seen, judged, policy.holds, moment.aged_seq)
     rows["reason"] = np.where(rows["newest_ms"] < judged.aged_ms[at], _AGE, _SIZE)
     rows["reason"][rules.expired[of[at]]] = _DELETED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.holds import holds_in_force
 from tiered.archive.rewrite.policy import BrokerSays, Moment, RetentionPolicy, agreed_now, policy_from
+from tiered.archive.rewrite.required import RequiredSink
 from tiered.archive.rewrite.retain import RetentionPlan, check_share, narrowed, plan_retention
 from tiered.archive.rewrite.storetime import aged_commit, store_now_ms
 from tiered.archive.rewrite.trims import Trim, Trims
@@ -73,11 +74,12 @@ def look(
     clock: Clock,
     broker: BrokersWord = SILENT,
     most: int | None = None,
+    required: Callable[[], Sequence[RequiredSink]] = tuple,
 ) -> RetentionRun | None:
     """What retention would do to ``state`` now, ``most`` trims of it; ``None`` if settings and broker keep everything for ever.
 
-    ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold, ``Unavailable`` where the broker's word
-    cannot be read.
+    ``required``: sinks that it waits for. ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold
+    or a sink's order, ``Unavailable`` where the broker's word cannot be read.
     """
     head = state.head()
     if head is None:
@@ -88,6 +90,7 @@ def look(
     if policy_from(settings, broker=said).forever:
         return None
     policy = policy_from(settings, holds_in_force(provider, keys, head.archive_id), said)
+    policy = replace(policy, sinks=tuple(required()))
     moment = Moment(now_ms(), aged_commit(reader, head, settings.min_age_ms))
     return RetentionRun(plan_retention(state, policy, moment, most=most), policy, moment)
 
@@ -132,12 +135,14 @@ class Retention:
         settings: Callable[[], Retain],
         broker: BrokersWord = SILENT,
         max_trim_percent: int | None = None,
+        required: Callable[[], Sequence[RequiredSink]] = tuple,
     ) -> None:
         self._log = log
         self._clock = clock
         self._settings = settings
         self._broker = broker
         self._percent = max_trim_percent
+        self._required = required
         self._within_round = False
         self._ended_at = clock.monotonic()
 
@@ -192,7 +197,10 @@ class Retention:
         return Done(False, figures)
 
     def _look(self, most: int) -> RetentionRun | None:
-        return look(self._log.reader, self._log.frozen(), self._settings(), self._clock, self._broker, most)
+        log = self._log
+        return look(
+            log.reader, log.frozen(), self._settings(), self._clock, self._broker, most, self._required
+        )
 
 
 def row(trim: Trim) -> Figures:
