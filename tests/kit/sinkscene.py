@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from tiered.errors import Unavailable
-from tiered.provider.base import Provider
+from tiered.provider.base import Provider, Stored
 from tiered.provider.wrap import Wrapped
 from tiered.sink.contract.feeding import Interrupted
 from tiered.sink.kinds import SinkPlace
@@ -62,3 +62,11 @@ class Breaking(Wrapped):
 
     def around(self) -> AbstractContextManager[None]:
         return self._breaks.request()
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None
+    ) -> Iterator[Stored]:
+        """One request, whether its reader takes all of it or not."""
+        with self._breaks.request():
+            found = [*self.inner.list(prefix, start_after=start_after, limit=limit)]
+        return iter(found)

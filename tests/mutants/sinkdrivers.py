@@ -7,6 +7,7 @@ from tests.mutants import Mutant
 _FILE = "tests/contract/test_sink_file.py"
 _HTTP = "tests/contract/test_sink_http.py"
 _BROKER = "tests/contract/test_sink_rocketmq.py"
+_ICEBERG = "tests/contract/test_sink_iceberg.py"
 _SHAPE = "tests/unit/test_sink_shaping.py"
 
 MUTANTS = (
@@ -75,6 +76,24 @@ MUTANTS = (
         "                if found is None:\n                    lanes[target].popleft()\n",
         "                lanes[target].popleft()\n",
         f"{_BROKER}::test_one_message_of_a_queue_is_on_its_way",
+    ),
+    Mutant(
+        "tiered/sink/iceberg/sink.py",
+        "        self._transaction: Transaction | None = None\n        self._commit(self._position)\n",
+        "        self._transaction: Transaction | None = None\n",
+        f"{_ICEBERG}::test_an_opening_fences_the_one_before",
+    ),
+    Mutant(
+        "tiered/sink/iceberg/sink.py",
+        "        if said is not None and said.get(WRITER) != self._writer:\n",
+        "        if False:\n",
+        f"{_ICEBERG}::test_an_opening_fences_the_one_before",
+    ),
+    Mutant(
+        "tiered/sink/iceberg/sink.py",
+        "            parent = snapshot.parent_snapshot_id\n",
+        "            parent = None\n",
+        f"{_ICEBERG}::test_what_others_do_to_the_table_does_not_hide_the_position",
     ),
     Mutant(
         "tiered/sink/shaping.py",

@@ -1,4 +1,5 @@
-"""Opening the catalog that tables are kept in, and what its errors mean. Nothing but this room imports ``pyiceberg``."""
+"""Opening the catalog that tables are kept in, and what its errors mean. Nothing but this room and
+``sink.iceberg`` imports ``pyiceberg``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,8 @@ class ParquetFile:
         if self._waiting:
             self._writer.write_table(pa.concat_tables(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
+
+
+def joined_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of ``GIVEN_SCHEMA`` one behind the other; an empty one of none."""
+    return pa.concat_tables(tables) if tables else GIVEN_SCHEMA.empty_table()

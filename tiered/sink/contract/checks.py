@@ -161,6 +161,7 @@ class SinkContract:
                 with interruption as cut:
                     self._try_once(feeding)
                 feeding.finish()
+                assert cut.happened or request > 0, "``interrupted`` breaks a request of the driver"
                 if not cut.happened:
                     break
             else:
