@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.spark
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-kafka install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ install-iceberg: $(STAMP) requirements-iceberg.lock ## pyarrow and pyiceberg int
 install-encryption: $(STAMP) requirements-encryption.lock ## cryptography into .venv (18 MB more), for archives that are encrypted
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-encryption.lock
 
+install-placement: $(STAMP) requirements-placement.lock ## scikit-learn into .venv (200 MB more), for placement that learns
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-placement.lock
+
 install-kafka: $(STAMP) requirements-kafka.lock ## confluent-kafka into .venv (13 MB more), for sinks that give the log to Kafka
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-kafka.lock
 
@@ -59,7 +62,7 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-strip-extras --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka, placement
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
@@ -68,6 +71,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-iceberg.in -o requirements-iceberg.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-kafka.in -o requirements-kafka.lock
+	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample

@@ -31,6 +31,7 @@ from tests.bench.live import idle, latency, objects, restart
 from tests.bench.million import million
 from tests.bench.nodes import read_nodes
 from tests.bench.opening import one_queue, opening
+from tests.bench.placement import placement
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
@@ -78,6 +79,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "lag-ageing": lambda work: lag_ageing(work, *((8_000, 6) if quick else (600_000, 40))),
         "read-nodes": lambda work: read_nodes(work, *((2_000, 16) if quick else (32_000, 256))),
+        "placement": lambda work: placement(work, 100 if quick else None),
         "engines": lambda work: engines(3_000 if quick else 300_000),
         "kv-store": lambda work: key_value(work, *((20_000, 40_000) if quick else (2_000_000, 10_000_000))),
         "kv-redo": lambda work: redo(work, 20_000 if quick else 2_000_000),

@@ -16,6 +16,7 @@ from tiered.archive.keys import (
     KeyValueKey,
     LeaseKey,
     ObjectKey,
+    PlacementKey,
     ProbeKey,
     RepairKey,
     SinkKey,
@@ -64,6 +65,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(SinkKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
     st.builds(LeaseKey, st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), SEQ),
+    st.builds(PlacementKey, SEQ),
     st.builds(KeyValueKey, st.integers(0, 10**15 - 1), ID, st.one_of(st.none(), st.integers(0, 10**6 - 1))),
 )
 NAMES = st.text(min_size=1, max_size=12)
@@ -102,6 +104,7 @@ def test_topics_do_not_share_folders(a: str, b: str) -> None:
 def test_order(a: int, b: int) -> None:
     assert (build(CommitKey(a)) < build(CommitKey(b))) == (a < b)
     assert (build(CheckpointKey(a)) < build(CheckpointKey(b))) == (a < b)
+    assert (build(PlacementKey(a)) < build(PlacementKey(b))) == (a < b)
     assert (build(LeaseKey("n", a)) < build(LeaseKey("n", b))) == (a < b)
 
 

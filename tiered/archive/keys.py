@@ -11,15 +11,73 @@ inverse, and ``parse`` accepts nothing that ``build`` does not make.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import date
-from enum import Enum
 from uuid import UUID
 
+from tiered.archive.keykinds import (
+    Area,
+    CheckpointKey,
+    CommitKey,
+    HoldKey,
+    Identity,
+    IdentityKey,
+    KeyValueKey,
+    LeaseKey,
+    ObjectKey,
+    OrderKey,
+    PlacementKey,
+    ProbeKey,
+    ProjectionKey,
+    RepairKey,
+    SegmentKey,
+    SinkKey,
+    TableKey,
+)
 from tiered.archive.names import decode_name, encode_name, is_topic_folder, topic_folder
 from tiered.codec.checksum import xxh3_64
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
+
+__all__ = [
+    "CHECKPOINT_PREFIX",
+    "COMMITS_PER_DIRECTORY",
+    "COMMIT_PREFIX",
+    "DATAKEY_PREFIX",
+    "HOLD_PREFIX",
+    "IDENTITY_PATH",
+    "KEYVALUE_PREFIX",
+    "LEASE_PREFIX",
+    "MAX_PIECES",
+    "PLACEMENT_PREFIX",
+    "REPAIR_PREFIX",
+    "SINK_PREFIX",
+    "TABLE_PREFIX",
+    "ArchiveKeys",
+    "Area",
+    "CheckpointKey",
+    "CommitKey",
+    "HoldKey",
+    "Identity",
+    "IdentityKey",
+    "KeyValueKey",
+    "LeaseKey",
+    "ObjectKey",
+    "OrderKey",
+    "PlacementKey",
+    "ProbeKey",
+    "ProjectionKey",
+    "RepairKey",
+    "SegmentKey",
+    "SinkKey",
+    "TableKey",
+    "build",
+    "parse",
+    "projection_key",
+    "queue_folder",
+    "queue_hash",
+    "segment_key",
+    "split_key",
+]
 
 COMMITS_PER_DIRECTORY = 1_000_000
 
@@ -33,6 +91,7 @@ SINK_PREFIX = "sink/"
 DATAKEY_PREFIX = "datakey/"
 KEYVALUE_PREFIX = "keyvalue/"
 LEASE_PREFIX = "lease/"
+PLACEMENT_PREFIX = "placement/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -52,139 +111,14 @@ _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _ORDER = re.compile(rf"(hold|table|sink)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 _LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
+_PLACEMENT = re.compile(r"placement/([0-9]{20})")
 _KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
-
-
-class Area(Enum):
-    """Where an object with epoch and id lies: the first part of its path."""
-
-    DATA = "data"  # level 0 too big to travel inside a commit, and level 1
-    SEGMENT = "segment"  # level 2
-    SHARD = "shard"  # checkpoint shards
-    CONFIG = "config"  # snapshots of the broker's own config
-    DATAKEY = "datakey"  # wrapped keys of an encrypted archive
-    PROPOSAL = "proposal"  # what was sealed elsewhere, for the epoch's writer
-    PROJECTION = "projection"  # the newest message of each key of a queue
 
 
 _FOLDERS = (Area.SEGMENT, Area.PROJECTION)
 """Areas with folders of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityKey:
-    """``archive.json``."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitKey:
-    """Commit ``seq`` of the log, from 0."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointKey:
-    """The manifest of a fold up to and including commit ``seq``."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
-    """An object made in ``epoch``; ``object_id`` is its 16 bytes, shown as a UUID, never used again."""
-
-    area: Area
-    epoch: int
-    object_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentKey(ObjectKey):
-    """A segment. ``folder`` is its topic's (``topic_folder``), ``day`` the UTC day of its messages' store times."""
-
-    folder: str
-    day: date
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectionKey(ObjectKey):
-    """A projection by key. ``folder`` is its queue's (``queue_folder``), ``seq`` the commit that it was made at."""
-
-    folder: str
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class RepairKey:
-    """What stands for commit ``seq``, of this id, where its own key holds no commit any more."""
-
-    seq: int
-    commit_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OrderKey:
-    """A standing order (16 random bytes), or, beside it, that it is ``dropped``."""
-
-    order_id: bytes
-    dropped: bool = False
-
-
-class HoldKey(OrderKey):
-    """A legal hold."""
-
-    __slots__ = ()
-
-
-class TableKey(OrderKey):
-    """A table that is kept up to date."""
-
-    __slots__ = ()
-
-
-class SinkKey(OrderKey):
-    """A destination that the log is replicated to."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeKey:
-    """The start-up probe's own; 16 random bytes."""
-
-    probe_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class KeyValueKey:
-    """Part of a snapshot of a key-value view that was begun at ``created_ms``; ``snapshot_id``: 16 random bytes. ``piece``: its
-    number, from 0; ``None``: the manifest."""
-
-    created_ms: int
-    snapshot_id: bytes
-    piece: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseKey:
-    """That the read node of this name is there, for the ``number``-th time; numbers ascend."""
-
-    node: str
-    number: int
-
-
-Identity = (
-    IdentityKey
-    | CommitKey
-    | CheckpointKey
-    | ObjectKey
-    | RepairKey
-    | OrderKey
-    | ProbeKey
-    | KeyValueKey
-    | LeaseKey
-)
 _ORDERS: dict[str, type[HoldKey | TableKey | SinkKey]] = {"hold": HoldKey, "table": TableKey, "sink": SinkKey}
 
 
@@ -230,6 +164,9 @@ def build(identity: Identity) -> str:
         case LeaseKey(node, number):
             _check_number("number of a lease", number, _MAX_SEQ)
             return f"{LEASE_PREFIX}{encode_name(node)}/{number:020d}"
+        case PlacementKey(number):
+            _check_number("number of a table", number, _MAX_SEQ)
+            return f"{PLACEMENT_PREFIX}{number:020d}"
 
 
 def parse(path: str) -> Identity | None:
@@ -261,6 +198,8 @@ def parse(path: str) -> Identity | None:
     if found := _LEASE.fullmatch(path):
         node = decode_name(found[1])
         return None if node is None or int(found[2]) > _MAX_SEQ else LeaseKey(node, int(found[2]))
+    if found := _PLACEMENT.fullmatch(path):
+        return None if int(found[1]) > _MAX_SEQ else PlacementKey(int(found[1]))
     return None
 
 
@@ -383,6 +322,10 @@ class ArchiveKeys:
     def lease(self, node: str, number: int) -> str:
         """Key of a lease of a read node; keys of one node ascend with its number."""
         return self.key(build(LeaseKey(node, number)))
+
+    def placement(self, number: int) -> str:
+        """Key of a table of placement; keys ascend with the number."""
+        return self.key(build(PlacementKey(number)))
 
     def probe(self, probe_id: bytes) -> str:
         """Key of an object of the start-up probe."""

@@ -42,6 +42,7 @@ VERBS: Mapping[str, str] = {
     "gateway": "Let consumers read old offsets: sits in front of name server and brokers.",
     "serve": "Read the archive for gateways: a read node, without broker and disk.",
     "nodes": "Read nodes that have announced themselves, and what they say.",
+    "placement": "Which read node busy queues have by predicted load; --publish tells gateways.",
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",

@@ -20,6 +20,7 @@ from pathlib import Path
 import uvloop
 
 from tiered.allocator import calm_collector, keep_freed_memory
+from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.localfiles import ensure_directory
 from tiered.client.sync import KeyValueClient
 from tiered.clock import Clock, SystemClock
@@ -30,9 +31,10 @@ from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, h
 from tiered.daemon.following import Following
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
+from tiered.daemon.placing import LEARNED, Placing
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.signals import Signals
-from tiered.errors import TieredError
+from tiered.errors import Invalid, TieredError
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.answers.keyvalues import MOST_AT_ONCE, KeyValueDoor
 from tiered.gateway.app import GatewayApp
@@ -44,6 +46,7 @@ from tiered.gateway.nodes.reads import Reads, node_addresses
 from tiered.http.health import HealthPages
 from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
+from tiered.provider.open import open_provider
 from tiered.service import Service
 from tiered.settings import Settings
 from tiered.store import MessageStore
@@ -98,6 +101,7 @@ class GatewayProcess:
         self._keys = _credentials(settings)
         self._following: Following | None = None
         self._places: Sequence[NodePlace] = ()
+        self._placing: Placing | None = None
         open_store = partial(_open_store, settings, clock, metrics)
         self._archive = LateArchive(open_store, settings.fetch)
 
@@ -124,6 +128,7 @@ class GatewayProcess:
         )
         background(stack, Service("archive", self._archive.step, self._clock))
         self._follow(stack)
+        self._place(stack)
         self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -221,6 +226,23 @@ class GatewayProcess:
         background(stack, Service("members", self._following.step, self._clock))
         stack.callback(self._following.stop)
 
+    def _place(self, stack: ExitStack) -> None:
+        """Have busy queues where the newest table of placement says, if that is wanted."""
+        settings = self._settings
+        if settings.gateway.placement != LEARNED:
+            return
+        if not settings.archive.url:
+            raise Invalid(
+                "a table of placement lies in an archive",
+                key="archive.url",
+                hint="set archive.url, or gateway.placement = hash",
+            )
+        provider = open_provider(settings.archive.url, settings.store, self._clock, observer=self._metrics)
+        stack.callback(provider.close)
+        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+        self._placing = Placing(provider, keys, self._reads.fleet, self._clock)
+        background(stack, Service("placement", self._placing.step, self._clock))
+
     def _take(self, places: Sequence[NodePlace]) -> None:
         self._places = places
         if self._loop is not None:
@@ -276,6 +298,7 @@ class GatewayProcess:
             "read_nodes": self._reads.nodes(),
             "tenants": self._archive.store.tenants(),
             "fleet": self._reads.fleet.status(),
+            "placement": None if self._placing is None else self._placing.status(),
             "membership": None if self._following is None else self._following.status(),
             **self._app.status(),
         }

@@ -193,6 +193,12 @@ class Gateway(SettingsSection):
         10,
         600_000,
     )
+    placement: str = option(
+        "hash",
+        "which read node a queue has: hash, all alike; or learned, by the newest table of tiered placement --publish, by which"
+        " busy queues lie so that predicted load is even, and all others by hashing",
+        choices=("hash", "learned"),
+    )
     membership: str = option(
         "",
         "where read nodes announce themselves: bucket (leases in the archive), etcd://host:port,…/prefix or"

@@ -27,7 +27,7 @@ from tiered.errors import Refused, TieredError
 from tiered.gateway.nodes.bounded import first_with_room
 from tiered.gateway.nodes.connection import NodeConnection
 from tiered.gateway.nodes.phi import PhiAccrual
-from tiered.gateway.nodes.placement import ranked
+from tiered.gateway.nodes.placement import preferred
 from tiered.gateway.nodes.slow import ReadTimes, slow_ones
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
@@ -153,6 +153,8 @@ class NodeFleet:
         self._nodes: dict[str, ReadNode] = {}
         self._beats: set[asyncio.Task[None]] = set()
         self._watching = False
+        self.homes: Mapping[int, str] = {}
+        """Nodes of busy queues by a table of placement; set from any thread, as a whole."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -192,7 +194,7 @@ class NodeFleet:
             for name, node in nodes.items()
             if name not in asked and node.standing(now)[0] is Standing.LIVE
         ]
-        order = ranked(queue, live)
+        order = preferred(queue, live, self.homes)
         name = first_with_room(
             order,
             {name: nodes[name].reads for name in order},

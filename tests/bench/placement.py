@@ -1,0 +1,63 @@
+"""Where queues go: fullest node over the mean, hour by hour, under hashing, by the hour before, and by forecast.
+
+``python -m tests.bench.placement`` prints the table of README.md; figures are simulated, and the same on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.bench.run import Row
+from tests.kit.placementsim import Balance, rows
+from tiered.placement.learned import OnlineRegression
+
+
+def placement(work: Path, hours: int | None = None) -> list[Row]:
+    """Learned placement beside hashing. ``hours``: of each kind of days; ``None``: all."""
+    return [
+        Row(
+            f"{what}: fullest node over the mean (95th percentile)",
+            f"{ways['learned'].mean:.2f} ({ways['learned'].high:.2f})",
+            f"{ways['hash'].mean:.2f} ({ways['hash'].high:.2f})",
+            f"{ways['learned'].mean / ways['hash'].mean:.2f}",
+            "< 1",
+        )
+        for what, ways in rows(OnlineRegression, work, hours)
+    ]
+
+
+def _cell(found: Balance) -> str:
+    return f"{found.mean:.2f} ({found.high:.2f})"
+
+
+def main() -> int:
+    """Print the table; 0."""
+    heads = (
+        "days",
+        "no way can be below",
+        "hashing",
+        "hour before",
+        "baseline",
+        "learned",
+        "moved an hour: hour before",
+        "learned",
+        "by the model",
+    )
+    lines = [heads, ("---",) * len(heads)]
+    with tempfile.TemporaryDirectory(prefix="tiered-bench-placement-") as work:
+        for what, ways in rows(OnlineRegression, Path(work)):
+            learned = ways["learned"]
+            lines.append(
+                (
+                    what, f"{learned.floor:.2f}", *(_cell(ways[way]) for way in ("hash", "now", "baseline", "learned")),
+                    f"{100 * ways['now'].moved:.1f}%", f"{100 * learned.moved:.1f}%", f"{100 * learned.by_model:.0f}%",
+                )
+            )  # fmt: skip
+    print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

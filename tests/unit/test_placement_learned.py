@@ -1,0 +1,266 @@
+"""Placement that learns: loads from history, forecasts, which one is believed, and where queues go."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kit.assemble import KEYS, memory
+from tests.kit.placementsim import batch_jobs, flash_crowds, named, nodes_of, run, zipf_days
+from tiered.archive.keys import PLACEMENT_PREFIX
+from tiered.archive.state.values import RunState
+from tiered.clock import ManualClock
+from tiered.daemon.placing import Placing
+from tiered.errors import Conflict, Corrupt
+from tiered.gateway.nodes.fleet import NodeFleet, NodePlace
+from tiered.gateway.nodes.placement import preferred, ranked
+from tiered.metrics import Metrics
+from tiered.model import MessageQueue, ObjectRef, RunId
+from tiered.placement.assign import BOUND, MOST_MOVES, assign, imbalance
+from tiered.placement.forecast import LEARN_STEPS, Forecaster, forecast
+from tiered.placement.history import HOUR_MS, LoadHistory, Loads, load_history
+from tiered.placement.learned import OnlineRegression
+from tiered.placement.table import (
+    KEPT,
+    PlacementTable,
+    decode_table,
+    encode_table,
+    newest_table,
+    publish_table,
+    queue_digest,
+    table_numbers,
+)
+
+NODES = nodes_of(4)
+QUEUES = named(40)
+
+
+def loads_of(seed: int) -> dict[MessageQueue, float]:
+    drawn = random.Random(seed)
+    return {queue: drawn.lognormvariate(10, 1.2) for queue in QUEUES}
+
+
+# ---- where queues go
+
+
+def test_everybody_computes_the_same_in_any_order() -> None:
+    loads = loads_of(1)
+    before = {queue: NODES[n % 4] for n, queue in enumerate(QUEUES[:20])}
+    found = assign(loads, NODES, before, ranked)
+    turned = dict(reversed(loads.items()))
+    assert found == assign(turned, NODES[::-1], dict(reversed(before.items())), ranked)
+    assert set(found) == set(QUEUES)
+
+
+def test_new_queues_go_where_predicted_load_is_lowest() -> None:
+    known = {QUEUES[0]: 100.0, QUEUES[1]: 50.0, QUEUES[2]: 10.0}
+    before = {QUEUES[n]: NODES[n] for n in range(3)}
+    found = assign(known | {QUEUES[3]: 30.0, QUEUES[4]: 5.0}, NODES, before, ranked)
+    assert found[QUEUES[3]] == NODES[3]
+    assert found[QUEUES[4]] == NODES[2]
+
+
+def test_known_queues_stay_while_moving_gains_little() -> None:
+    loads = loads_of(2)
+    even = assign(loads, NODES, {}, ranked)
+    drawn = random.Random(3)
+    nearly = {queue: load * drawn.uniform(0.98, 1.02) for queue, load in loads.items()}
+    assert imbalance(nearly, even, NODES) <= BOUND
+    assert assign(nearly, NODES, even, ranked) == even
+
+
+def test_a_hot_queue_makes_others_move_and_not_more_than_needed() -> None:
+    loads = dict.fromkeys(QUEUES, 10.0)
+    even = assign(loads, NODES, {}, ranked)
+    hot = loads | {QUEUES[0]: 60.0}
+    found = assign(hot, NODES, even, ranked)
+    moved = [queue for queue in QUEUES if found[queue] != even[queue]]
+    assert 0 < len(moved) <= 5
+    assert QUEUES[0] not in moved
+    assert imbalance(hot, found, NODES) < imbalance(hot, even, NODES)
+    everything = dict.fromkeys(QUEUES, NODES[0])
+    assert sum(node != NODES[0] for node in assign(loads, NODES, everything, ranked).values()) <= MOST_MOVES
+
+
+def test_a_node_that_goes_moves_its_own_queues_alone() -> None:
+    loads = dict.fromkeys(QUEUES, 10.0)
+    before = assign(loads, NODES, {}, ranked)
+    after = assign(loads, NODES[1:], before, ranked)
+    assert all(after[queue] == before[queue] for queue in QUEUES if before[queue] != NODES[0])
+    assert imbalance(loads, after, NODES[1:]) <= BOUND
+    assert assign(loads, [], before, ranked) == {}
+
+
+# ---- history
+
+
+def a_run(queue: MessageQueue, first_ms: int, last_ms: int, size: int) -> RunState:
+    return RunState(
+        queue, 1, 1, RunId(1, 0), ObjectRef(1, 0), 0, 10, 0, 10, 10, 0, size, first_ms, last_ms, 0, 0, 1, 0, size, None
+    )  # fmt: skip
+
+
+def test_bytes_of_a_run_count_over_its_time() -> None:
+    base = 100 * HOUR_MS
+    half = HOUR_MS // 2
+    runs = [
+        a_run(QUEUES[0], base + half, base + 2 * HOUR_MS + half - 1, 1000),
+        a_run(QUEUES[1], base + 5, base + 5, 70),
+        a_run(QUEUES[0], base - 9 * HOUR_MS, base - 8 * HOUR_MS, 5000),  # before all steps
+        a_run(QUEUES[1], base + 3 * HOUR_MS, base + 3 * HOUR_MS, 9),  # not over yet
+    ]
+    history = load_history(runs, base + 3 * HOUR_MS + 17, steps=4)
+    assert history.begin_ms == base - HOUR_MS
+    assert history.queues == (QUEUES[0], QUEUES[1])
+    assert history.loads.round(6).tolist() == [[0, 250, 500, 250], [0, 70, 0, 0]]
+    assert load_history([], base, steps=4).loads.shape == (0, 4)
+
+
+# ---- forecasts
+
+
+class Fixed:
+    """A model that says the same always."""
+
+    def __init__(self, change: float) -> None:
+        self.change = change
+
+    def predict(self, features: Loads) -> Loads:
+        return np.full(len(features), self.change)
+
+    def learn(self, features: Loads, targets: Loads) -> None:
+        """Never learns."""
+
+
+def history(loads: Loads) -> LoadHistory:
+    return LoadHistory(named(len(loads)), loads, 0)
+
+
+def test_a_model_that_is_worse_is_never_believed() -> None:
+    loads = zipf_days(30, 3, diurnal=0.5)
+    base = forecast(history(loads))
+    for change in (1.5, -1.5, float(10**6)):
+        found = forecast(history(loads), lambda change=change: Fixed(change))  # type: ignore[misc]
+        assert not found.by_model
+        assert found.model_error is not None
+        assert found.model_error > found.baseline_error
+        assert found.loads.tolist() == base.loads.tolist()
+
+
+def test_a_model_that_is_better_is_believed_once_that_was_seen() -> None:
+    """Loads that are always half of the baseline's forecast: the one that says so wins."""
+    made = Forecaster(1, Fixed(float(np.log(0.5))))
+    found = made.see(np.array([1e6]))
+    for step in range(LEARN_STEPS + 2):
+        assert found.by_model == (step + 1 >= LEARN_STEPS), step
+        found = made.see(made._said["baseline"] / 2)
+    assert found.by_model
+
+
+def test_the_regression_learns_what_the_baseline_does_not_know() -> None:
+    """Each hour all load changes sides: what was, says what comes, and averages do not."""
+    steps = np.arange(240)
+    loads = np.stack([np.where((steps // 5 + n) % 2, 1e6, 1e4) for n in range(20)])
+    found = forecast(history(loads), OnlineRegression)
+    assert found.model_error is not None
+    assert found.by_model
+    assert found.model_error < 0.8 * found.baseline_error
+
+
+def test_a_forecast_is_the_same_for_the_same_history() -> None:
+    loads = flash_crowds(50, 9)
+    one, other = (forecast(history(loads), OnlineRegression) for _ in range(2))
+    assert one.loads.tolist() == other.loads.tolist()
+    assert np.isfinite(one.loads).all()
+    assert (one.loads >= 0).all()
+
+
+def test_nothing_imports_scikit_learn_before_a_model_is_made() -> None:
+    code = "import sys, tiered.placement.learned; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_in_simulated_days_learning_is_more_even_than_hashing_and_moves_little() -> None:
+    loads = batch_jobs(120, 4)[:, :144]
+    hashed, now = (run(loads, NODES, how) for how in ("hash", "now"))
+    learned = run(loads, NODES, "learned", OnlineRegression)
+    assert learned.mean < 0.9 * hashed.mean
+    assert learned.mean < now.mean + 0.02
+    assert learned.moved < 0.1
+    assert hashed.moved == 0
+
+
+# ---- the table, and gateways
+
+
+def table(homes: dict[MessageQueue, str]) -> PlacementTable:
+    digests = {queue_digest(queue): node for queue, node in homes.items()}
+    return PlacementTable(tuple(NODES), digests, dict.fromkeys(digests, 7), "model", 1_700_000_000_000)
+
+
+def test_a_table_comes_back_and_damage_is_found() -> None:
+    made = table({queue: NODES[n % 4] for n, queue in enumerate(QUEUES)})
+    data = encode_table(made, 9)
+    assert decode_table(data, "k", 9) == made
+    assert b"Topic" not in data, "it names no topic"
+    with pytest.raises(Corrupt):
+        decode_table(data, "k", 8)
+    for at in range(0, len(data), 97):
+        with pytest.raises(Corrupt):
+            decode_table(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "k", 9)
+    with pytest.raises(Corrupt):
+        decode_table(encode_table(replace(made, loads=dict.fromkeys(made.homes, -1)), 9), "k", 9)
+
+
+def test_tables_are_numbered_and_the_second_writer_is_told() -> None:
+    store = memory(ManualClock())
+    assert newest_table(store, KEYS) == (-1, None)
+    for number in range(6):
+        assert publish_table(store, KEYS, table({QUEUES[0]: NODES[number % 4]}), number - 1) == number
+    assert table_numbers(store, KEYS) == [6 - KEPT + n for n in range(KEPT)]
+    assert newest_table(store, KEYS) == (5, table({QUEUES[0]: NODES[1]}))
+    assert newest_table(store, KEYS, 5) == (5, None)
+    with pytest.raises(Conflict):
+        publish_table(store, KEYS, table({QUEUES[0]: NODES[3]}), 4)
+    assert len(list(store.list(KEYS.key(PLACEMENT_PREFIX)))) == KEPT
+
+
+def test_a_home_comes_first_and_only_if_it_is_there() -> None:
+    queue, order = QUEUES[3], ranked(QUEUES[3], NODES)
+    homes = {queue_digest(queue): order[2]}
+    assert preferred(queue, NODES, {}) == order
+    assert preferred(queue, NODES, homes) == [order[2], order[0], order[1], order[3]]
+    assert preferred(QUEUES[4], NODES, homes) == ranked(QUEUES[4], NODES)
+    assert preferred(queue, order[:2], homes) == ranked(queue, order[:2])
+
+
+def test_a_gateway_follows_the_newest_table_and_keeps_it_when_the_next_is_damaged() -> None:
+    clock = ManualClock()
+    store, fleet = memory(clock), NodeFleet(lambda address: None, clock, Metrics(), node_seconds=1.0)  # type: ignore[arg-type, return-value]
+    placing = Placing(store, KEYS, fleet, clock)
+    queue = QUEUES[3]
+    last = ranked(queue, NODES)[-1]
+    placing.step()
+    assert fleet.homes == {}
+    publish_table(store, KEYS, table({queue: last}), -1)
+    placing.step()
+    fleet.set_nodes([NodePlace(name, name) for name in NODES])
+    chosen = fleet.choose(queue, ())
+    assert chosen is not None
+    assert chosen.name == last
+    store.put(KEYS.placement(1), [b"damaged"])
+    placing.step()
+    assert fleet.homes == table({queue: last}).homes
+    assert "damaged" in str(placing.status()["problem"])
+    publish_table(store, KEYS, table({}), 1)
+    placing.step()
+    assert (fleet.homes, placing.problem) == ({}, None)
+    for stored in list(store.list(KEYS.key(PLACEMENT_PREFIX))):
+        store.delete(stored.key)
+    placing.step()
+    assert placing.status()["table"] is None
