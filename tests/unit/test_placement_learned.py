@@ -72,6 +72,9 @@ def test_known_queues_stay_while_moving_gains_little() -> None:
     nearly = {queue: load * drawn.uniform(0.98, 1.02) for queue, load in loads.items()}
     assert imbalance(nearly, even, NODES) <= BOUND
     assert assign(nearly, NODES, even, ranked) == even
+    at = {QUEUES[0]: NODES[0], QUEUES[1]: NODES[0], QUEUES[2]: NODES[1]}
+    assert assign({QUEUES[0]: 102.0, QUEUES[1]: 3.0, QUEUES[2]: 95.0}, NODES[:2], at, ranked) == at
+    assert assign({QUEUES[0]: 118.0, QUEUES[1]: 10.0, QUEUES[2]: 92.0}, NODES[:2], at, ranked) != at
 
 
 def test_a_hot_queue_makes_others_move_and_not_more_than_needed() -> None:
