@@ -27,7 +27,12 @@ def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte again and check its checksums and tables.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Read every byte again and check its checksums, and every record against its tables and its own sum;"
+            " tiered scrub --once checks the checksums alone, at twice the rate.",
+        ),
     ] = False,
     sets: SetValues = None,
     json: JsonFlag = False,
