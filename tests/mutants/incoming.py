@@ -236,8 +236,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/line.py",
-        "            commit = self.log.plan(place, flush.edits, flush.inline, fold)\n",
-        "            commit = self.log.plan(place, flush.edits, flush.inline)\n",
+        "        return self.log.plan(place, flush.edits, flush.inline, fold)\n",
+        "        return self.log.plan(place, flush.edits, flush.inline)\n",
         "tests/unit/test_dispatcher.py::test_a_commit_looks_each_queue_up_once",
     ),
     Mutant(

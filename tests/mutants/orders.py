@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/fetch/loader.py",
-        "        if foreground:\n            self._budget.request(charge, start)\n",
+        "        if foreground:\n            self._budget.request(charge, start, account.share)\n",
         "        if foreground:\n            start()\n",
         f"{_LEAKS} -k tables_under_way",
     ),

@@ -86,8 +86,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/fetch/budget.py",
-        "            if self._waiting or self._closed or self.ahead_bytes + size > self.ahead_limit_bytes:\n",
-        "            if self._waiting or self._closed:\n",
+        "            if len(self._waiting) or self._closed or self.ahead_bytes + size > self.ahead_limit_bytes:\n",
+        "            if len(self._waiting) or self._closed:\n",
         "tests/unit/test_fetch_budget.py::test_read_ahead_takes_what_is_free_and_not_the_last_part",
     ),
     Mutant(
