@@ -5,18 +5,35 @@ One archive, in the order of its life. Traffic: each queue has one message, then
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import uvloop
+
+from tests.bench.manyqueues import COUNT
 from tests.bench.millioncommit import committing
+from tests.bench.nodes import SECONDS as NODE_SECONDS
+from tests.bench.nodes import reads_of
 from tests.bench.run import QUIET, TIERED, NoFigure, Row, idle_run
 from tests.kit.daemonproc import Daemon
-from tests.kit.measured import Measured, cpu_seconds, measure
+from tests.kit.measured import Measured, cpu_seconds, measure, peak_bytes
+from tests.kit.nodeproc import ReadNode
+from tiered.clock import SystemClock
+from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
+from tiered.gateway.nodes.reads import Reads
+from tiered.metrics import Metrics
+from tiered.settings import Archive, Settings
 from tiered.source.generator.store import topic_names
+from tiered.store import MessageStore
 
 BODY_BYTES = 64
 TOPIC_QUEUES = 1000
@@ -26,6 +43,8 @@ EXTRA = 1000
 """One message more for every so many queues, so that there is something to save."""
 READ = 10_000
 """So many queues are read through one gateway."""
+AT_ONCE = 64
+"""Questions to a read node at one time."""
 TOUCHED = 100
 """One queue of so many is touched by the commit that is measured."""
 
@@ -132,9 +151,41 @@ def million(work: Path, queues: int) -> list[Row]:
     shutil.rmtree(life.store)
     rows += [
         *_gateway(life, name),
+        _node(life, name),
         *committing(work, life.state, life.queue_names(TOUCHED), name),
     ]
     return rows
+
+
+def _node(life: Life, name: str) -> Row:
+    """A read node that knows nothing yet, asked for the beginnings of very many queues as a gateway asks."""
+    topics, ids = life.queue_names(max(1, life.queues // READ))
+    settings = replace(Settings(), archive=Archive(url=life.archive))
+    with (
+        ReadNode(life.work, life.archive, "node", fork=False).running() as node,
+        ThreadPoolExecutor(4) as pool,
+        ExitStack() as stack,
+    ):
+        store = MessageStore.open(settings, SystemClock(), Metrics(), stack=stack)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(_beginnings(reads_of(store, pool, [node]), topics, ids))
+        pid = node.child.pid
+        peak, cpu = peak_bytes(pid), cpu_seconds(pid)
+    if found < len(ids):
+        raise NoFigure(f"{found} messages were given of {len(ids)} queues that have one each at least")
+    what = f"a read node when {len(ids):,} queues were read, {name}: CPU with its start, peak memory"
+    return Row(what, f"{cpu:.1f} s, {peak / MIB:.0f} MiB", "-", "-", "≤ 512 MiB")
+
+
+async def _beginnings(reads: Reads, topics: list[str], ids: list[int]) -> int:
+    """Messages at the beginnings of queues, so many queues at a time."""
+    found = 0
+    for first in range(0, len(ids), AT_ONCE):
+        some = zip(topics[first : first + AT_ONCE], ids[first : first + AT_ONCE], strict=True)
+        pulls = [Pull(ReaderId("bench"), topic, queue_id, 0, COUNT) for topic, queue_id in some]
+        given = await asyncio.gather(*(reads.read(pull, None, NODE_SECONDS) for pull in pulls))
+        found += sum(len(result.records) for result in given)
+    return found
 
 
 def _took(measured: Measured) -> str:

@@ -26,7 +26,7 @@ from tiered.clock import SystemClock
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.nodes.reads import open_reads
+from tiered.gateway.nodes.reads import Reads, open_reads
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult
 from tiered.settings import KIB, Gateway
@@ -109,12 +109,17 @@ def _round(archive: ColdArchive, nodes: Sequence[ReadNode]) -> Round:
     return Round(found / seconds, (_cpu(nodes) - cpu) / seconds, max(given) * len(nodes) / sum(given))
 
 
-async def _all(store: MessageStore, pool: ThreadPoolExecutor, nodes: Sequence[ReadNode], queues: int) -> int:
+def reads_of(store: MessageStore, pool: ThreadPoolExecutor, nodes: Sequence[ReadNode]) -> Reads:
+    """A gateway's way to its nodes, and to nobody else."""
     settings = replace(
         Gateway(), read_nodes=tuple(node.address for node in nodes), read_node_timeout_ms=int(SECONDS * 1000)
     )
     asking = Asking(pool, SECONDS)
-    reads = open_reads(NotHere(store), asking, settings, SystemClock(), Metrics())  # type: ignore[arg-type]
+    return open_reads(NotHere(store), asking, settings, SystemClock(), Metrics())  # type: ignore[arg-type]
+
+
+async def _all(store: MessageStore, pool: ThreadPoolExecutor, nodes: Sequence[ReadNode], queues: int) -> int:
+    reads = reads_of(store, pool, nodes)
 
     async def queue(queue_id: int) -> int:
         end = store.max_offset(TOPIC, queue_id) or 0

@@ -207,10 +207,11 @@ class SteppingLine(CommitLine):
 
     committing = True
 
-    def submit(self, flush: Unsettled) -> None:
-        super().submit(flush)
+    def submit(self, flush: Unsettled) -> Future[Proven | None]:
+        done = super().submit(flush)
         if self.committing and not self.room:
             self.step(0)
+        return done
 
 
 @dataclass

@@ -31,8 +31,11 @@ class ReadNode(Pages):
         name: str,
         *,
         environment: Mapping[str, str] | None = None,
+        fork: bool = True,
         **settings: object,
     ) -> None:
+        """``fork``: from a warm process, whose memory is then its own, too."""
+        self._fork = fork
         self.address = f"127.0.0.1:{free_port()}"
         self.log = work / f"{name}.log"
         self.state = work / f"{name}-state"
@@ -63,7 +66,7 @@ class ReadNode(Pages):
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
         self.port_file.unlink(missing_ok=True)
         command = (*TIERED, "serve", "--archive", self._archive, *sets)
-        self._child = Child("node", command, self.log, self._environment, fork=True)
+        self._child = Child("node", command, self.log, self._environment, fork=self._fork)
         return self
 
     def start(self) -> ReadNode:

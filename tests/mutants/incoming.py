@@ -276,6 +276,18 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/write/preparer.py",
+        "        if taken > most and queues > 1:\n",
+        "        if False:\n",
+        f"{_DISPATCHER} -k too_many_queues",
+    ),
+    Mutant(
+        "tiered/write/dispatcher.py",
+        "            self._preparer.learn(queues, proven.commit.footer.edits_length)\n",
+        "            pass\n",
+        f"{_DISPATCHER} -k as_large_as_the_edits",
+    ),
+    Mutant(
+        "tiered/write/preparer.py",
         "        if len(checked.starts) != len(extent.starts):\n",
         "        if False:\n",
         f"{_DISPATCHER}::test_a_damaged_record_is_approached_alone_and_given_up_late",

@@ -113,8 +113,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/write/preparer.py",
-        " or self._too_many(part, _SPACE, self._settings.max_flush_keys)",
-        "",
+        "self._too_many(part, _SPACE, self._settings.max_flush_keys) or (",
+        "(",
         "tests/unit/test_key_memory.py -k too_many",
     ),
     Mutant(

@@ -403,7 +403,25 @@ def test_a_flush_with_too_many_queues_becomes_several_commits(
     assert len(parts) >= 3
     assert [p.next_offset for p in parts] == sorted({p.next_offset for p in parts})
     taken = [p.dispatch_offsets for p in parts if p.dispatch_offsets is not None]
-    assert all(len(offsets.topics) <= most for offsets in taken)
+    assert len(taken[0].topics) <= most
+    assert all(p.commit.footer.edits_length <= 65_536 for p in one.proven)
+
+
+def test_flushes_are_as_large_as_the_edits_of_the_last_ones_let_them_be(
+    broker: Crafted, daemon: Make
+) -> None:
+    """A queue of a real log takes a quarter of the bytes that are reckoned with while nothing is known."""
+    queues = 3000
+    one = daemon(dispatch={"max_edit_bytes": 65_536})
+    for _ in range(2):
+        for queue in range(queues):
+            broker.send(queue_id=queue)
+        one.settle()
+    assert one.rows() == expected(broker)
+    taken = [len(p.flush.dispatch_offsets.topics) for p in one.proven if p.flush.dispatch_offsets is not None]
+    assert taken[0] < 2048, "nothing is known yet"
+    assert queues in taken[1:], "one flush holds them all"
+    assert all(p.commit.footer.edits_length <= 65_536 for p in one.proven)
 
 
 def test_draining(broker: Crafted, daemon: Make) -> None:

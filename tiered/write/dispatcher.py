@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from tiered.archive.log.flush import Flush, Unsettled
+from tiered.archive.log.flush import Flush, Proven, Unsettled
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.marks import Mark, gap_edit
 from tiered.clock import Clock
@@ -206,9 +207,16 @@ class Dispatcher:
             self._events.alive()
 
     def _submit(self, flush: Unsettled, mark: Mark) -> None:
-        self._line.submit(flush)
+        self._line.submit(flush).add_done_callback(self._learn)
         self._mark = mark
         self._last_submit = self._clock.monotonic()
+
+    def _learn(self, done: Future[Proven | None]) -> None:
+        """What the edits of a flush took, for the size of those that come. In the committer's thread."""
+        proven = None if done.cancelled() or done.exception() is not None else done.result()
+        if proven is not None and proven.flush.dispatch_offsets is not None:
+            queues = len(proven.flush.dispatch_offsets.topics)
+            self._preparer.learn(queues, proven.commit.footer.edits_length)
 
     def _beat(self) -> None:
         """With a standby watching, show that this writer lives: the same Progress again when nothing was committed for long."""

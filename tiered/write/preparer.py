@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ COPIES = 3
 """Private copies in turn: one is read and checked while the records of the one before are sorted by queue in the pool."""
 
 EDIT_BYTES = 32
+"""What a queue's edits take at most, compressed: 24 to 28 bytes where every column is random, 4 to 8 in real logs."""
+LEAST_EDIT_BYTES = 12
+MARGIN = 2
+"""By how much edits may be larger than the last ones were."""
 
 
 _SPACE, _COMMA = 0x20, 0x2C
@@ -73,7 +78,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An extent, or half of one: its records, decoded, and its bytes."""
+    """An extent, or a piece of one: its records, decoded, and its bytes."""
 
     extent: Extent
     batch: MessageBatch
@@ -103,7 +108,16 @@ class Preparer:
             2 * settings.group_commit_bytes
         )  # one record may be larger: its memory is given back
         self._spare = SpareMemory(self._keep_bytes)
+        self._edit_bytes = float(EDIT_BYTES)
         self.lineage = lineage
+
+    def learn(self, queues: int, edits_length: int) -> None:
+        """A flush of so many queues had edits of so many bytes, stored: those of the next are estimated by it. Any thread.
+
+        Where queues are many a flush that is cut for its edits costs twice: queues of both pieces have a run in each, and each
+        piece looks up blocks of queues all over the fold."""
+        if queues:
+            self._edit_bytes = min(EDIT_BYTES, max(LEAST_EDIT_BYTES, MARGIN * edits_length / queues))
 
     def prepare(self, extent: Extent, mark: Mark, same_broker: Callable[[], bool]) -> Iterator[Draft]:
         """Make the extent one draft, or several when its edits would be too large. ``Changed``: read it again.
@@ -134,18 +148,31 @@ class Preparer:
         return copy
 
     def _parts(self, part: _Part) -> Iterator[tuple[_Part, Routed]]:
-        """The part, or its halves and theirs, until each is one commit's size."""
+        """The part, or pieces of it, each as large as one commit may be."""
         routed = route(part.batch, self._excluded)
-        too_many = len(routed.order) > 0 and (
-            _edit_bytes(routed) > self._settings.max_edit_bytes
-            or self._too_many(part, _SPACE, self._settings.max_flush_keys)
-            or (self._settings.lite_queues and self._too_many(part, _COMMA, 2 * self._max_aliases()))
-        )
-        if too_many and len(part.extent.starts) > 1:
-            for half in _halves(part):
-                yield from self._parts(half)
+        row = len(part.extent.starts) if not len(routed.order) else self._end_of_one(part, routed)
+        if row >= len(part.extent.starts):
+            yield part, routed
             return
-        yield part, routed
+        for piece in _cut(part, row):
+            yield from self._parts(piece)
+
+    def _end_of_one(self, part: _Part, routed: Routed) -> int:
+        """How many of its records, from the first, one commit may hold; each count is bounded again in what is cut off."""
+        rows, queues = len(part.extent.starts), len(routed.topics)
+        taken, most = self._edits_of(routed), self._settings.max_edit_bytes
+        if taken > most and queues > 1:
+            within = max(1, int(queues * most / taken))
+            most_rows = int(np.partition(routed.order[routed.group_start[:-1]], within)[within])
+            return min(most_rows, math.ceil(rows / math.ceil(taken / most)))
+        too_many = self._too_many(part, _SPACE, self._settings.max_flush_keys) or (
+            self._settings.lite_queues and self._too_many(part, _COMMA, 2 * self._max_aliases())
+        )
+        return rows // 2 if too_many and rows > 1 else rows
+
+    def _edits_of(self, routed: Routed) -> float:
+        """What the edits of these queues take, about, compressed, with the names of their topics."""
+        return self._edit_bytes * len(routed.topics) + sum(map(len, set(routed.topics)))
 
     def _draft(self, part: _Part, routed: Routed, mark: Mark) -> Draft:
         if not len(routed.order):
@@ -197,33 +224,26 @@ class Preparer:
         return Mark(extent.next_offset, crc, mark.crc_from)
 
 
-def _edit_bytes(routed: Routed) -> int:
-    """What the edits of these queues take at most, about, compressed: 24 to 28 bytes each where every column is random, 4 in
-    real logs, and the names of their topics."""
-    return EDIT_BYTES * len(routed.topics) + sum(map(len, set(routed.topics)))
-
-
 def _count(data: memoryview, byte: int) -> int:
     """How often a byte occurs in a buffer."""
     parts = (data[first : first + MIB] for first in range(0, len(data), MIB))
     return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) == byte)) for part in parts)
 
 
-def _halves(part: _Part) -> tuple[_Part, _Part]:
-    """The part cut at a record near its middle; only the second half may end the file."""
+def _cut(part: _Part, row: int) -> tuple[_Part, _Part]:
+    """The part before a record, and from it on; only the second may end the file."""
     extent, rows = part.extent, part.batch.headers
-    middle = len(extent.starts) // 2
-    at = int(extent.starts[middle])
+    at = int(extent.starts[row])
     cut = PhysicalOffset(extent.start + at)
     first = Extent(
-        extent.start, cut, cut, extent.starts[:middle], extent.sizes[:middle], b"", extent.first_seen, False
+        extent.start, cut, cut, extent.starts[:row], extent.sizes[:row], b"", extent.first_seen, False
     )
     second = Extent(
-        cut, extent.end, extent.next_offset, extent.starts[middle:] - at, extent.sizes[middle:],
+        cut, extent.end, extent.next_offset, extent.starts[row:] - at, extent.sizes[row:],
         extent.blank_header, extent.first_seen, extent.file_finished,
     )  # fmt: skip
     buffer, topics = part.batch.buffer, part.batch.topics  # rows keep their positions in the whole copy
     return (
-        _Part(first, MessageBatch(buffer, rows[:middle], topics), part.copy[:at]),
-        _Part(second, MessageBatch(buffer, rows[middle:], topics), part.copy[at:]),
+        _Part(first, MessageBatch(buffer, rows[:row], topics), part.copy[:at]),
+        _Part(second, MessageBatch(buffer, rows[row:], topics), part.copy[at:]),
     )

@@ -119,11 +119,14 @@ class CommitLine:
         """Wait until everything submitted is proven."""
         return self._wait_below(1, timeout_seconds)
 
-    def submit(self, flush: Unsettled) -> None:
-        """Put a flush in line. It is settled in the pool when its turn comes, and its uploads are started then."""
+    def submit(self, flush: Unsettled) -> Future[Proven | None]:
+        """Put a flush in line. It is settled in the pool when its turn comes, and its uploads are started then. The future
+        tells the proof; of a line that failed it tells nothing."""
+        entry = _Waiting(flush, Future(), offered=False)
         with self._changed:
-            self._waiting.append(_Waiting(flush, Future(), offered=False))
+            self._waiting.append(entry)
         self._pool.submit(self._settle_next)
+        return entry.done
 
     def offer(
         self, flush: Unsettled, timeout_seconds: float, *, overdue: bool = False

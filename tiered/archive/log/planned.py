@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiered.archive.state.layers import Changes
-from tiered.codec.format.commit import decode_commit_footer
+from tiered.codec.format.commit import CommitFooter, decode_commit_footer
 from tiered.codec.format.edits import Commit
 from tiered.codec.types import Buffer
 
@@ -35,6 +35,11 @@ class PlannedCommit:
         return sum(len(p) for p in self.parts)
 
     @property
+    def footer(self) -> CommitFooter:
+        """What it says of itself."""
+        return decode_commit_footer(self.parts[-1], key="")
+
+    @property
     def edit_bytes(self) -> int:
         """Its edits, decompressed."""
-        return decode_commit_footer(self.parts[-1], key="").edits_raw_length
+        return self.footer.edits_raw_length
