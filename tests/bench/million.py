@@ -93,18 +93,20 @@ class Life:
             self.work, self.store, self.archive, state=self.state, fork=False,
             **{"web.port": 0, "archive.checkpoint_commits": 1},
         )  # fmt: skip
-        place = self.work / "archive"
-        before = set(place.rglob("checkpoint/*"))
+        before = self._checkpoints()
         started = time.monotonic()
         try:
             daemon.start(ready=False)
-            daemon.wait_until(
-                lambda: bool(set(place.rglob("checkpoint/*")) - before), "a checkpoint", SECONDS
-            )
+            daemon.wait_until(lambda: bool(self._checkpoints() - before), "a checkpoint", SECONDS)
             pid = daemon.child.pid
             return time.monotonic() - started, cpu_seconds(pid), daemon.peak_rss_bytes()
         finally:
             daemon.kill()
+
+    def _checkpoints(self) -> set[Path]:
+        """Those that are there: not what is still being written beside them."""
+        found = (self.work / "archive").rglob("checkpoint/*")
+        return {path for path in found if not path.name.startswith(".")}
 
     def asked(self, *verb: str) -> tuple[Measured, int, int]:
         """A verb that reads: its cost, its GETs and what they brought."""
