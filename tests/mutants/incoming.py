@@ -235,9 +235,9 @@ MUTANTS = (
         f"{_SOURCE_LOCAL}::test_a_copy_of_a_file_that_became_short_is_no_zeros",
     ),
     Mutant(
-        "tiered/archive/log/line.py",
-        "        return self.log.plan(place, flush.edits, flush.inline, fold)\n",
-        "        return self.log.plan(place, flush.edits, flush.inline)\n",
+        "tiered/archive/state/recentqueues.py",
+        "            self._put(numbers[absent], *found)\n",
+        "",
         "tests/unit/test_dispatcher.py::test_a_commit_looks_each_queue_up_once",
     ),
     Mutant(
