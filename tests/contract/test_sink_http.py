@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.certificates import Authority
 from tests.kit.sinkscene import PLACE
 from tests.kit.webhookserver import Receiver, receiver
 from tiered.clock import ManualClock
 from tiered.errors import Invalid, Unavailable
 from tiered.provider.memory import MemoryProvider
-from tiered.sink.base import Sink
+from tiered.sink.base import Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
@@ -193,6 +195,21 @@ def test_requests_are_bounded(server: Receiver) -> None:
     Posting(server, most_bytes=4_096).give(100)
     assert len(server.taken) > 5
     assert max(len(posted.body) for posted in server.taken) <= 4_096
+
+
+def test_a_receiver_is_believed_by_its_certificate_alone(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with receiver(authority.issue("server")) as server:
+        for ca_bundle, taken in ((None, 0), (str(authority.certificate), 1)):
+            settings = WebhookSettings(server.url, attempts=1, ca_bundle=ca_bundle)
+            sink = WebhookSink(settings, PLACE, ManualClock())
+            sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+            with contextlib.ExitStack() as refused:
+                if not taken:
+                    refused.enter_context(pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"))
+                sink.flush(SinkPosition())
+            sink.close()
+            assert len(server.taken) == taken
 
 
 def test_what_is_wrong_with_an_order_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.kit.certificates import Certificate
 from tiered.sink.contract.feeding import Interrupted
 
 
@@ -25,6 +27,7 @@ class Receiver:
     would have been."""
 
     port: int = 0
+    scheme: str = "http"
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     asked: list[Posted] = field(default_factory=list)
     taken: list[Posted] = field(default_factory=list)
@@ -38,7 +41,7 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/in?token=hidden"
+        return f"{self.scheme}://127.0.0.1:{self.port}/in?token=hidden"
 
     @contextlib.contextmanager
     def broken(self, request: int, *, done: bool) -> Iterator[Interrupted]:
@@ -74,8 +77,8 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiver() -> Iterator[Receiver]:
-    """A receiver that runs until the end."""
+def receiver(certificate: Certificate | None = None) -> Iterator[Receiver]:
+    """A receiver that runs until the end; with a certificate it speaks TLS."""
     state = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,6 +104,11 @@ def receiver() -> Iterator[Receiver]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.certificate, certificate.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        state.scheme = "https"
     state.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -29,6 +29,7 @@ _NUMBERS = (
     "prepared_transaction_offset", "physical_offset", "body_crc",
 )  # fmt: skip
 _SHOWN_HOSTS = 1_024
+_text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def message_values(batch: SinkBatch) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -66,7 +67,7 @@ def json_lines(batch: SinkBatch) -> Iterator[bytes]:
     """Each row as one line of JSON in UTF-8, without its end: ``body`` where the body is UTF-8, ``body_base64`` where not."""
     for value, body in message_values(batch):
         value.update(body_fields(body))
-        yield json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        yield _text_of(value).encode(errors="replace")
 
 
 class _Hosts:
