@@ -48,6 +48,18 @@ MUTANTS = (
         f"{_REDO}::test_a_topic_made_anew_begins_an_empty_namespace",
     ),
     Mutant(
+        "tiered/view/view.py",
+        "            if self.progress.physical < end:\n                self.nudge()\n",
+        "",
+        "tests/scenes/test_kv_serve.py -k redo_looks_often",
+    ),
+    Mutant(
+        "tiered/view/view.py",
+        "            waits = self.progress.expected\n",
+        "            waits = False\n",
+        "tests/scenes/test_kv_serve.py -k redo_looks_often",
+    ),
+    Mutant(
         "tiered/view/writes.py",
         "0 < len(key) <= MAX_KEY_BYTES",
         "0 < len(key)",

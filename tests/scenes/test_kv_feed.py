@@ -333,8 +333,8 @@ def _trimmed(scene: KeyValueScene) -> None:
     scene.puts(8, 60)
     scene.archive()
     done = tiered(
-        "retain", "--archive", scene.settings.archive.url, "--store", scene.log.store, "--max-trim-percent", 100, "--json", "--take-over",
-        *("--set", "retain.keep_ms=9d", "--set", "retain.min_age_ms=1h", "--set", "log.level=error"),
+        "retain", "--archive", scene.settings.archive.url, "--store", scene.log.store, "--max-trim-percent", 100, "--json",
+        *("--take-over", "--set", "retain.keep_ms=9d", "--set", "retain.min_age_ms=1h", "--set", "log.level=error"),
     )  # fmt: skip
     assert done.code == 0, done.error
     assert done.json, "nothing was trimmed"

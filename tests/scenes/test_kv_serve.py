@@ -13,6 +13,7 @@ from tests.kit.fakebroker import FakeBroker
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
 from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command
+from tiered.daemon.keyvalue import SETTLE_SECONDS
 from tiered.errors import Unavailable
 from tiered.keyvalue import Freshness, ReadRule
 
@@ -59,3 +60,28 @@ def test_beside_the_only_master_nobody_is_asked(tmp_path: Path) -> None:
         assert scene.follow(view) is None
         assert view.get(NAMESPACE, b"key-1", LATEST) is not None
         assert not master.asked
+
+
+def test_redo_looks_often_only_while_somebody_waits_and_at_once_when_somebody_begins_to(
+    tmp_path: Path,
+) -> None:
+    scene = KeyValueScene(tmp_path)
+    scene.puts(3)
+    nudged: list[int] = []
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        assert scene.follow(view) is None
+        view.nudge = lambda: nudged.append(view.progress.physical)
+        seldom = scene.settings.kv.poll_ms / 1000
+        with view.progress.writing():  # sent, and not answered yet
+            assert view.step().wait_seconds == seldom
+        with view.progress.expecting():
+            assert view.step().wait_seconds == SETTLE_SECONDS < seldom
+        assert view.step().wait_seconds == seldom
+        assert view.get(NAMESPACE, b"key-1", LATEST) is not None
+        assert nudged == []
+        end = view.progress.physical
+        scene.puts(1, 3)
+        with pytest.raises(Unavailable, match="did not reach the log's end"):
+            view.get(NAMESPACE, b"key-1", LATEST)
+        assert nudged == [end]

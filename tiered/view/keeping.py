@@ -117,7 +117,3 @@ def begin_with_snapshot(place: SnapshotPlace, store: RedoStore) -> KeyValueSnaps
         )
         return found
     return None
-
-
-def _passed_over(error: TieredError) -> None:
-    log.error("a snapshot is passed over: %s", error)
