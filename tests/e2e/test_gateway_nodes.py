@@ -20,9 +20,10 @@ MOST_STALLED_SECONDS = 5.0
 
 
 @pytest.fixture
-def nodes(cold: ColdScene) -> Iterator[list[ReadNode]]:
-    """Three read nodes over the S3 server's archive."""
+def nodes(cold: ColdScene, request: pytest.FixtureRequest) -> Iterator[list[ReadNode]]:
+    """Three read nodes over the S3 server's archive, which announce themselves where the test says so."""
     archive = cold.archives["s3"]
+    membership = getattr(request, "param", "")
     with ExitStack() as stack:
         yield [
             stack.enter_context(
@@ -31,7 +32,11 @@ def nodes(cold: ColdScene) -> Iterator[list[ReadNode]]:
                     archive.url,
                     cold.group(f"node-{number}"),
                     environment=archive.environment,
-                    **{"source.broker": cold.broker.name},  # type: ignore[arg-type]
+                    **{
+                        "source.broker": cold.broker.name,
+                        "serve.membership": membership,
+                        "serve.name": f"{request.node.originalname}-{number}",
+                    },  # type: ignore[arg-type]
                 ).running()
             )
             for number in range(3)
@@ -40,8 +45,10 @@ def nodes(cold: ColdScene) -> Iterator[list[ReadNode]]:
 
 @pytest.fixture
 def gateway(cold: ColdScene, nodes: list[ReadNode]) -> Iterator[Gateway]:
-    addresses = ",".join(node.address for node in nodes)
-    with cold.gateway("s3", **{"gateway.read_nodes": addresses}).running() as gateway:
+    membership = str(nodes[0].settings["serve.membership"])
+    addresses = "" if membership else ",".join(node.address for node in nodes)
+    settings = {"gateway.read_nodes": addresses, "gateway.membership": membership}
+    with cold.gateway("s3", **settings).running() as gateway:
         yield gateway
 
 
@@ -63,6 +70,7 @@ def test_nodes_read_what_consumers_get(cold: ColdScene, gateway: Gateway, nodes:
     assert next(iter(place))[1] is True
 
 
+@pytest.mark.parametrize("nodes", ["bucket"], indirect=True)
 def test_nodes_die_and_hang_and_come_back_and_consumers_only_wait(
     cold: ColdScene, gateway: Gateway, nodes: list[ReadNode]
 ) -> None:

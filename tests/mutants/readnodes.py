@@ -131,6 +131,24 @@ MUTANTS = (
         "tests/unit/test_node_announcing.py::test_two_at_one_address_do_not_take_the_name_from_each_other_for_ever",
     ),
     Mutant(
+        "tiered/codec/remoting/nodepull.py",
+        "        return NodeStatus.ELSEWHERE\n",
+        "        return NodeStatus(said)\n",
+        "tests/scenes/test_node_versions.py::test_a_status_that_is_not_known_has_the_gateway_read_itself",
+    ),
+    Mutant(
+        "tiered/node/server.py",
+        "            if self.answers.reads != reads:\n",
+        "            if False:\n",
+        "tests/scenes/test_node_versions.py::test_a_draining_node_answers_until_gateways_have_turned_away",
+    ),
+    Mutant(
+        "tiered/daemon/following.py",
+        "            self._failed(Unavailable(",
+        "            raise KeyError(Unavailable(",
+        "tests/unit/test_node_announcing.py::test_a_surprise_of_a_driver_is_said_and_ends_nothing",
+    ),
+    Mutant(
         "tiered/fetch/answer.py",
         'memoryview(data).cast("B")',
         "memoryview(data)",

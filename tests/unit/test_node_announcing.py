@@ -220,5 +220,25 @@ def test_a_damaged_lease_is_said_once_and_its_node_goes(caplog: pytest.LogCaptur
     assert fresh.metrics.value("tiered_gateway_members", state="damaged") == 1
 
 
+def test_a_surprise_of_a_driver_is_said_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = BucketRegistry()
+    node, gateway = Node(registry), Gateway(registry)
+    node.live(0.1)
+    assert gateway.look() == ["node-1"]
+
+    def surprise(*words: object) -> None:
+        raise KeyError("header")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tiered.membership.bucket.numbers_below", surprise)
+        assert gateway.look(3) == ["node-1"]
+        assert "KeyError" in str(gateway.following.status()["problem"])
+        node.live(2 * EVERY)
+        assert "KeyError" in str(node.announcer.problem)
+    node.live(2 * EVERY)
+    gateway.look()
+    assert (node.announcer.problem, gateway.following.problem) == (None, None)
+
+
 def test_a_registry_of_nobody_is_no_trouble() -> None:
     assert (names(Members()), Members().troubles, Members().silent) == ([], {}, {})

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tiered.clock import Clock
 from tiered.codec.remoting.nodebeat import FIRST_WIRE, LAST_WIRE
-from tiered.errors import Conflict, Invalid, TieredError
+from tiered.errors import Conflict, Invalid, TieredError, Unavailable
 from tiered.membership.base import RENEWALS, Card, Lease, Membership, MemberState
 from tiered.metrics import Metrics
 from tiered.service import Next, pause
@@ -129,9 +129,10 @@ class Announcer:
         try:
             self._announce(self._card.said(state))
         except TieredError as error:
-            self._failed(error)
-            self._due = self._clock.monotonic() + min(AGAIN_SECONDS, self._every)
-            return pause(LOOK_SECONDS)
+            return self._failed(error)
+        except Exception as error:  # a surprise of a driver must not end the announcing
+            log.debug("announcing failed", exc_info=True)
+            return self._failed(Unavailable("the membership made no sense", found=repr(error)[:200]))
         if self.problem is not None or state is not self._said:
             log.info("announced", extra={"node": self._card.name, "state": state.value})
         self._told, self.problem, self._said = None, None, state
@@ -145,7 +146,8 @@ class Announcer:
         else:
             self._lease.renew(card)
 
-    def _failed(self, error: TieredError) -> None:
+    def _failed(self, error: TieredError) -> Next:
+        """Say it, once for each kind, and try again soon."""
         self._metrics.membership_failures.inc()
         if isinstance(error, Conflict) and self._lease is not None:
             self._lease, self._was_lost = None, True
@@ -154,6 +156,8 @@ class Announcer:
         if error.message != self._told:
             log.error("gateways do not learn that this read node is there: %s", error)
         self._told, self.problem = error.message, str(error)
+        self._due = self._clock.monotonic() + min(AGAIN_SECONDS, self._every)
+        return pause(LOOK_SECONDS)
 
     def _show(self) -> None:
         said = "none" if self._said is None else self._said.value

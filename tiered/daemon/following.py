@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tiered.clock import Clock
-from tiered.errors import TieredError
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.nodes.fleet import NodePlace
 from tiered.membership.base import Member, Members, Membership
 from tiered.metrics import Metrics
@@ -47,6 +47,11 @@ class Following:
             found = self._membership.members()
         except TieredError as error:
             self._failed(error)
+        except (
+            Exception
+        ) as error:  # a surprise of a driver must not end the following: the set would be old for ever
+            log.debug("a look at the membership failed", exc_info=True)
+            self._failed(Unavailable("the membership made no sense", found=repr(error)[:200]))
         else:
             self._saw(found)
         try:

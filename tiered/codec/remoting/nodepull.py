@@ -129,7 +129,7 @@ class NodeAnswer:
             raise Unavailable("a read node is busy", found=(answer.remark or "")[:200])
         try:
             made = cls(
-                NodeStatus(fields.get(STATUS, "")),
+                _status(answer),
                 number_field(fields, COMMIT),
                 number_field(fields, "nextBeginOffset"),
                 number_field(fields, "minOffset"),
@@ -146,6 +146,14 @@ class NodeAnswer:
         if fields.get(BODY_SUM) != f"{crc32c(answer.body):08x}":
             raise Corrupt("the answer of a read node is not what its checksum says", bytes=len(answer.body))
         return made
+
+
+def _status(answer: Command) -> NodeStatus:
+    """A status of a later version than this is none of the two that are answers: whoever asks looks for himself."""
+    said = answer.ext.get(STATUS, "")
+    if answer.code == ResponseCode.PULL_NOT_FOUND and said and said not in NodeStatus.__members__:
+        return NodeStatus.ELSEWHERE
+    return NodeStatus(said)
 
 
 def _archive_id(fields: Mapping[str, str]) -> bytes:
