@@ -262,7 +262,7 @@ class SinkRunner:
         else:
             assert position is not None
             found = reconcile(position, known, fold, cut=self._cut)
-            if known is not None and known.revision != stored.revision:
+            if known is None or known.revision != stored.revision:
                 found = self._widened(found, fold)
         self._cut = False
         self._tell("source", found.lost, found.anew)
@@ -281,8 +281,8 @@ class SinkRunner:
         return made
 
     def _widened(self, found: Reconciled, fold: ArchiveState) -> Reconciled:
-        """The order is another than the position was reached under: it may take queues that it did not. They begin as a new
-        sink would begin them, and what is behind that comes by way of the archive."""
+        """The order is another than the position was reached under, or nobody knows: it may take queues that it did not. They
+        begin as a new sink would begin them, and what is behind that comes by way of the archive."""
         had = found.position.queues
         start = beginning(fold, self.takes, from_start=self._stored.order.from_start).queues
         more = {queue: follow for queue, follow in start.items() if queue not in had}

@@ -1,0 +1,75 @@
+"""Kill the daemon at every point where messages come to a sink, start it again, and read the destination from outside: each
+message once, in the order of its queue. Meanwhile the broker writes on and deletes its oldest file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.kit.command import tiered
+from tests.kit.daemonproc import CRASHED, SMALL_FLUSHES, Daemon
+from tests.kit.faultbroker import FaultBroker
+from tiered.crashpoint import SinkPoint
+
+SINKS = {
+    **SMALL_FLUSHES,
+    "sinks.look_ms": 100,
+    "sinks.commit_ms": 100,
+    "sinks.flush_ms": 20,
+    "sinks.flush_bytes": 65_536,
+}
+POINTS = [(point, times) for point in SinkPoint for times in (1, 4)]
+
+
+def received(out: Path) -> dict[tuple[str, int], list[int]]:
+    """Physical offsets by queue, as the manifests of the destination say."""
+    found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for manifest in sorted((out / "copy" / "manifests").glob("*")):
+        for file in json.loads(manifest.read_bytes())["files"]:
+            for line in (out / file["key"]).read_bytes().splitlines():
+                message = json.loads(line)
+                found[message["topic"], message["queue_id"]].append(message["physical_offset"])
+    return dict(found)
+
+
+@pytest.mark.parametrize(("point", "times"), POINTS)
+def test_kill_restart_read(tmp_path: Path, point: SinkPoint, times: int) -> None:
+    broker = FaultBroker.started(tmp_path / "store", 600)
+    url, out = f"file://{tmp_path / 'archive'}", tmp_path / "out"
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **SINKS)
+    assert daemon.once() == 0
+    done = tiered(
+        "sink", "add", "copy", "--kind", "file", "--option", f"location=file://{out}", "--archive", url
+    )
+    assert done.code == 0, done.err
+    daemon.start(crash=point, times=times, ready=False)
+    for _ in range(1200):
+        if not daemon.alive:
+            break
+        broker.write(20)
+        time.sleep(0.05)
+    assert daemon.wait() == CRASHED, f"the daemon never reached {point.name} {times} times"
+    broker.write(200)
+    broker.expire(1)
+    wanted = {
+        queue: [record.physical_offset for record in records]
+        for queue, records in broker.oracle.queues().items()
+    }
+    with daemon.running():
+        end = broker.physical_offset
+
+        def caught_up() -> bool:
+            said = daemon.status().get("sinks", {}).get("sinks", [])
+            return bool(said) and said[0]["position"] == end and said[0]["phase"] == "live"
+
+        daemon.wait_until(caught_up, "everything is at the sink")
+        (row,) = daemon.status()["sinks"]["sinks"]
+        assert (row["lost_messages"], row["lost_at_source"], row["begun_anew"]) == (0, 0, 0)
+        assert daemon.status()["sinks"]["progress"] is None
+        assert daemon.stop() == 0, daemon.output()
+    assert received(out) == wanted
+    broker.close()
