@@ -36,7 +36,7 @@ def test_where_the_master_may_change_the_log_beside_a_view_is_not_believed_to_be
             if asked.code == RequestCode.GET_BROKER_HA_STATUS
             else None
         )
-        kv = replace(scene.settings.kv, namesrv=names.address)
+        kv = replace(scene.settings.kv, namesrv=names.address, timeout_ms=500)  # asked on a busy machine, too
         scene.settings = replace(scene.settings, kv=kv)
         view = scene.view(stack)
         assert scene.follow(view) is None
