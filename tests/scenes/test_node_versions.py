@@ -1,9 +1,10 @@
-"""Nodes and gateways of two versions, and what beats say over the wire."""
+"""Nodes and gateways of two versions, what beats say over the wire, a node that drains and one that turns slow."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command
 from tiered.codec.remoting.nodebeat import LAST_WIRE, NodeBeat
 from tiered.codec.remoting.nodepull import NodeAnswer, NodeStatus
+from tiered.fetch.pull import Pull
+from tiered.gateway.knowledge.opening import LateStore
 from tiered.gateway.nodes.fleet import NodePlace
-from tiered.model import GetMessageStatus
+from tiered.model import ArchiveCommit, GetMessageResult, GetMessageStatus
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import NodeServer
 from tiered.settings import Serve
@@ -176,5 +179,39 @@ def test_a_node_at_another_address_is_reached_there(scene: Cold) -> None:
                 assert (await nodes.get(2)).queue_offsets[0] == 2
                 assert reads.nodes() == {"a": "answers"}
             assert nodes.local.reads == 0
+
+    on_loop(test())
+
+
+def test_a_node_that_turns_slow_rests_and_the_others_read(scene: Cold) -> None:
+    class Late:
+        """An archive that answers a tenth of a second late."""
+
+        def __init__(self, store: LateStore) -> None:
+            self.store = store
+
+        def place(self) -> ArchiveCommit | None:
+            return self.store.place()
+
+        def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
+            future: Future[GetMessageResult] = Future()
+            made = self.store.get_message_async(pull).result()
+            asyncio.get_running_loop().call_later(0.1, future.set_result, made)
+            return future
+
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            late = await nodes.node(Late(nodes.local.store))
+            fast = [await nodes.node(), await nodes.node()]
+            reads = nodes.by(late, *fast, node_load_percent=1)
+            for _ in range(4):
+                found = await asyncio.gather(*(nodes.get(offset) for offset in range(30)))
+                assert [one.queue_offsets[0] for one in found] == list(range(30))
+            reads.fleet.judge()
+            standing = {status["name"]: status["state"] for status in reads.fleet.status()}
+            assert standing == {late: "slow", **dict.fromkeys(fast, "live")}
+            assert "slow beside the others" in reads.problems()[late]
+            assert nodes.local.reads == 0
+            assert (await nodes.get(3)).queue_offsets[0] == 3
 
     on_loop(test())

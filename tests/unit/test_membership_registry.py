@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tiered.clock import ManualClock
+from tests.kit import cache
+from tiered.clock import Clock, ManualClock
 from tiered.daemon.checks import check
 from tiered.daemon.config import load
 from tiered.errors import Invalid
 from tiered.membership.open import open_membership
 from tiered.membership.registry import Registry, parse_membership
-from tiered.settings import Archive, Settings
+from tiered.provider.memory import MemoryProvider
+from tiered.settings import Archive, Settings, Store
 
 
 def parsed(text: str) -> Registry:
@@ -63,3 +65,27 @@ def test_every_driver_is_opened_without_a_request() -> None:
     assert open_membership("", settings, ManualClock(), key="serve.membership", look_seconds=1.0) is None
     with pytest.raises(Invalid, match=r"archive\.url"):
         open_membership("bucket", Settings(), ManualClock(), key="serve.membership", look_seconds=1.0)
+
+
+def test_leases_are_neither_locked_nor_stored_for_a_month(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Store] = []
+
+    def opened(url: str, store: Store, clock: Clock, **options: object) -> MemoryProvider:
+        seen.append(store)
+        return MemoryProvider("", clock)
+
+    monkeypatch.setattr("tiered.membership.open.open_provider", opened)
+    store = Store(object_lock_ms=86_400_000, storage_class="STANDARD_IA")
+    settings = replace(Settings(), archive=Archive(url="s3://bucket/prefix"), store=store)
+    open_membership("bucket", settings, ManualClock(), key="serve.membership", look_seconds=1.0)
+    assert [(one.object_lock_ms, one.storage_class, one.attempts) for one in seen] == [(0, "", 1)]
+
+
+def test_etcd_is_built_from_what_is_pinned() -> None:
+    module = (cache.ETCD_DIRECTORY / "go.mod").read_text()
+    assert f"require go.etcd.io/etcd/server/v3 {cache.ETCD}\n" in module
+    sums = (cache.ETCD_DIRECTORY / "go.sum").read_text().splitlines()
+    pinned = f"go.etcd.io/etcd/server/v3 {cache.ETCD}"
+    assert len([line for line in sums if line.startswith((f"{pinned} h1:", f"{pinned}/go.mod h1:"))]) == 2
+    files = {path.name for path in cache.ETCD_DIRECTORY.iterdir()}
+    assert files == {path.name for path in cache.ETCD_SOURCES}, "another source gives another binary"

@@ -44,6 +44,7 @@ def open_membership(
         raise Invalid(
             "leases need an archive", key="archive.url", hint="set archive.url to where the archive is"
         )
-    store = replace(settings.store, attempts=1)  # who renews and who looks tries again
+    # Who renews and who looks tries again. Leases live for seconds: no lock keeps them, and no class bills them for a month.
+    store = replace(settings.store, attempts=1, object_lock_ms=0, storage_class="")
     provider = open_provider(settings.archive.url, store, clock, observer=observer, stop=stop)
     return BucketMembership(provider, keys, clock, look_seconds)
