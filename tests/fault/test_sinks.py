@@ -28,7 +28,7 @@ POINTS = [(point, times) for point in SinkPoint for times in (1, 4)]
 def received(out: Path) -> dict[tuple[str, int], list[int]]:
     """Physical offsets by queue, as the manifests of the destination say."""
     found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for manifest in sorted((out / "copy" / "manifests").glob("*")):
+    for manifest in sorted((out / "copy" / "manifests").glob("[0-9]*.json")):
         for file in json.loads(manifest.read_bytes())["files"]:
             for line in (out / file["key"]).read_bytes().splitlines():
                 message = json.loads(line)

@@ -1,0 +1,72 @@
+"""Sinks: what is given, where they go on, what becomes part of the archive, what retention leaves."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_RUN = "tests/scenes/test_sink_running.py"
+_FOLD = "tests/unit/test_fold_sinks.py"
+_RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink_was_not_given_stays"
+
+MUTANTS = (
+    Mutant(
+        "tiered/sink/choosing.py",
+        "                if follow.physical is not None and physical[first] > follow.physical:\n",
+        "                if False:\n",
+        f"{_RUN}::test_a_topic_that_was_deleted_and_made_again",
+    ),
+    Mutant(
+        "tiered/sink/choosing.py",
+        "            for gap in np.flatnonzero(offsets[first:end] > before).tolist():\n",
+        "            for gap in []:\n",
+        f"{_RUN}::test_messages_that_are_missing_are_counted_and_never_passed_over_in_silence",
+    ),
+    Mutant(
+        "tiered/sink/reconciling.py",
+        "part.closed_by <= looked or",
+        "part.closed_by > looked or",
+        f"{_RUN}::test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said",
+    ),
+    Mutant(
+        "tiered/sink/reconciling.py",
+        "    log = FeedPosition() if cut or rewound else _log(position.log, lineage, head)\n",
+        "    log = _log(position.log, lineage, head)\n",
+        f"{_RUN}::test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said",
+    ),
+    Mutant(
+        "tiered/sink/proven.py",
+        "        if start >= limit:\n            return idle(start)\n",
+        "        limit = start + max_bytes\n",
+        f"{_RUN}::test_the_live_log_as_far_as_it_is_archived",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "            if known is None or known.revision != stored.revision:\n",
+        "            if False:\n",
+        f"{_RUN}::test_topics_are_chosen_and_what_is_included_later_comes_from_its_beginning",
+    ),
+    Mutant(
+        "tiered/sink/ledger.py",
+        "            if there != SinkQueue(follow.next, follow.physical)\n",
+        "            if there is None\n",
+        f"{_RUN}::test_the_archive_knows_how_far_it_is_and_the_next_process_goes_on_there",
+    ),
+    Mutant(
+        "tiered/archive/fold/sinkprogress.py",
+        "        fold.check(now >= reached, rule,",
+        "        fold.check(True, rule,",
+        f"{_FOLD}::test_what_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/fold/logedits.py",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES)\n",
+        f"{_FOLD}::test_the_first_of_them_makes_the_feature_required_and_later_epochs_keep_it",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/cutting.py",
+        '    free &= ~live | (items["end"] <= judged.given[row])\n',
+        "",
+        _RETAIN,
+    ),
+)
