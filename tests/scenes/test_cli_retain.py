@@ -77,15 +77,22 @@ def test_what_lies_in_the_bucket_is_told(place: Path) -> None:
         "abandoned_uploads",
     )
     assert done.json == dict.fromkeys(wanted, 0), "small messages travel in commits"
-    (data,) = place.glob("*/*")
-    (data / "data").mkdir(exist_ok=True)
-    (data / "data" / "readme.txt").write_text("nobody's")
+    nobodys_file(place)
     assert asked(place, "gc", "--dry-run").json == {**done.json, "foreign_keys": 1, "listed_objects": 1}
     told = asked(place, "status").json
     (level,) = told["levels"]
     assert (level["level"], level["objects"]) == (0, 2)
     assert told["stored_bytes"] == level["bytes"] > 0
     assert (told["unreferenced_objects"], told["unreferenced_bytes"], told["named_for_deletion"]) == (0, 0, 0)
+
+
+def nobodys_file(place: Path) -> Path:
+    """A file that is no object, in the directory of data objects, which is given."""
+    (archive,) = place.glob("*/*")
+    data = archive / "data"
+    data.mkdir(exist_ok=True)
+    (data / "readme.txt").write_text("nobody's")
+    return data
 
 
 def test_a_run_trims_exactly_what_the_dry_run_said_and_deletes_after_the_grace(place: Path) -> None:
@@ -108,7 +115,7 @@ def test_a_run_trims_exactly_what_the_dry_run_said_and_deletes_after_the_grace(p
     for topic in after:
         rows = tiered("read", "--archive", url, "--topic", topic, "--queue", 0, "--json").rows
         assert [row["queue_offset"] for row in rows] == [1]
-    (data,) = place.glob("*/*/data")
+    data = nobodys_file(place)
     orphan = data / "0000000001-00000000-0000-4000-8000-000000000001"
     orphan.write_bytes(b"of a writer that died")
     named = asked(place, "gc", *state)
