@@ -212,6 +212,14 @@ def test_a_receiver_is_believed_by_its_certificate_alone(tmp_path: Path) -> None
             assert len(server.taken) == taken
 
 
+def test_a_receiver_that_is_away_is_known_when_the_sink_is_opened(server: Receiver) -> None:
+    kind = WebhookKind()
+    kind.open(SinkOrder("orders", "http", {"url": server.url}), PLACE).close()
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        kind.open(SinkOrder("orders", "http", {"url": "http://127.0.0.1:1/in"}), PLACE)
+    assert server.asked == []
+
+
 def test_what_is_wrong_with_an_order_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = WebhookKind()
     monkeypatch.setenv("HOOK", "x")
@@ -221,7 +229,6 @@ def test_what_is_wrong_with_an_order_is_said(tmp_path: Path, monkeypatch: pytest
 
     good = order(secret="env:HOOK", dead_letters=f"file://{tmp_path}/dead", timeout_ms="500")
     kind.check(good)
-    kind.open(good, PLACE).close()
     for wrong, said in (
         (order(url=""), r"options\.url"),
         (order(url="ftp://h"), "http:// or https://"),

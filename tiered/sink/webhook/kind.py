@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tiered.clock import SystemClock
-from tiered.errors import Invalid
+from tiered.errors import Invalid, Unavailable
 from tiered.settings import MIB
 from tiered.sink.base import Sink
 from tiered.sink.deadletters import dead_letters_of
@@ -40,6 +41,7 @@ class WebhookKind:
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         settings = self._settings(order)
+        _reach(settings)
         return WebhookSink(settings, place, SystemClock(), dead_letters_of(order, make=True))
 
     def _settings(self, order: SinkOrder) -> WebhookSettings:
@@ -56,6 +58,19 @@ class WebhookKind:
             attempts=number_of(order, "attempts", 5, least=1, most=100),
             ca_bundle=ca_bundle,
         )
+
+
+def _reach(settings: WebhookSettings) -> None:
+    """``Unavailable`` unless the receiver takes connections: one that is away is known before a message is written."""
+    parts = urlsplit(settings.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), settings.timeout_seconds).close()
+    except OSError as error:
+        raise Unavailable(
+            "the receiver of a sink cannot be reached", url=settings.shown, found=error.strerror or str(error),
+            hint="check the option url, and that the receiver runs and can be reached from here",
+        ) from error  # fmt: skip
 
 
 def _checked(url: str) -> str:
