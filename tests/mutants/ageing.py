@@ -476,8 +476,8 @@ MUTANTS = (
     ),
     Mutant(
         _RETAIN,
-        "    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue])\n",
-        "    judged, aged_seq = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue]), 1 << 60\n",
+        "    judged = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue], given)\n",
+        "    judged, aged_seq = Judged(cutoff_ms, cutoff_ms, covers[:, seen.queue], given), 1 << 60\n",
         f"{_UNIT}::test_a_queue_whose_tail_was_rewound_meanwhile_loses_nothing_that_was_written_anew",
     ),
     Mutant(

@@ -200,8 +200,8 @@ MUTANTS = (
     ),
     Mutant(
         f"{_REWRITE}/retention.py",
-        "look(self._log.reader, self._log.frozen(), ",
-        "look(self._log.reader, self._log.proven(), ",
+        "            log.reader, log.frozen(), ",
+        "            log.reader, log.proven(), ",
         "tests/scenes/test_collection.py -k retention_is_planned",
     ),
     Mutant(
