@@ -7,20 +7,30 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import NewPartitions, OffsetSpec
 
-from tests.kit.kafkabroker import KafkaBroker, committed, kafka_broker
+from tests.kit import kafkafeeder
+from tests.kit.kafkabroker import PASSWORD, USER, KafkaBroker, committed, kafka_broker
+from tests.kit.ports import free_port
+from tests.kit.process import Child
 from tests.kit.sinkscene import PLACE
+from tiered.errors import Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import Sink, SinkPosition
+from tiered.sink.base import Placed, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
-from tiered.sink.contract.samples import Received
+from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
@@ -111,3 +121,272 @@ class TestAtLeastOnce(SinkContract):
     @pytest.fixture
     def tested(self, kafka: KafkaBroker, place: SinkPlace) -> TestedKafka:
         return TestedKafka(kafka, place, mode="idempotent")
+
+
+# ---- what records are like
+
+
+def test_records_carry_what_the_messages_had(kafka: KafkaBroker, place: SinkPlace) -> None:
+    messages = [
+        replace(
+            message_of("T", 3, 7, b"body", {"TAGS": "a", "KEYS": "k1 k2", "rocketmq.offset": "forged"}, physical=99),
+            flag=5, born_timestamp=1_600_000_000_000, store_timestamp=1_600_000_000_777,
+        ),
+        message_of("T", 3, 8, b""),
+        replace(message_of("T", 3, 9, b"never compressed"), sys_flag=1),
+    ]  # fmt: skip
+    sink = open_sink(kafka, place)
+    accepted = sink.write(batch_of(messages)[0])
+    safe = sink.flush(behind({MessageQueue("T", 3): 10}))
+    sink.close()
+    first, empty, damaged = committed(kafka.address, f"{place.name}.T")
+    assert (accepted.messages, accepted.dead_letters) == (3, 0)
+    assert safe.placed == (Placed(MessageQueue("T", 3), 7, 3, f"{place.name}.T", 1, 0),)
+    assert (first.key, first.value, first.timestamp) == (b"k1 k2", b"body", 1_600_000_000_777)
+    headers = dict(first.headers)
+    assert headers["rocketmq.topic"] == b"T"
+    assert (headers["rocketmq.queue"], headers["rocketmq.offset"], headers["rocketmq.flag"]) == (
+        b"3",
+        b"7",
+        b"5",
+    )
+    assert headers["rocketmq.msgid"].decode() == messages[0].message_id
+    assert (headers["TAGS"], headers["KEYS"]) == (b"a", b"k1 k2")
+    assert headers["UNIQ_KEY"].decode() == messages[0].unique_key
+    assert headers["rocketmq.property.rocketmq.offset"] == b"forged"
+    assert len(headers) == len(first.headers), "no header is there twice"
+    assert (empty.key, empty.value) == (None, b"")
+    assert damaged.value == b"never compressed"
+    assert b"as stored" in dict(damaged.headers)["rocketmq.body"]
+
+
+def test_keys_times_and_partitions_as_ordered(kafka: KafkaBroker, place: SinkPlace) -> None:
+    options = {
+        "key": "queue",
+        "timestamp": "born",
+        "headers": "none",
+        "partition": "hash",
+        "topic": f"{place.name}.all",
+    }
+    sink = open_sink(kafka, place, **options)
+    messages = [replace(m, born_timestamp=1_500_000_000_000) for m in ordinary(5)]
+    sink.write(batch_of(messages)[0])
+    sink.flush(SinkPosition())
+    sink.close()
+    found = committed(kafka.address, f"{place.name}.all")
+    assert {read.timestamp for read in found} == {1_500_000_000_000}
+    assert [read.headers for read in found] == [[]] * len(messages)
+    by_key = {key: [r for r in found if r.key == key] for key in {read.key for read in found}}
+    assert set(by_key) == {b"Orders/0", b"Orders/1", b"Payments/0", b"Payments/1"}
+    for key, reads in by_key.items():
+        assert len({read.partition for read in reads}) == 1, "a queue has one partition"
+        assert [read.value for read in reads] == [b"%s %d" % (key.replace(b"/", b" "), n) for n in range(5)]
+
+
+def test_a_queue_keeps_its_partition_when_partitions_are_added(kafka: KafkaBroker, place: SinkPlace) -> None:
+    first, second, topic = MessageQueue("T", 2), MessageQueue("T", 5), f"{place.name}.T"
+    sink = open_sink(kafka, place)
+    sink.write(batch_of([message_of("T", 2, 0, b"before")])[0])
+    sink.flush(behind({first: 1}))
+    sink.close()
+    admin = kafka.admin()
+    admin.create_partitions([NewPartitions(topic, 8)])[topic].result(30)
+    sink = open_sink(kafka, place)
+    sink.write(batch_of([message_of("T", 2, 1, b"behind"), message_of("T", 5, 0, b"new")])[0])
+    placed = sink.flush(behind({first: 2, second: 1})).placed
+    sink.close()
+    assert {(p.queue, p.partition) for p in placed} == {(first, 0), (second, 5)}
+    assert [r.value for r in committed(kafka.address, topic) if r.partition == 0] == [b"before", b"behind"]
+
+
+# ---- what cannot be taken
+
+
+def test_a_large_message_stops_the_sink_or_goes_to_the_dead_letters(
+    kafka: KafkaBroker, place: SinkPlace
+) -> None:
+    messages = [message_of("T", 0, n, b"x" * (3_000 if n == 1 else 10)) for n in range(3)]
+    packed = replace(message_of("T", 0, 3, zlib.compress(b"y" * 5_000)), sys_flag=1)
+    sink = open_sink(kafka, place, max_message_bytes="2048")
+    with pytest.raises(
+        Invalid, match=r"larger than this sink may send.*T/0.*queue_offset=1.*dead_letter_topic"
+    ):
+        sink.write(batch_of(messages)[0])
+    sink.close()
+    sink = open_sink(kafka, place, max_message_bytes="2048", dead_letter_topic=f"{place.name}.dead")
+    accepted = sink.write(batch_of([*messages, packed])[0])
+    placed = sink.flush(behind({MessageQueue("T", 0): 4})).placed
+    sink.close()
+    assert (accepted.messages, accepted.dead_letters) == (4, 2)
+    assert [(p.first_offset, p.messages) for p in placed] == [(0, 1), (2, 1)]
+    assert [read.value for read in committed(kafka.address, f"{place.name}.T")] == [b"x" * 10] * 2
+    dead = committed(kafka.address, f"{place.name}.dead")
+    assert [dict(read.headers)["rocketmq.offset"] for read in dead] == [b"1", b"3"]
+    assert dead[0].value is None
+    assert b"tiered read --topic T --queue 0 --offset 1" in dict(dead[0].headers)["rocketmq.body"]
+
+
+def test_topics_that_take_less_or_are_missing_stop_the_sink(kafka: KafkaBroker, place: SinkPlace) -> None:
+    batch = batch_of([message_of("T", 0, 0, b"x")])[0]
+    sink = open_sink(kafka, place, create_topics="false")
+    with pytest.raises(Invalid, match=rf"not there.*{place.name}.T.*create_topics=true"):
+        sink.write(batch)
+    sink.close()
+    kafka.create(f"{place.name}.T", max_message_bytes="5000")
+    sink = open_sink(kafka, place)
+    with pytest.raises(Invalid, match=r"takes smaller messages.*max_message_bytes=5000"):
+        sink.write(batch)
+    sink.close()
+    with pytest.raises(Invalid, match=r"not there"):
+        KafkaKind().check(order_of(kafka, place, create_topics="false", topic=f"{place.name}.none"))
+
+
+def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker, place: SinkPlace) -> None:
+    queue, topic = MessageQueue("T", 0), f"{place.name}.T"
+    sink = open_sink(kafka, place)
+    for at in range(2):
+        sink.write(batch_of([message_of("T", 0, at, b"x")])[0])
+        sink.flush(behind({queue: at + 1}))
+    kafka.delete(topic)
+    with pytest.raises((Invalid, Unavailable)):
+        sink.write(batch_of([message_of("T", 0, 2, b"x")])[0])
+        sink.flush(behind({queue: 3}))
+    sink.close()
+    for _ in range(2):  # gone, then another one
+        with pytest.raises(Invalid, match=r"deleted, or is another one now.*recreated=go-on"):
+            open_sink(kafka, place)
+        if topic not in kafka.admin().list_topics(timeout=30).topics:
+            kafka.create(topic, 2)
+    sink = open_sink(kafka, place, recreated="go-on")
+    position = sink.position()
+    assert position is not None
+    assert position.queues[queue].next == 2
+    sink.write(batch_of([message_of("T", 0, 2, b"again")])[0])
+    sink.flush(behind({queue: 3}))
+    sink.close()
+    open_sink(kafka, place).close()
+    assert [read.value for read in committed(kafka.address, topic)] == [b"again"]
+
+
+def test_credentials_and_rights(
+    kafka: KafkaBroker, place: SinkPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINK_PASSWORD", "not the password")
+    login = {
+        "brokers": kafka.secured, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": USER, "kafka.sasl.password": "env:SINK_PASSWORD", "timeout_ms": "5000",
+    }  # fmt: skip
+    with pytest.raises(Invalid, match=r"Kafka refuses it.*kafka.sasl") as wrong:
+        KafkaKind().check(order_of(kafka, place, **login))
+    assert "not the password" not in str(wrong.value)
+    monkeypatch.setenv("SINK_PASSWORD", PASSWORD)
+    order = order_of(kafka, place, **login)
+    KafkaKind().check(order)
+    with pytest.raises(Invalid, match=r"AUTHORIZATION_FAILED"):
+        KafkaKind().open(order, place)
+
+
+def test_properties_that_the_client_does_not_have_are_refused(kafka: KafkaBroker, place: SinkPlace) -> None:
+    with pytest.raises(Invalid, match=r"kafka.sasl.passwort|No such configuration property"):
+        KafkaKind().check(order_of(kafka, place, **{"kafka.sasl.mechanismus": "PLAIN"}))
+
+
+def test_a_broker_that_is_not_there_is_away(place: SinkPlace) -> None:
+    order = SinkOrder(place.name, "kafka", {"brokers": f"127.0.0.1:{free_port()}", "timeout_ms": "1000"})
+    with pytest.raises(Unavailable):
+        KafkaKind().check(order)
+
+
+# ---- who has the sink
+
+
+def test_an_earlier_writer_does_not_fence_a_later_one(kafka: KafkaBroker, place: SinkPlace) -> None:
+    later = open_sink(kafka, replace(place, epoch=place.epoch + 1))
+    with pytest.raises(Fenced, match=r"later writer"):
+        open_sink(kafka, place)
+    later.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    later.flush(behind({MessageQueue("T", 0): 1}))
+    later.close()
+
+
+def test_a_sink_that_was_taken_over_is_fenced(kafka: KafkaBroker, place: SinkPlace) -> None:
+    older = open_sink(kafka, place)
+    older.write(batch_of([message_of("T", 0, 0, b"older")])[0])
+    newer = open_sink(kafka, place)
+    with pytest.raises(Fenced):
+        older.flush(behind({MessageQueue("T", 0): 1}))
+    newer.write(batch_of([message_of("T", 0, 0, b"newer")])[0])
+    newer.flush(behind({MessageQueue("T", 0): 1}))
+    older.close()
+    newer.close()
+    assert [read.value for read in committed(kafka.address, f"{place.name}.T")] == [b"newer"]
+
+
+def test_a_transaction_that_was_open_too_long_is_not_somebody_else(
+    kafka: KafkaBroker, place: SinkPlace
+) -> None:
+    sink = open_sink(kafka, place, transaction_timeout_ms="1000")
+    sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    wait_until_aborted(kafka, f"{place.name}.T")
+    with pytest.raises(Unavailable):
+        sink.flush(behind({MessageQueue("T", 0): 1}))
+    sink.close()
+    again = open_sink(kafka, place)
+    position = again.position()
+    assert position is not None
+    assert not position.queues
+    again.close()
+
+
+def wait_until_aborted(kafka: KafkaBroker, topic: str) -> None:
+    """What is read at ``read_committed`` of partition 0 goes beyond what an open transaction has there."""
+    admin, deadline = kafka.admin(), time.monotonic() + 60
+    partition = TopicPartition(topic, 0)
+    while True:
+        asked = admin.list_offsets(
+            {partition: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED
+        )
+        with contextlib.suppress(KafkaException):  # a new topic has no leader at first
+            if asked[partition].result(30).offset > 0:
+                return
+        assert time.monotonic() < deadline, "Kafka does not abort the transaction"
+        time.sleep(0.1)
+
+
+# ---- kill -9
+
+
+def test_exactly_once_over_kills_of_the_process_and_of_kafka(
+    kafka: KafkaBroker, place: SinkPlace, tmp_path: Path
+) -> None:
+    """Killed with a transaction open, right behind a flush, and with Kafka killed under it."""
+    until, queues = 240, 4
+    for number, line in enumerate(("written 60", "flushed 80", "written 140")):
+        child = feeder(kafka, place, tmp_path / f"{number}.log", until)
+        child.wait_until(lambda line=line, child=child: line in child.output(), 60, line)
+        if number == 2:
+            kafka.kill()
+        child.kill()
+    kafka.start()
+    last = feeder(kafka, place, tmp_path / "last.log", until)
+    assert last.wait(120) == 0, last.output()
+    opened = int(last.output().split("opened at ", 1)[1].split()[0])
+    assert opened in (80, 120), "what was committed counts, and nothing else"
+    found = committed(kafka.address, f"{place.name}.{kafkafeeder.TOPIC}")
+    for queue in range(queues):
+        mine = [read for read in found if dict(read.headers)["rocketmq.queue"] == b"%d" % queue]
+        assert [read.value for read in mine] == [kafkafeeder.body_of(queue, at) for at in range(until)]
+        assert {read.partition for read in mine} == {queue % 2}
+
+
+def feeder(kafka: KafkaBroker, place: SinkPlace, log: Path, until: int) -> Child:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.kit.kafkafeeder",
+        place.name,
+        kafka.address,
+        "--until",
+        str(until),
+    ]
+    return Child("feeder", command, log)

@@ -41,7 +41,7 @@ class Keeping:
     def make(self) -> None:
         """See that the topic is there."""
         if not self._topics.find([self.topic]):
-            self._topics.ensure([self.topic], _CONFIG, 1)
+            self._topics.ensure([self.topic], _CONFIG, 1, create=True)
 
     def read(self) -> Kept:
         """All that is committed."""

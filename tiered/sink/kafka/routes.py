@@ -92,7 +92,9 @@ class QueueRoutes:
         config, wanted = {**_TIMELESS, **self._settings.topic_config}, self._settings.max_message_bytes
         if wanted > 1_000_000:
             config.setdefault("max.message.bytes", str(wanted + 4_096))
-        found = self._topics.ensure(fresh, config, self._settings.partitions)
+        found = self._topics.ensure(
+            fresh, config, self._settings.partitions, create=self._settings.create_topics
+        )
         self._topics.check_configuration(found, wanted)
         self._found |= found
 

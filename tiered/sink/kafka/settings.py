@@ -94,7 +94,7 @@ class KafkaSettings:
 
     def client(self) -> dict[str, Any]:
         """What every client of this sink is told."""
-        bounds = {"socket.timeout.ms": min(self.timeout_ms, 60_000)}
+        bounds = {"socket.timeout.ms": min(self.timeout_ms, self.transaction_timeout_ms, 60_000)}
         return {**bounds, **self.passed, "bootstrap.servers": self.brokers}
 
     def producer(self, transactional_id: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tiered.sink.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 
+_TRY_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
 
@@ -36,9 +37,19 @@ class KafkaTopics:
         self._admin = made(admin.AdminClient, settings.client(), self._heard)
 
     def reachable(self) -> None:
-        """Ask for the brokers: nothing else."""
-        with asking(self._heard, "the brokers of Kafka were asked for", brokers=self._settings.brokers):
-            self._admin.list_topics(timeout=self._settings.seconds)
+        """Ask for the brokers: nothing else. Why a login is refused the client only tells by the way, when it is polled."""
+        library, deadline = kafka_library(), self._clock.monotonic() + self._settings.seconds
+        while True:
+            try:
+                self._admin.list_topics(timeout=min(_TRY_SECONDS, self._settings.seconds))
+                return
+            except library.KafkaException as error:
+                self._admin.poll(0)
+                told = self._heard.error(
+                    "the brokers of Kafka were asked for", error.args[0], brokers=self._settings.brokers
+                )
+                if not isinstance(told, Unavailable) or self._clock.monotonic() > deadline:
+                    raise told from None
 
     def find(self, names: Iterable[str]) -> dict[str, KafkaTopic]:
         """Those of these topics that are there."""
@@ -57,14 +68,14 @@ class KafkaTopics:
         return found
 
     def ensure(
-        self, names: Iterable[str], config: Mapping[str, str], partitions: int
+        self, names: Iterable[str], config: Mapping[str, str], partitions: int, *, create: bool
     ) -> dict[str, KafkaTopic]:
-        """These topics, created if they are not there and the sink may do that; ``Invalid`` if not."""
+        """These topics, created if they are not there and ``create``; ``Invalid`` if not."""
         wanted = list(names)
         found = self.find(wanted)
         absent = [name for name in wanted if name not in found]
         if absent:
-            if not self._settings.create_topics:
+            if not create:
                 raise Invalid(
                     "a Kafka topic is not there, and this sink does not create any", topic=", ".join(absent[:5]),
                     count=len(absent), hint="create it, or set the sink's create_topics=true",

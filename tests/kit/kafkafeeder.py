@@ -1,0 +1,82 @@
+"""A process that gives a log to a sink of kind *kafka* and may be killed: ``python -m tests.kit.kafkafeeder``.
+
+The log is made up: queue q of topic T has messages 0, 1, 2 … whose body says which they are. Each batch is so many of every
+queue; after each flush a line tells how far it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from tests.kit.sinkscene import PLACE
+from tiered.codec.record.message import Message
+from tiered.feed.base import FeedPosition, Follow
+from tiered.model import MessageQueue, PhysicalOffset
+from tiered.sink.base import SinkPosition
+from tiered.sink.contract.samples import batch_of, message_of
+from tiered.sink.kafka.kind import KafkaKind
+from tiered.sink.kinds import SinkPlace
+from tiered.sink.order import SinkOrder
+
+TOPIC = "Fed"
+
+
+def body_of(queue: int, offset: int) -> bytes:
+    """What a message of the log says."""
+    return b"%d %d " % (queue, offset) + b"x" * (offset % 97)
+
+
+def stretch(queues: int, first: int, end: int) -> list[Message]:
+    """The messages [``first``, ``end``) of every queue, the queues in turn."""
+    return [
+        message_of(TOPIC, queue, at, body_of(queue, at), physical=1_000 * at + queue)
+        for at in range(first, end)
+        for queue in range(queues)
+    ]
+
+
+def feeder_order(name: str, brokers: str, **options: str) -> SinkOrder:
+    """The sink that is fed."""
+    return SinkOrder(
+        name, "kafka", {"brokers": brokers, "topic": f"{name}.{{topic}}", "partitions": "2", **options}
+    )
+
+
+def feed(order: SinkOrder, queues: int, until: int, step: int, *, flush_every: int = 2) -> None:
+    """Give the log from the sink's position up to ``until`` in each queue."""
+    place = SinkPlace(PLACE.archive_id, PLACE.cluster, PLACE.broker, PLACE.epoch, order.name)
+    sink = KafkaKind().open(order, place)
+    position = sink.position()
+    nexts = {follow.next for follow in position.queues.values()} if position else set()
+    assert len(nexts) <= 1, "queues were flushed together, and are not as far"
+    at = nexts.pop() if nexts else 0
+    print(f"opened at {at}", flush=True)
+    written = 0
+    while at < until:
+        end = min(at + step, until)
+        sink.write(batch_of(stretch(queues, at, end))[0])
+        at, written = end, written + 1
+        print(f"written {at}", flush=True)
+        if written % flush_every == 0 or at == until:
+            queue_ends = {MessageQueue(TOPIC, q): Follow(at, 1_000 * (at - 1) + q) for q in range(queues)}
+            sink.flush(SinkPosition(FeedPosition(PhysicalOffset(at)), queue_ends))
+            print(f"flushed {at}", flush=True)
+    sink.close()
+    print("done", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    for name in ("name", "brokers"):
+        parser.add_argument(name)
+    for name, default in (("--queues", 4), ("--until", 400), ("--step", 20), ("--flush-every", 2)):
+        parser.add_argument(name, type=int, default=default)
+    told = parser.parse_args(arguments)
+    order = feeder_order(told.name, told.brokers, timeout_ms="20000")
+    feed(order, told.queues, told.until, told.step, flush_every=told.flush_every)
+
+
+if __name__ == "__main__":
+    main()
