@@ -1,12 +1,13 @@
 """A process that gives a log to a sink of kind *kafka* and may be killed: ``python -m tests.kit.kafkafeeder``.
 
 The log is made up: queue q of topic T has messages 0, 1, 2 … whose body says which they are. Each batch is so many of every
-queue; after each flush a line tells how far it is.
+queue; lines tell how far it is. It stands still behind the line ``--halt``, until it is killed.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 
 from tests.kit.sinkscene import PLACE
@@ -43,27 +44,35 @@ def feeder_order(name: str, brokers: str, **options: str) -> SinkOrder:
     )
 
 
-def feed(order: SinkOrder, queues: int, until: int, step: int, *, flush_every: int = 2) -> None:
+def feed(
+    order: SinkOrder, queues: int, until: int, step: int, *, flush_every: int = 2, halt: str = ""
+) -> None:
     """Give the log from the sink's position up to ``until`` in each queue."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        while line == halt:
+            signal.pause()
+
     place = SinkPlace(PLACE.archive_id, PLACE.cluster, PLACE.broker, PLACE.epoch, order.name)
     sink = KafkaKind().open(order, place)
     position = sink.position()
     nexts = {follow.next for follow in position.queues.values()} if position else set()
     assert len(nexts) <= 1, "queues were flushed together, and are not as far"
     at = nexts.pop() if nexts else 0
-    print(f"opened at {at}", flush=True)
+    say(f"opened at {at}")
     written = 0
     while at < until:
         end = min(at + step, until)
         sink.write(batch_of(stretch(queues, at, end))[0])
         at, written = end, written + 1
-        print(f"written {at}", flush=True)
+        say(f"written {at}")
         if written % flush_every == 0 or at == until:
             queue_ends = {MessageQueue(TOPIC, q): Follow(at, 1_000 * (at - 1) + q) for q in range(queues)}
             sink.flush(SinkPosition(FeedPosition(PhysicalOffset(at)), queue_ends))
-            print(f"flushed {at}", flush=True)
+            say(f"flushed {at}")
     sink.close()
-    print("done", flush=True)
+    say("done")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,9 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(name)
     for name, default in (("--queues", 4), ("--until", 400), ("--step", 20), ("--flush-every", 2)):
         parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--halt", default="")
     told = parser.parse_args(arguments)
     order = feeder_order(told.name, told.brokers, timeout_ms="20000")
-    feed(order, told.queues, told.until, told.step, flush_every=told.flush_every)
+    feed(order, told.queues, told.until, told.step, flush_every=told.flush_every, halt=told.halt)
 
 
 if __name__ == "__main__":
