@@ -74,7 +74,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-kafka demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -101,6 +101,10 @@ demo-years: install install-dev install-spark ## a simulated month, merged, seal
 demo-kv: install ## a thousand writers race by compare-and-set on a real broker; view and broker are killed; the history is checked
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 porcupine
 	$(BIN)/python -m tests.kit.demo_kv
+
+demo-kafka: install install-kafka ## a real broker's live log flows into a real Kafka; daemon and Kafka are killed; lost 0, doubled 0, reordered 0
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 versitygw kafka-4.4.0
+	$(BIN)/python -m tests.kit.demo_kafka
 
 demo-read-nodes: install ## read nodes die, come and go while Java and Go consumers read what a real broker has deleted
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 versitygw rocketmq-go

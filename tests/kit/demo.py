@@ -54,6 +54,8 @@ class Demo:
         self.port = 0
         self.environment = dict(os.environ)
         self.limit_seconds = 150.0
+        self.more: tuple[str, ...] = ()
+        """Of the daemon's command line."""
 
     # ---- processes
 
@@ -71,12 +73,12 @@ class Demo:
         """Start `tiered run` on the store; its HTTP port is chosen by the system and read from its ready line."""
         port_file = self.work / "state" / "web-port"
         port_file.unlink(missing_ok=True)
-        log = (self.work / "daemon.log").open("ab")
-        self.daemon = subprocess.Popen(
-            [*TIERED, "run", "--store", str(self.store), "--archive", self.archive, "--state", str(self.work / "state"),
-             "--set", "web.port=0", "--set", "log.format=json"],
-            stdout=subprocess.DEVNULL, stderr=log, env=self.environment,
-        )  # fmt: skip
+        with (self.work / "daemon.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [*TIERED, "run", "--store", str(self.store), "--archive", self.archive, "--state", str(self.work / "state"),
+                 "--set", "web.port=0", "--set", "log.format=json", *self.more],
+                stdout=subprocess.DEVNULL, stderr=log, env=self.environment,
+            )  # fmt: skip
         deadline = time.monotonic() + 30
         while not port_file.exists():
             if self.daemon.poll() is not None or time.monotonic() > deadline:
@@ -167,7 +169,7 @@ class Demo:
 
     def prove(self) -> int:
         """Read every queue back and compare count, order and bytes with the store."""
-        expected = read_store(self.store)
+        expected = self._expected()
         table = Table(title="read back from the archive, compared with the broker's store")
         for name in ("queue", "messages", "bytes", "sha256 of the records", "verdict"):
             table.add_column(name, justify="right" if name in ("messages", "bytes") else "left")
@@ -198,6 +200,10 @@ class Demo:
             f"{total:,} messages in {len(expected)} queues, daemon killed {len(self.kills)} times: {verdict}"
         )
         return 0 if good and self.read_cold(expected) else 1
+
+    def _expected(self) -> dict[tuple[str, int], list[bytes]]:
+        """What the store has, by an independent reader."""
+        return read_store(self.store)
 
     def read_cold(self, expected: dict[tuple[str, int], list[bytes]]) -> bool:
         """Delete all commitlog files but the newest, and read what was in them as a consumer would: pull by pull."""

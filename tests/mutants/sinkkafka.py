@@ -1,0 +1,72 @@
+"""The log in Kafka: what keeps a message from being lost, doubled, reordered, or given by a process that was overtaken."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_REAL = "tests/integration/test_sink_kafka.py"
+_UNIT = "tests/unit/test_sink_kafka.py"
+_MESSAGES = "tests/unit/test_sink_messages.py"
+
+MUTANTS = (
+    Mutant(
+        "tiered/sink/kafka/naming.py",
+        '_LEGAL = re.compile(rb"[A-Za-z0-9_-]")\n',
+        '_LEGAL = re.compile(rb"[A-Za-z0-9._-]")\n',
+        f"{_UNIT}::test_names_are_legal_and_usual_ones_stay",
+    ),
+    Mutant(
+        "tiered/sink/kafka/reports.py",
+        "        if len(offsets) != count:\n",
+        "        if False:\n",
+        f"{_UNIT}::test_a_report_that_did_not_come_is_no_success",
+    ),
+    Mutant(
+        "tiered/sink/kafka/reports.py",
+        "(np.diff(queue_offset) == 1) & (np.diff(offset) == 1)",
+        "(np.diff(queue_offset) == 1)",
+        f"{_UNIT}::test_consecutive_messages_are_one_run",
+    ),
+    Mutant(
+        "tiered/sink/kafka/settings.py",
+        '            told["transactional.id"] = transactional_id\n',
+        "            pass\n",
+        f"{_UNIT}::test_every_buffer_of_the_client_is_bounded_and_secrets_are_resolved",
+    ),
+    Mutant(
+        "tiered/sink/messages.py",
+        '    columns["queue_offset"] += np.arange(',
+        '    columns["queue_offset"] += 0 * np.arange(',
+        f"{_MESSAGES}::test_an_inner_batch_is_taken_apart_as_consumers_do",
+    ),
+    Mutant(
+        "tiered/codec/record/unpack.py",
+        "            if size > most:\n                return None\n",
+        "",
+        f"{_MESSAGES}::test_bodies_are_decompressed",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "                kept = self._keeping.read()\n",
+        "                self._keeping.read()\n",
+        f"{_REAL}::test_exactly_once_over_kills_of_the_process_and_of_kafka",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "        if owner is not None and owner.epoch > place.epoch:\n",
+        "        if False:\n",
+        f"{_REAL}::test_an_earlier_writer_does_not_fence_a_later_one",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "        if owner != self._owner:\n            return error\n",
+        "        return error\n",
+        f"{_REAL}::test_a_transaction_that_was_open_too_long_is_not_somebody_else",
+    ),
+    Mutant(
+        "tiered/sink/kafka/routes.py",
+        "        target, partition = self._kept.get(queue, (None, None))\n",
+        "        target, partition = None, None\n",
+        f"{_REAL}::test_a_queue_keeps_its_partition_when_partitions_are_added",
+    ),
+)

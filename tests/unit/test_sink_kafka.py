@@ -1,0 +1,236 @@
+"""The destination *kafka* without a Kafka: names, options, the position as records, runs of what was placed, errors."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiered.errors import Corrupt, Fenced, Invalid, Unavailable
+from tiered.feed.base import FeedPosition, Follow, LogAnchor
+from tiered.model import MessageQueue, PhysicalOffset
+from tiered.sink.base import Placed, SinkPosition
+from tiered.sink.kafka.client import Heard
+from tiered.sink.kafka.kind import KafkaKind
+from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
+from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
+from tiered.sink.kafka.reports import Reports
+from tiered.sink.kafka.routes import QueueRoute
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.order import SinkOrder
+
+LEGAL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("Orders", "Orders"), ("a-b_C9", "a-b_C9"), ("%RETRY%g", ".25RETRY.25g"), ("a|b", "a.7cb"), ("a.7cb", "a.2e7cb"),
+        ("..", ".2e.2e"), ("__tiered.x", ".5f_tiered.2ex"), ("Grüße", "Gr.c3.bc.c3.9fe"), ("orders", "orders"),
+    ],
+)  # fmt: skip
+def test_names_are_legal_and_usual_ones_stay(name: str, made: str) -> None:
+    assert kafka_name(name) == made
+    assert set(made) <= LEGAL
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=20, unique=True))
+def test_names_that_differ_stay_different(names: list[str]) -> None:
+    made = [target_name("{topic}", name, "b", "c") for name in names]
+    assert len(set(made)) == len(names)
+    assert all(set(name) <= LEGAL and name not in (".", "..") and not name.startswith("__") for name in made)
+
+
+def test_long_names_end_with_a_digest_of_all() -> None:
+    one, other = (target_name("mine.{topic}", "%" * 200 + end, "b", "c") for end in "xy")
+    assert len(one) == len(other) == MAX_NAME
+    assert one != other
+    assert target_name("{cluster}.{broker}.all", "T", "b|1", "c") == "c.b.7c1.all"
+
+
+# ---- options
+
+
+def order(**options: str) -> SinkOrder:
+    return SinkOrder("s", "kafka", {"brokers": "h:9092", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "exactly"}, "options.mode"),
+        ({"topic": "a b"}, "options.topic"),
+        ({"topic": "{queue}"}, "options.topic"),
+        ({"topic_config": "retention.ms"}, "options.topic_config"),
+        ({"too_large": "dead-letter"}, "options.dead_letter_topic"),
+        ({"dead_letter_topic": "{topic}.dead"}, "options.dead_letter_topic"),
+        ({"kafka.transactional.id": "mine"}, "options.kafka.transactional.id"),
+        ({"kafka.enable.idempotence": "false"}, "options.kafka.enable.idempotence"),
+        ({"buffer_bytes": "1"}, "options.buffer_bytes"),
+        ({"timeout_ms": "soon"}, "options.timeout_ms"),
+        ({"kafka.sasl.password": "env:NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"),
+        ({"brokers": ""}, "options.brokers"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], said: str) -> None:
+    with pytest.raises(Invalid) as wrong:
+        KafkaSettings.of(order(**options))
+    assert said in str(wrong.value)
+
+
+def test_every_buffer_of_the_client_is_bounded_and_secrets_are_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PASSWORD_OF_TESTS", "sesame")
+    settings = KafkaSettings.of(
+        order(
+            **{
+                "kafka.sasl.password": "env:PASSWORD_OF_TESTS",
+                "buffer_bytes": "2MiB",
+                "buffer_messages": "500",
+            }
+        )
+    )
+    told = settings.producer("me")
+    assert (told["queue.buffering.max.kbytes"], told["queue.buffering.max.messages"]) == (2048, 500)
+    assert (told["transactional.id"], told["enable.idempotence"], told["sasl.password"]) == (
+        "me",
+        True,
+        "sesame",
+    )
+    assert settings.secrets == ("sesame",)
+    assert "transactional.id" not in KafkaSettings.of(order(mode="idempotent")).producer("me")
+
+
+def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object, **more: object) -> object:
+        if name.startswith("confluent_kafka"):
+            raise ImportError(name, name=name)
+        return real(name, *rest, **more)  # type: ignore[arg-type]
+
+    for name in [name for name in sys.modules if name.startswith("confluent_kafka")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(Invalid, match=r"rocketmq-tiered\[kafka\]"):
+        KafkaKind().check(order())
+
+
+# ---- the position
+
+
+def test_a_position_comes_back_as_it_was_kept() -> None:
+    one, other = MessageQueue("T", 0), MessageQueue("a/b:c\udc80", 7)
+    log = FeedPosition(PhysicalOffset(900), LogAnchor(800, 100, 5))
+    kept = Kept()
+    records = [
+        owner_record(SinkOwner(3, "first")), topic_record("K", "id-1"),
+        *position_records(SinkPosition(FeedPosition(), {one: Follow(1, None)}), {one: ("K", 1)}),
+        *position_records(SinkPosition(log, {one: Follow(5, 800), other: Follow(2, 700)}), {one: ("K", 1)}),
+        owner_record(SinkOwner(4, "second")),
+    ]  # fmt: skip
+    for key, value in records:
+        kept.take(key, value)
+    assert kept.position == SinkPosition(log, {one: Follow(5, 800), other: Follow(2, 700)})
+    assert (kept.owner, kept.topics, kept.partitions) == (
+        SinkOwner(4, "second"),
+        {"K": "id-1"},
+        {one: ("K", 1)},
+    )
+    assert len({key for key, _ in records}) == 5, "compaction keeps the last of each queue"
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"{}", b"[1]", b'{"topic": "T", "queue": "x", "next": 1}'])
+def test_a_position_that_cannot_be_read_is_said(value: bytes) -> None:
+    for key in (b"owner", b"queue:0:T", b"topic:T"):
+        with pytest.raises(Corrupt, match="position that Kafka keeps"):
+            Kept().take(key, value)
+
+
+# ---- where messages came to lie
+
+
+class Reported:
+    """What the client hands to a report."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def placed(
+    reports: Reports, routes: list[QueueRoute], given: list[tuple[int, int, int]]
+) -> tuple[Placed, ...]:
+    """Give (route, queue offset), reported at an offset."""
+    for route, _, offset in given:
+        reports.of(routes[route].topic, routes[route].partition)(None, Reported(offset))  # type: ignore[arg-type]
+    reports.give(np.array([g[0] for g in given]), np.array([g[1] for g in given]))
+    return reports.placed(routes)
+
+
+def test_consecutive_messages_are_one_run() -> None:
+    queues = [MessageQueue("T", n) for n in range(3)]
+    routes = [QueueRoute(n, q, "K", n % 2) for n, q in enumerate(queues)]
+    found = placed(
+        Reports(), routes,
+        [(0, 5, 10), (1, 0, 4), (0, 6, 11), (1, 1, 5), (2, 9, 12), (0, 7, 13), (0, 9, 14), (1, 2, 9)],
+    )  # fmt: skip
+    assert found == (
+        Placed(queues[0], 5, 2, "K", 0, 10), Placed(queues[0], 7, 1, "K", 0, 13), Placed(queues[0], 9, 1, "K", 0, 14),
+        Placed(queues[1], 0, 2, "K", 1, 4), Placed(queues[1], 2, 1, "K", 1, 9), Placed(queues[2], 9, 1, "K", 0, 12),
+    )  # fmt: skip
+
+
+def test_offsets_that_go_back_tell_of_another_topic() -> None:
+    routes = [QueueRoute(0, MessageQueue("T", 0), "K", 0)]
+    reports = Reports()
+    placed(reports, routes, [(0, 0, 40), (0, 1, 41)])
+    with pytest.raises(Invalid, match="another one now"):
+        placed(reports, routes, [(0, 2, 0)])
+    going_on = Reports(refuse_recreated=False)
+    placed(going_on, routes, [(0, 0, 40)])
+    assert placed(going_on, routes, [(0, 1, 0)])[0].target_offset == 0
+
+
+def test_a_report_that_did_not_come_is_no_success() -> None:
+    reports = Reports()
+    reports.of("K", 0)
+    reports.give(np.array([0]), np.array([0]))
+    with pytest.raises(Unavailable, match="did not report"):
+        reports.placed([QueueRoute(0, MessageQueue("T", 0), "K", 0)])
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._FENCED, Fenced), (KafkaError.INVALID_PRODUCER_EPOCH, Fenced), (KafkaError.PRODUCER_FENCED, Fenced),
+        (KafkaError._AUTHENTICATION, Invalid), (KafkaError.TOPIC_AUTHORIZATION_FAILED, Invalid),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, Invalid), (KafkaError.MSG_SIZE_TOO_LARGE, Invalid),
+        (KafkaError.INVALID_TIMESTAMP, Invalid), (KafkaError._MSG_TIMED_OUT, Unavailable),
+        (KafkaError._TRANSPORT, Unavailable), (KafkaError.NOT_ENOUGH_REPLICAS, Unavailable), (KafkaError._STATE, Unavailable),
+    ],
+)  # fmt: skip
+def test_errors_of_the_client_are_those_of_the_port(code: int, kind: type) -> None:
+    assert type(Heard().error("it was tried", KafkaError(code))) is kind
+
+
+def test_what_was_heard_by_the_way_explains_and_hides_secrets() -> None:
+    heard = Heard(("sesame",))
+    heard(KafkaError(KafkaError._AUTHENTICATION, "SASL: sesame is wrong"))
+    told = heard.error("it was tried", KafkaError(KafkaError._TIMED_OUT))
+    assert isinstance(told, Invalid)
+    assert "SASL: *** is wrong" in str(told)
