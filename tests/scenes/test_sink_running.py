@@ -297,6 +297,59 @@ def test_a_topic_that_was_deleted_and_made_again(scene: SinkScene) -> None:
     assert scene.there.of(BILLS) == [*range(14), *range(5)]
 
 
+def test_progress_in_many_queues_takes_several_commits_and_the_place_in_the_log_the_last(
+    scene: SinkScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tiered.sink.ledger.MAX_QUEUES", 2)
+    for number in range(7):
+        scene.put(2, topic=f"T{number}")
+    scene.archive()
+    scene.run()
+    known = []
+    while scene.ledger.waits:
+        scene.commit()
+        view = scene.daemon.log.proven().view
+        state = sink(view, scene.stored.sink_id)
+        assert state is not None
+        known.append((state.physical, len(list(sink_queues(view, scene.stored.sink_id)))))
+    assert known[:4] == [(None, 2), (None, 4), (None, 6), (scene.proven, 7)]
+
+
+def test_what_the_fold_refuses_keeps_no_commit(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.ledger.keep(SinkAdvance(b"short", "wrong", 1, 1, 0))
+    scene.put(3)
+    scene.archive()
+    assert scene.proven == scene.log.position, "messages are archived all the same"
+    assert "16 bytes" in str(scene.ledger.trouble)
+    assert not scene.ledger.waits
+    scene.ledger.trouble = None
+    scene.ledger._waiting.pop(b"short")
+
+
+def test_a_broker_that_was_installed_anew(scene: SinkScene) -> None:
+    filled(scene)
+    scene.run()
+    scene.commit()
+    scene.reinstall()
+    scene.put(6)
+    scene.restart(archive={"new_lineage": True})
+    scene.archive()
+    scene.run()
+    assert scene.there.of(ORDERS) == [*range(26), *range(6)]
+    scene.commit()
+    scene.restart(archive={"new_lineage": True})
+    scene.put(3, topic="Bills")
+    scene.archive()
+    scene.run()
+    assert scene.there.of(BILLS) == [*range(14), *range(3)], (
+        "met only now, below where the sink was in the log before"
+    )
+    assert scene.there.of(ORDERS) == [*range(26), *range(6)]
+    assert (scene.runner.progress.lost_messages, scene.runner.progress.lost_at_source) == (0, 0)
+
+
 def test_messages_that_are_missing_are_counted_and_never_passed_over_in_silence(
     scene: SinkScene, caplog: pytest.LogCaptureFixture
 ) -> None:
