@@ -1,4 +1,4 @@
-"""Tenants: whose turn it is, what a budget lets through, and that nobody reads around it."""
+"""Tenants: whose turn it is, what a budget lets through, that nobody reads around it; and that a node's read is the store's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ _TENANTS = "tests/unit/test_fetch_tenants.py"
 _NODES = "tests/scenes/test_read_nodes.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/node/answers.py",
+        "            int(result.max_offset),\n",
+        "            int(result.max_offset) + 1,\n",
+        "tests/scenes/test_gateway_over_nodes.py",
+    ),
     Mutant(
         "tiered/fetch/fair.py",
         "        end = self._now + cost\n",

@@ -28,6 +28,7 @@ from tiered.filter.tags import row_filter
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.clients import Subscription
 from tiered.gateway.knowledge.opening import LateStore
+from tiered.gateway.nodes import reads
 from tiered.gateway.nodes.placement import ranked
 from tiered.gateway.nodes.reads import Reads, open_reads
 from tiered.gateway.transport.upstream import Upstream
@@ -120,13 +121,11 @@ class Fleet:
         self.reads = open_reads(self.local, asking, chosen, CLOCK, self.metrics)  # type: ignore[arg-type]
         return self.reads
 
-    async def get(
-        self, offset: int, count: int = 7, wanted: Subscription | None = None, seconds: float = 10.0
-    ) -> GetMessageResult:
+    async def get(self, offset: int, count: int = 7, wanted: Subscription | None = None) -> GetMessageResult:
         """A read of queue 1."""
         chosen = None if wanted is None else row_filter(wanted.expression, wanted.expression_type)
         pull = Pull(READER, TOPIC, 1, offset, count, 64 * KIB, chosen)
-        return await self.reads.read(pull, wanted, seconds)
+        return await self.reads.read(pull, wanted, 10.0)
 
     def outcome(self, name: str) -> float:
         """How many reads by nodes ended so."""
@@ -229,17 +228,27 @@ def test_a_node_comes_to_the_commit_that_the_gateway_knows(scene: Cold) -> None:
     on_loop(test())
 
 
-def test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it(scene: Cold) -> None:
+def test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it(
+    scene: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
     async def test() -> None:
+        monkeypatch.setattr(reads.asyncio, "sleep", sleep)
         async with fleet(scene) as nodes:
             slow = replace(Settings(), tenants=Tenants(limits=("default=1KiB/s",), burst_ms=1000))
             store = scene.open(settings=slow, shared=True)
             nodes.by(await nodes.node(at_default_level(store)))
             store.shares.charge(TenantGroup("default", READER.group), 10**6)
             with pytest.raises(OverBudget):
-                await nodes.get(7, seconds=0.05)
+                await nodes.get(7)
             assert nodes.local.reads == 0
-            assert nodes.outcome("over_budget") >= 1
+            assert nodes.outcome("over_budget") == len(slept) == 1
+            assert 0 < slept[0] <= 10
+            monkeypatch.undo()
             assert nodes.reads.problems() == {}
             scene.clock.advance(1000)
             found = await nodes.get(7)

@@ -5,6 +5,8 @@ new commits: only when somebody asks for what is not there. Does not own: the ar
 how bytes are fetched and kept (``fetch``), how objects look (``archive``, ``codec``), who gets the broker's answer and who
 this one (``gateway``).
 
+Port: ``base``, the border between compute and storage.
+
 Invariant: an offset is called too small, or beyond the end, only after a look at the log not older than ``fetch.follow_ms``;
 while the object store cannot be asked, such a read is ``Unavailable``, and what was archived before stays readable.
 

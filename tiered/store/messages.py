@@ -42,6 +42,7 @@ from tiered.model import (
     QueueOffset,
 )
 from tiered.settings import Settings, Tenants
+from tiered.store.base import StoreOfMessages
 from tiered.store.compacted import CompactedMessages
 from tiered.store.compactedpages import CompactedPages
 from tiered.store.follower import Follower, is_away
@@ -56,7 +57,7 @@ FRESH_SECONDS = 6.0
 """What is known of the log is good for this long for answers that newer commits could make wrong, not just longer."""
 
 
-class MessageStore:
+class MessageStore(StoreOfMessages):
     """The archive of one broker, for reading. Thread-safe. Make one with ``open``.
 
     Offsets are queue offsets, times ms since 1970, ranges half-open. Every method may raise ``Unavailable`` (the object store

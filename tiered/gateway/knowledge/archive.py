@@ -1,24 +1,22 @@
-"""What the gateway asks of the archive: small ports, all of which ``MessageStore`` is; see there what the verbs mean."""
+"""What the gateway asks of the archive: small ports, all of which ``MessageStore`` is; there and in ``store.base`` is what the
+verbs mean."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Protocol
 
-from tiered.archive.read.lookup import KeyLookup, Located
+from tiered.archive.read.lookup import Located
 from tiered.archive.state.values import QueueState
 from tiered.fetch.base import ReaderId
-from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.model import (
     ArchiveCommit,
-    BoundaryType,
-    GetMessageResult,
     MessageQueue,
     PhysicalOffset,
     Progress,
-    QueueOffset,
 )
+from tiered.store.base import MessageLookups, MessageReads, QueueBounds
 
 
 class KnownArchive(Protocol):
@@ -39,10 +37,8 @@ class KnownArchive(Protocol):
     def follow_if_older(self) -> Future[bool]: ...
 
 
-class PullArchive(KnownArchive, Protocol):
+class PullArchive(KnownArchive, MessageReads, Protocol):
     """What pulls are answered from."""
-
-    def get_message_async(self, pull: Pull) -> Future[GetMessageResult]: ...
 
 
 class ReadersArchive(Protocol):
@@ -55,28 +51,12 @@ class ReadersArchive(Protocol):
     def forget(self, reader: ReaderId) -> None: ...
 
 
-class BoundsArchive(KnownArchive, Protocol):
+class BoundsArchive(KnownArchive, QueueBounds, Protocol):
     """Offsets and times of queues. Blocks."""
 
-    def min_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
 
-    def max_offset(self, topic: str, queue_id: int) -> QueueOffset | None: ...
-
-    def earliest_message_time(self, topic: str, queue_id: int) -> int | None: ...
-
-    def message_time(self, topic: str, queue_id: int, offset: int) -> int | None: ...
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, time_ms: int, boundary: BoundaryType = BoundaryType.LOWER
-    ) -> QueueOffset | None: ...
-
-
-class LookupArchive(Protocol):
+class LookupArchive(MessageLookups, Protocol):
     """Single messages. Blocks."""
-
-    def query_message(self, lookup: KeyLookup) -> list[memoryview]: ...
-
-    def view_message(self, physical_offset: int) -> memoryview | None: ...
 
 
 class ComparedArchive(KnownArchive, Protocol):
