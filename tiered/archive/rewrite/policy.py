@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from tiered.archive.rewrite.required import RequiredSink
 from tiered.errors import Invalid, Refused
 from tiered.settings.keeping import Retain
 from tiered.text.human import duration
 from tiered.text.values import DURATIONS, SIZES, scaled
+
+if TYPE_CHECKING:
+    from tiered.archive.rewrite.required import RequiredSink
 
 MOST_APART_MS = 300_000
 """Clocks of host and store further apart than this stop everything that deletes (law 6)."""
