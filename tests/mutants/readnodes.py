@@ -78,8 +78,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/nodes/phi.py",
-        "        late = now - self._last - mean - self._grace\n",
-        "        late = now - self._last - self._grace\n",
+        "        late = now - max(self._last, self._seen) - mean - self._grace\n",
+        "        late = now - max(self._last, self._seen) - self._grace\n",
         "tests/unit/test_node_phi.py::test_phi_is_what_the_normal_distribution_says",
     ),
     Mutant(
@@ -135,6 +135,18 @@ MUTANTS = (
         "        return NodeStatus.ELSEWHERE\n",
         "        return NodeStatus(said)\n",
         "tests/scenes/test_node_versions.py::test_a_status_that_is_not_known_has_the_gateway_read_itself",
+    ),
+    Mutant(
+        "tiered/node/server.py",
+        "        if request.code == RequestCode.HEART_BEAT and self._room.is_set():\n",
+        "        if False:\n",
+        "tests/scenes/test_node_versions.py::test_a_busy_node_answers_beats_before_its_reads",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "            node.phi.seen(self._clock.monotonic())\n",
+        "            pass\n",
+        "tests/scenes/test_node_versions.py::test_who_answers_reads_is_not_silent",
     ),
     Mutant(
         "tiered/node/server.py",

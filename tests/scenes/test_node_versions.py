@@ -13,8 +13,8 @@ import pytest
 from tests.kit.aged import Stage
 from tests.kit.gatewaykit import FakeServer, Peer, on_loop
 from tests.kit.process import PATIENCE
-from tests.kit.readstore import Cold
-from tests.scenes.test_read_nodes import CLOCK, Fleet, fleet, made
+from tests.kit.readstore import READER, Cold
+from tests.scenes.test_read_nodes import CLOCK, TOPIC, Fleet, Slow, fleet, made
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command
 from tiered.codec.remoting.nodebeat import LAST_WIRE, NodeBeat
@@ -25,7 +25,7 @@ from tiered.gateway.nodes.fleet import NodePlace
 from tiered.model import ArchiveCommit, GetMessageResult, GetMessageStatus
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import NodeServer
-from tiered.settings import Serve
+from tiered.settings import MIB, Serve
 from tiered.version import __version__
 
 
@@ -185,7 +185,7 @@ def test_a_node_at_another_address_is_reached_there(scene: Cold) -> None:
 
 def test_a_node_that_turns_slow_rests_and_the_others_read(scene: Cold) -> None:
     class Late:
-        """An archive that answers a tenth of a second late."""
+        """An archive that answers late."""
 
         def __init__(self, store: LateStore) -> None:
             self.store = store
@@ -196,22 +196,73 @@ def test_a_node_that_turns_slow_rests_and_the_others_read(scene: Cold) -> None:
         def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
             future: Future[GetMessageResult] = Future()
             made = self.store.get_message_async(pull).result()
-            asyncio.get_running_loop().call_later(0.1, future.set_result, made)
+            asyncio.get_running_loop().call_later(0.3, future.set_result, made)
             return future
 
     async def test() -> None:
         async with fleet(scene) as nodes:
             late = await nodes.node(Late(nodes.local.store))
             fast = [await nodes.node(), await nodes.node()]
-            reads = nodes.by(late, *fast, node_load_percent=1)
-            for _ in range(4):
-                found = await asyncio.gather(*(nodes.get(offset) for offset in range(30)))
-                assert [one.queue_offsets[0] for one in found] == list(range(30))
-            reads.fleet.judge()
+            reads = nodes.by(late, *fast, node_load_percent=1, node_slow_factor=2)
+            async with asyncio.timeout(20 * PATIENCE):
+                while reads.nodes()[late] == "answers":
+                    found = await asyncio.gather(*(nodes.get(offset) for offset in range(30)))
+                    assert [one.queue_offsets[0] for one in found] == list(range(30))
+                    reads.fleet.judge()
             standing = {status["name"]: status["state"] for status in reads.fleet.status()}
             assert standing == {late: "slow", **dict.fromkeys(fast, "live")}
             assert "slow beside the others" in reads.problems()[late]
             assert nodes.local.reads == 0
             assert (await nodes.get(3)).queue_offsets[0] == 3
+
+    on_loop(test())
+
+
+def test_a_busy_node_answers_beats_before_its_reads(scene: Cold) -> None:
+    """Its reads have all the bytes that it may have under way, and more wait for them."""
+
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            store = Slow(nodes.local.store)
+            reads = nodes.by(await nodes.node(store, answer_bytes=MIB))
+            pull = Pull(READER, TOPIC, 1, 0, 5, MIB, None)
+            reading = [asyncio.create_task(reads.read(pull, None, 60.0)) for _ in range(3)]
+            async with asyncio.timeout(10 * PATIENCE):
+                while not store.waiting or nodes.servers[0].budget.taken < MIB:
+                    await asyncio.sleep(0.01)
+                reads.fleet.ask_beats()
+                while not reads.fleet.status()[0]["version"]:
+                    await asyncio.sleep(0.01)
+                assert not any(task.done() for task in reading)
+                while not all(task.done() for task in reading):
+                    store.go_on()
+                    store.waiting.clear()
+                    await asyncio.sleep(0.01)
+            assert [task.result().queue_offsets[0] for task in reading] == [0, 0, 0]
+
+    on_loop(test())
+
+
+def test_who_answers_reads_is_not_silent(scene: Cold) -> None:
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            answers = NodeAnswers(nodes.local.store, Serve(), nodes.metrics, CLOCK, nodes.pool)
+
+            async def deaf(peer: Peer, frame: bytes) -> None:
+                if not is_beat(frame):
+                    await peer.send(b"".join(encode_command(await answers.answer(decode_command(frame[4:])))))
+
+            async with FakeServer(deaf) as server:
+                reads = nodes.by(server.address, node_beat_ms=50)
+                watching = asyncio.create_task(reads.fleet.watch())
+                began = CLOCK.monotonic()
+                while CLOCK.monotonic() - began < 1.0:
+                    assert (await nodes.get(4)).queue_offsets[0] == 4
+                    await asyncio.sleep(0.01)
+                assert nodes.local.reads == 0, "twenty beats without an answer, and it is asked"
+                async with asyncio.timeout(20 * PATIENCE):
+                    while "silent" not in reads.nodes()[server.address]:
+                        await asyncio.sleep(0.01)
+                watching.cancel()
 
     on_loop(test())

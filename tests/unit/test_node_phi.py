@@ -70,3 +70,13 @@ def test_after_an_absence_it_is_measured_anew() -> None:
     phi.began(now + 600.0)
     phi.heard(now + 601.0)
     assert phi.phi(now + 605.0) > 8.0, "the absence itself is no gap between heartbeats"
+
+
+def test_who_answers_something_else_is_not_silent_and_its_beats_are_measured_as_before() -> None:
+    phi, now = beating([1.0] * 20, grace=2.0)
+    for late in range(1, 20):
+        phi.seen(now + late)
+        assert phi.phi(now + late + 1) < 1.0
+    assert phi.phi(now + 19 + 6) > 8.0
+    phi.heard(now + 20)
+    assert phi.phi(now + 22) < 1.0

@@ -75,24 +75,11 @@ class NodeAnswers:
 
     async def answer(self, request: Command) -> Command:
         """The answer, whatever is asked. Never raises but to be cancelled."""
-        beat = request.code == RequestCode.HEART_BEAT and WIRE in request.ext
-        if not beat and (request.code != RequestCode.PULL_MESSAGE or ARCHIVE not in request.ext):
-            self._count("unsupported")
-            return _reply(
-                request,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {request.code} not supported: this is a read node, which only gateways ask",
-            )
-        if self._token and not hmac.compare_digest(self._token, request.ext.get(TOKEN, "").encode()):
-            self._count("refused")
-            return _reply(
-                request,
-                ResponseCode.NO_PERMISSION,
-                "the token is not serve.token: set gateway.read_node_token",
-            )
-        if beat:
-            self._count("beat")
-            return self._beat(request)
+        if request.code == RequestCode.HEART_BEAT:
+            return self.beat(request)
+        refused = self._refused(request, request.code == RequestCode.PULL_MESSAGE and ARCHIVE in request.ext)
+        if refused is not None:
+            return refused
         self.reads += 1
         try:
             made = await self._read(NodePull.parse(request.ext))
@@ -117,11 +104,34 @@ class NodeAnswers:
             binary=request.binary,
         )
 
-    def _beat(self, request: Command) -> Command:
+    def beat(self, request: Command) -> Command:
+        """What the node is, for who asks for a heartbeat."""
+        refused = self._refused(request, WIRE in request.ext)
+        if refused is not None:
+            return refused
+        self._count("beat")
         said = NodeBeat(FIRST_WIRE, LAST_WIRE, self._state(), __version__)
         return Command(
             ResponseCode.SUCCESS, request.opaque, RESPONSE, ext=said.fields(), binary=request.binary
         )
+
+    def _refused(self, request: Command, known: bool) -> Command | None:
+        """The answer to what no gateway asks (not ``known``), or without the token."""
+        if not known:
+            self._count("unsupported")
+            return _reply(
+                request,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.code} not supported: this is a read node, which only gateways ask",
+            )
+        if self._token and not hmac.compare_digest(self._token, request.ext.get(TOKEN, "").encode()):
+            self._count("refused")
+            return _reply(
+                request,
+                ResponseCode.NO_PERMISSION,
+                "the token is not serve.token: set gateway.read_node_token",
+            )
+        return None
 
     async def _read(self, pull: NodePull) -> NodeAnswer:
         place = self._archive.place()

@@ -12,6 +12,7 @@ import socket
 from typing import cast
 
 from tiered.clock import Clock
+from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
 from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Invalid, TieredError
@@ -179,6 +180,11 @@ class NodeSession(asyncio.Protocol):
 
     def _begin(self, request: Command) -> None:
         if request.is_response or request.is_oneway:
+            return
+        # A beat waits behind no read: who is busy is not silent. One whose peer takes nothing waits like everything.
+        if request.code == RequestCode.HEART_BEAT and self._room.is_set():
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.writelines(encode_command(self._server.answers.beat(request)))
             return
         task = asyncio.get_running_loop().create_task(self._answer(request))
         self._tasks.add(task)

@@ -27,13 +27,17 @@ class PhiAccrual:
         self._grace = grace_seconds
         self._gaps: deque[float] = deque(maxlen=WINDOW)
         self._last: float | None = None
-        self._first: float | None = None
+        self._seen = 0.0
 
     def heard(self, now: float) -> None:
         """A heartbeat came."""
         if self._last is not None:
             self._gaps.append(max(now - self._last, 0.0))
         self._last = now
+
+    def seen(self, now: float) -> None:
+        """It answered something else: it is there, though its heartbeats may wait behind that."""
+        self._seen = now
 
     def began(self, now: float) -> None:
         """Heartbeats are waited for from now on, as if one had come; what was learned of gaps before is forgotten."""
@@ -44,6 +48,7 @@ class PhiAccrual:
         """Whoever listens was not there for so long: nobody was silent meanwhile."""
         if self._last is not None:
             self._last += seconds
+            self._seen += seconds
 
     def phi(self, now: float) -> float:
         """0 for a node that heartbeats are not waited for."""
@@ -55,6 +60,6 @@ class PhiAccrual:
         )  # one from before there were any: a node that beats too fast is not held to it
         mean = sum(gaps) / len(gaps)
         spread = sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
-        late = now - self._last - mean - self._grace
+        late = now - max(self._last, self._seen) - mean - self._grace
         later = 0.5 * erfc(late / max(spread, self._expected / 4) / sqrt(2.0))
         return -log10(later) if later > 10**-MOST_PHI else MOST_PHI

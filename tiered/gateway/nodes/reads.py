@@ -148,7 +148,9 @@ class Reads:
         began = self._clock.monotonic()
         node.reads += 1
         try:
-            return await node.connection.ask(question, seconds)
+            answer = await node.connection.ask(question, seconds)
+            node.phi.seen(self._clock.monotonic())
+            return answer
         finally:
             node.reads -= 1
             now = self._clock.monotonic()
