@@ -23,7 +23,7 @@ from tiered.metrics import Metrics
 from tiered.model import MessageQueue, ObjectRef, RunId
 from tiered.placement.assign import BOUND, MOST_MOVES, assign, imbalance
 from tiered.placement.forecast import LEARN_STEPS, Forecaster, forecast
-from tiered.placement.history import HOUR_MS, LoadHistory, Loads, load_history
+from tiered.placement.history import HOUR_MS, MOST_QUEUES, LoadHistory, Loads, load_history
 from tiered.placement.learned import OnlineRegression
 from tiered.placement.table import (
     KEPT,
@@ -34,6 +34,7 @@ from tiered.placement.table import (
     publish_table,
     queue_digest,
     table_numbers,
+    with_quiet_homes,
 )
 
 NODES = nodes_of(4)
@@ -218,6 +219,13 @@ def test_a_table_comes_back_and_damage_is_found() -> None:
             decode_table(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "k", 9)
     with pytest.raises(Corrupt):
         decode_table(encode_table(replace(made, loads=dict.fromkeys(made.homes, -1)), 9), "k", 9)
+
+
+def test_a_queue_that_is_quiet_keeps_its_home() -> None:
+    before = {1: NODES[0], 2: NODES[1], 3: "gone"}
+    assert with_quiet_homes({2: NODES[2]}, before, NODES) == {1: NODES[0], 2: NODES[2]}
+    many = dict.fromkeys(range(MOST_QUEUES), NODES[0])
+    assert with_quiet_homes(many, {MOST_QUEUES + 1: NODES[0]}, NODES) == many
 
 
 def test_tables_are_numbered_and_the_second_writer_is_told() -> None:

@@ -18,7 +18,14 @@ from tiered.placement.assign import assign, imbalance
 from tiered.placement.forecast import forecast
 from tiered.placement.history import MOST_STEPS, load_history
 from tiered.placement.learned import OnlineRegression
-from tiered.placement.table import PlacementTable, newest_table, publish_table, queue_digest, table_numbers
+from tiered.placement.table import (
+    PlacementTable,
+    newest_table,
+    publish_table,
+    queue_digest,
+    table_numbers,
+    with_quiet_homes,
+)
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Settings
@@ -101,7 +108,7 @@ def command(
             digests = {queue_digest(queue): queue for queue in loads}
             made = PlacementTable(
                 tuple(sorted(names)),
-                {digest: placed[queue] for digest, queue in digests.items()},
+                with_quiet_homes({digest: placed[queue] for digest, queue in digests.items()}, homes, names),
                 {digest: round(loads[queue]) for digest, queue in digests.items()},
                 by,
                 now,

@@ -3,8 +3,9 @@ topic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from tiered.archive.keys import PLACEMENT_PREFIX, ArchiveKeys, PlacementKey, parse
@@ -38,6 +39,17 @@ class PlacementTable:
 def queue_digest(queue: MessageQueue) -> int:
     """What stands for a queue in a table."""
     return xxh3_64(b"%d/%s" % (queue.queue_id, queue.topic.encode("utf-8", "surrogatepass")))
+
+
+def with_quiet_homes(
+    homes: Mapping[int, str], before: Mapping[int, str], nodes: Collection[str]
+) -> dict[int, str]:
+    """``homes``, and those of ``before`` on nodes that are there: a queue that is quiet for now keeps its place. At most
+    ``MOST_QUEUES``, new ones first."""
+    quiet = (
+        (digest, node) for digest, node in sorted(before.items()) if digest not in homes and node in nodes
+    )
+    return dict(islice(chain(homes.items(), quiet), MOST_QUEUES))
 
 
 def encode_table(table: PlacementTable, number: int) -> bytes:
