@@ -37,6 +37,7 @@ from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
 from tests.bench.sealing import seal_day
 from tests.bench.segments import segments
+from tests.bench.sinkkafka import sink_kafka
 from tests.bench.startup import start_up
 from tests.bench.verifying import verifying
 
@@ -79,6 +80,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "seal-day": lambda work: seal_day(work, *((4_000, 8) if quick else (300_000, 64))),
         "lag-ageing": lambda work: lag_ageing(work, *((8_000, 6) if quick else (600_000, 40))),
         "read-nodes": lambda work: read_nodes(work, *((2_000, 16) if quick else (32_000, 256))),
+        "sinkkafka": lambda work: sink_kafka(work, 10_000 if quick else 400_000),
         "placement": lambda work: placement(work, 100 if quick else None),
         "engines": lambda work: engines(3_000 if quick else 300_000),
         "kv-store": lambda work: key_value(work, *((20_000, 40_000) if quick else (2_000_000, 10_000_000))),

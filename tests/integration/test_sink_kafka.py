@@ -199,6 +199,18 @@ def test_a_queue_keeps_its_partition_when_partitions_are_added(kafka: KafkaBroke
     assert [r.value for r in committed(kafka.address, topic) if r.partition == 0] == [b"before", b"behind"]
 
 
+def test_messages_wait_in_order_while_the_client_is_full(kafka: KafkaBroker, place: SinkPlace) -> None:
+    sink = open_sink(kafka, place, buffer_messages="100", linger_ms="0")
+    messages = [message_of("T", queue, at, b"%d" % at) for at in range(700) for queue in range(2)]
+    sink.write(batch_of(messages)[0])
+    placed = sink.flush(behind({MessageQueue("T", queue): 700 for queue in range(2)})).placed
+    sink.close()
+    assert {(p.first_offset, p.messages, p.target_offset) for p in placed} == {(0, 700, 0)}
+    for partition in range(2):
+        found = [r.value for r in committed(kafka.address, f"{place.name}.T") if r.partition == partition]
+        assert found == [b"%d" % at for at in range(700)]
+
+
 # ---- what cannot be taken
 
 

@@ -94,15 +94,26 @@ class SinkMessages:
     def properties(self) -> list[list[tuple[str, bytes]]]:
         """Names and values of each message, in the order in which they are stored; of equal names the last. Names that are not
         UTF-8 have U+FFFD in them, values are as they are stored."""
-        e = self.entries
-        names = e.cut(e.name_start, e.name_end)
-        text = {name: name.decode("utf-8", "replace") for name in set(names)}
+        e, names, text = self.entries, self._names, self._texts
         pairs = list(zip(map(text.__getitem__, names), e.cut(e.name_end + 1, e.value_end), strict=True))
         edges = np.searchsorted(e.row, np.arange(len(self) + 1)).tolist()
         found = list(map(pairs.__getitem__, map(slice, edges[:-1], edges[1:])))
         for at in _with_equal_names(e.row, names, text):
             found[at] = list({name: (name, value) for name, value in found[at]}.values())
         return found
+
+    @property
+    def property_names(self) -> set[str]:
+        """All names that properties of these messages have."""
+        return set(self._texts.values())
+
+    @cached_property
+    def _names(self) -> list[bytes]:
+        return self.entries.cut(self.entries.name_start, self.entries.name_end)
+
+    @cached_property
+    def _texts(self) -> dict[bytes, str]:
+        return {name: name.decode("utf-8", "replace") for name in set(self._names)}
 
     @cached_property
     def tags(self) -> list[bytes | None]:
@@ -228,10 +239,24 @@ def _with_equal_names(row: Ints, names: list[bytes], text: dict[bytes, str]) -> 
     """Messages that have a name twice; nearly never any."""
     distinct = {name: at for at, name in enumerate(dict.fromkeys(text.values()))}
     code = {raw: distinct[name] for raw, name in text.items()}
-    place = row * max(1, len(distinct)) + np.fromiter(map(code.__getitem__, names), np.int64, len(names))
+    codes = np.fromiter(map(code.__getitem__, names), np.int64, len(names))
+    if _all_alike(row, codes):
+        return []
+    place = row * max(1, len(distinct)) + codes
     place.sort()
     again: list[int] = np.unique(place[1:][np.diff(place) == 0] // max(1, len(distinct))).tolist()
     return again
+
+
+def _all_alike(row: Ints, codes: Ints) -> bool:
+    """Whether all messages have the names of the first, which are distinct: as most that one program sent."""
+    if not len(row):
+        return True
+    several = int(np.searchsorted(row, row[0], "right"))
+    if len(codes) % several or len(set(codes[:several].tolist())) < several:
+        return False
+    rows = row.reshape(-1, several)
+    return bool((rows == rows[:, :1]).all() and (codes.reshape(-1, several) == codes[:several]).all())
 
 
 def _message_ids(batch: MessageBatch) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -18,7 +19,8 @@ PROPERTY = "rocketmq.property."
 """Put before the name of a property that would be taken for one of ours; all others are headers of their own names."""
 _OURS = "rocketmq."
 
-Header = tuple[str, bytes]
+Header = tuple[str, bytes | str]
+_BEHIND_OURS = 4
 
 
 def keys_of(messages: SinkMessages, which: str) -> Sequence[bytes | None]:
@@ -41,27 +43,21 @@ def headers_of(messages: SinkMessages) -> list[list[Header]]:
     """The headers of each message: ours first, then its properties."""
     topics = [(TOPIC, topic.encode("utf-8", "surrogateescape")) for topic in messages.topics]
     queues = {number: (QUEUE, b"%d" % number) for number in np.unique(messages.queue_id).tolist()}
-    flags = messages.flag.tolist() if messages.flag.any() else [0] * len(messages)
-    found = []
-    for topic, queue, offset, ident, flag, properties in zip(
-        messages.topic.tolist(), messages.queue_id.tolist(), messages.queue_offset.tolist(), messages.message_id, flags,
-        messages.properties, strict=True,
-    ):  # fmt: skip
-        headers: list[Header] = [
-            topics[topic],
-            queues[queue],
-            (OFFSET, b"%d" % offset),
-            (MESSAGE_ID, ident.encode()),
-        ]
-        if flag:
-            headers.append((FLAG, b"%d" % flag))
-        headers += properties
-        found.append(headers)
-    if any(name.startswith(_OURS) for properties in messages.properties for name, _ in properties):
-        return [
-            headers[: len(headers) - len(own)] + [(_free(name), value) for name, value in own]
-            for headers, own in zip(found, messages.properties, strict=True)
-        ]
+    ours = zip(
+        map(topics.__getitem__, messages.topic.tolist()),
+        map(queues.__getitem__, messages.queue_id.tolist()),
+        zip(repeat(OFFSET), map(b"%d".__mod__, messages.queue_offset.tolist())),
+        zip(repeat(MESSAGE_ID), messages.message_id),
+        strict=True,
+    )
+    properties = messages.properties
+    if any(map(_is_ours, messages.property_names)):
+        properties = [[(_free(name), value) for name, value in own] for own in properties]
+    found: list[list[Header]] = [[*place, *own] for place, own in zip(ours, properties, strict=True)]
+    if messages.flag.any():
+        for headers, flag in zip(found, messages.flag.tolist(), strict=True):
+            if flag:
+                headers.insert(_BEHIND_OURS, (FLAG, b"%d" % flag))
     return found
 
 
@@ -78,5 +74,9 @@ def record_bytes(body: bytes | None, key: bytes | None, headers: Sequence[Header
     return size + sum(len(name.encode("utf-8", "replace")) + len(value) + 10 for name, value in headers)
 
 
+def _is_ours(name: str) -> bool:
+    return name.startswith(_OURS)
+
+
 def _free(name: str) -> str:
-    return PROPERTY + name if name.startswith(_OURS) else name
+    return PROPERTY + name if _is_ours(name) else name

@@ -19,7 +19,7 @@ from tiered.sink.kafka.client import Heard, asking, kafka_library, made
 from tiered.sink.kafka.keeping import Keeping, check_topics, transactional_id
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
 from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
-from tiered.sink.kafka.reports import Reports
+from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
@@ -32,6 +32,7 @@ _PART = 1_024
 """Messages made into records at once, between two looks at what Kafka reported."""
 _SMALL = 64 << 10
 """Key and headers of a message always fit: its properties have at most 32 KiB."""
+_AS_STORED = b"as stored: it cannot be decompressed"
 _WAIT_SECONDS = 0.2
 _CLOSE_SECONDS = 2.0
 
@@ -167,36 +168,47 @@ class KafkaSink:
         headers: Sequence[list[Header]] = (
             headers_of(messages) if self._settings.headers else [[]] * len(messages)
         )
-        large = self._large(messages, keys, headers)
-        number = np.array([route.number for route in routes], np.int64)[which]
+        values: list[bytes] = messages.stored
+        times = times_of(messages, self._settings)
+        kept = np.arange(len(messages))
+        if self._looked_at(messages):
+            large = self._large(messages, keys, headers)
+            for at in sorted(large):
+                self._bury(messages, at, keys[at], headers[at], times[at])
+            kept = np.delete(kept, sorted(large))
+            values, headers = self._values(messages, headers, kept)
+            keys, times = [keys[at] for at in kept.tolist()], [times[at] for at in kept.tolist()]
         calls = [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
-        produce, times = self._producer.produce, times_of(messages, self._settings)
-        rows = zip(
-            messages.bodies(self._settings.max_message_bytes),
-            keys,
-            headers,
-            times,
-            which.tolist(),
-            strict=True,
-        )
-        for at, (body, key, head, time, route) in enumerate(rows):
-            if at in large:
-                self._bury(messages, at, key, head, time)
-                continue
-            topic, partition, report = calls[route]
-            if not body.readable:
-                head = [*head, (BODY, b"as stored: it cannot be decompressed")]
-            while True:
-                try:
-                    produce(topic, body.content, key, partition, report, None, time, head)
-                    break
-                except BufferError:
-                    self._wait()
-        kept: Ints = np.delete(np.arange(len(messages)), list(large)) if large else np.arange(len(messages))
+        produce = self._producer.produce
+        where = map(calls.__getitem__, which[kept].tolist())
+        for value, key, head, time, (topic, partition, report) in zip(
+            values, keys, headers, times, where, strict=True
+        ):
+            try:
+                produce(topic, value, key, partition, report, None, time, head)
+            except BufferError:
+                self._put(topic, value, key, partition, time, head, report)
+        number = np.array([route.number for route in routes], np.int64)[which]
         self._reports.give(number[kept], messages.queue_offset[kept])
         self._producer.poll(0)
         self._check()
-        return len(large)
+        return len(messages) - len(kept)
+
+    def _looked_at(self, messages: SinkMessages) -> bool:
+        """Whether messages have to be looked at one by one: some are compressed, or perhaps too large."""
+        longest = max(map(len, messages.stored), default=0)
+        return longest + _SMALL > self._settings.max_message_bytes or bool(messages.compressed.any())
+
+    def _values(
+        self, messages: SinkMessages, headers: Sequence[list[Header]], kept: Ints
+    ) -> tuple[list[bytes], list[list[Header]]]:
+        """Bodies as consumers see them, and headers that say so where one is not."""
+        values, heads = [], []
+        for at in kept.tolist():
+            body = messages.body(at, self._settings.max_message_bytes)
+            values.append(body.content)
+            heads.append(headers[at] if body.readable else [*headers[at], (BODY, _AS_STORED)])
+        return values, heads
 
     def _large(
         self, messages: SinkMessages, keys: Sequence[bytes | None], headers: Sequence[list[Header]]
@@ -204,8 +216,6 @@ class KafkaSink:
         """Messages that are larger than Kafka takes. ``Invalid`` if there is no place for them."""
         most = self._settings.max_message_bytes
         packed = messages.compressed
-        if max(map(len, messages.stored), default=0) + _SMALL <= most and not packed.any():
-            return set()
         large = set()
         for at, stored in enumerate(messages.stored):
             content = stored
@@ -248,16 +258,17 @@ class KafkaSink:
         partition: int,
         time: int,
         headers: list[Header],
+        report: Report | None = None,
     ) -> None:
-        """A record of which only a failure matters."""
+        """A record, once there is room for it. Without ``report`` only its failure matters."""
 
-        def report(error: Any, _: object) -> None:
+        def failure(error: Any, _: object) -> None:
             if error is not None:
                 self._reports.failed(error, topic)
 
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, report, None, time, headers)
+                self._producer.produce(topic, value, key, partition, report or failure, None, time, headers)
                 return
             except BufferError:
                 self._wait()
