@@ -94,6 +94,9 @@ def test_the_archive_knows_how_far_it_is_and_the_next_process_goes_on_there(scen
     scene.archive()
     scene.run()
     assert scene.got() == scene.everything()
+    scene.commit()
+    view = scene.daemon.log.proven().view
+    assert {queue: found.next for queue, found in sink_queues(view, scene.stored.sink_id)} == scene.next
 
 
 def test_its_progress_rides_on_commits_of_messages(scene: SinkScene) -> None:
