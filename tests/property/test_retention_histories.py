@@ -16,8 +16,7 @@ import pytest
 
 from tests.kit.histories import History, Record
 from tests.kit.plainretention import plain_trims
-from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
-from tiered.archive.rewrite.required import RequiredSink
+from tiered.archive.rewrite.policy import LegalHold, Moment, RequiredSink, RetentionPolicy, RetentionRule
 from tiered.archive.rewrite.retain import RetentionPlan, narrowed, plan_retention
 from tiered.codec.format.edits import EditKind
 from tiered.model import MessageQueue

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.rewrite.required import RequiredSink
+from tiered.archive.rewrite.policy import RequiredSink
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.provider.base import Provider
 from tiered.sink.book import SinkBook, StoredSink

@@ -3,7 +3,7 @@ only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -60,6 +60,15 @@ class BrokerSays:
     reserved_ms: Mapping[str, int] = field(default_factory=dict)
     expired: frozenset[str] = frozenset()
     compacted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredSink:
+    """A sink that was ordered as required. ``takes``: whether it is given a topic's messages."""
+
+    sink_id: bytes
+    name: str
+    takes: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from tiered.archive.rewrite.histories import Histories
+from tiered.archive.rewrite.policy import RequiredSink
 from tiered.archive.state.keys import topic_of
 from tiered.archive.state.sinks import NOWHERE, SinkState, sink, sink_queues_of
 from tiered.archive.state.walking import QUEUE_ID_BYTES
@@ -15,15 +15,6 @@ from tiered.codec.types import Ints
 from tiered.metadata.base import MetadataView
 
 EVERYTHING_GIVEN = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class RequiredSink:
-    """A sink that was ordered as required. ``takes``: whether it is given a topic's messages."""
-
-    sink_id: bytes
-    name: str
-    takes: Callable[[str], bool]
 
 
 def given_up_to(view: MetadataView, seen: Histories, sinks: Sequence[RequiredSink]) -> Ints:

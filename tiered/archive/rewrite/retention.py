@@ -13,8 +13,14 @@ from tiered.archive.log.planned import Place
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.holds import holds_in_force
-from tiered.archive.rewrite.policy import BrokerSays, Moment, RetentionPolicy, agreed_now, policy_from
-from tiered.archive.rewrite.required import RequiredSink
+from tiered.archive.rewrite.policy import (
+    BrokerSays,
+    Moment,
+    RequiredSink,
+    RetentionPolicy,
+    agreed_now,
+    policy_from,
+)
 from tiered.archive.rewrite.retain import RetentionPlan, check_share, narrowed, plan_retention
 from tiered.archive.rewrite.storetime import aged_commit, store_now_ms
 from tiered.archive.rewrite.trims import Trim, Trims
