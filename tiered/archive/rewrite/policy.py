@@ -6,15 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from tiered.errors import Invalid, Refused
 from tiered.settings.keeping import Retain
 from tiered.text.human import duration
 from tiered.text.values import DURATIONS, SIZES, scaled
-
-if TYPE_CHECKING:
-    from tiered.archive.rewrite.required import RequiredSink
 
 MOST_APART_MS = 300_000
 """Clocks of host and store further apart than this stop everything that deletes (law 6)."""
