@@ -15,7 +15,7 @@ from tiered.fetch.allowance import OverBudget, Shares
 from tiered.fetch.base import ReaderId
 from tiered.fetch.fair import TenantGroup
 from tiered.fetch.fetcher import Fetcher
-from tiered.fetch.tenants import Allowance, TenantRules, namespace_of
+from tiered.filter.tenants import Allowance, TenantRules, namespace_of
 from tiered.metrics import TENANTS_SHOWN, Metrics
 from tiered.settings import KIB, MIB, Tenants
 

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from tiered.archive.rewrite.policy import policy_from
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
-from tiered.fetch.tenants import TenantRules
 from tiered.filter.storagelevels import StorageLevels
+from tiered.filter.tenants import TenantRules
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.membership.registry import parse_membership
 from tiered.settings import ONE_DAY_MS, Settings

@@ -18,7 +18,7 @@ from tiered.clock import Clock
 from tiered.errors import Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.fair import REQUEST_COST, TenantGroup
-from tiered.fetch.tenants import Allowance, TenantRules
+from tiered.filter.tenants import Allowance, TenantRules
 from tiered.metrics import TENANTS_SHOWN
 from tiered.settings import Tenants
 
