@@ -392,7 +392,7 @@ def test_secrets_are_in_no_error_and_no_repr(
 
 
 def test_whoever_opens_an_archive_encrypts() -> None:
-    """Every module that opens a store wraps it; `tiered key` alone reads what is never encrypted."""
+    """Every module that opens a store wraps it, but for those that touch only what is never encrypted, or another store."""
     root = Path(__file__).parents[2]
     openers = [
         path
@@ -402,4 +402,11 @@ def test_whoever_opens_an_archive_encrypts() -> None:
     ]
     assert len(openers) > 7
     lax = [str(path) for path in openers if "encrypted(" not in path.read_text()]
-    assert [path.removeprefix(f"{root}/") for path in lax] == ["tiered/cli/key.py"]
+    assert sorted(path.removeprefix(f"{root}/") for path in lax) == [
+        "tiered/cli/key.py",
+        "tiered/cli/placement.py",  # the table of placement; messages' history is opened by cli/access.py
+        "tiered/daemon/gateway.py",  # the same table
+        "tiered/membership/open.py",  # leases
+        "tiered/sink/deadletters.py",  # a destination, which has its own readers
+        "tiered/sink/file/kind.py",  # the same
+    ]
