@@ -53,6 +53,10 @@ OBJECTS: dict[str, st.SearchStrategy[Any]] = {
     "queues": _columns(["topic"], ["queue_id", "generation", "max_offset", "flat_end"], []),
     "sources": _columns([], ["commit_seq", "index", "start", "end"], ["closed_by"]),
     "lite_queues": st.lists(TEXT, max_size=3),
+    "sink_position": st.tuples(st.none() | INT64, st.none() | st.lists(INT64, min_size=3, max_size=3)).map(
+        list
+    ),
+    "sink_queues": _columns(["topic"], ["queue_id", "next"], ["physical"]),
     "alias_targets": _columns(["topic"], ["queue_id", "generation"], []),
     "targets": _columns(["topic"], NAMES_OF_TARGETS, ["closed_by"]),
 }
