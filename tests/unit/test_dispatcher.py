@@ -410,8 +410,8 @@ def test_a_flush_with_too_many_queues_becomes_several_commits(
 def test_flushes_are_as_large_as_the_edits_of_the_last_ones_let_them_be(
     broker: Crafted, daemon: Make
 ) -> None:
-    """A queue of a real log takes a quarter of the bytes that are reckoned with while nothing is known."""
-    queues = 3000
+    """A queue of a real log takes less than what is reckoned with while nothing is known."""
+    queues = 2500
     one = daemon(dispatch={"max_edit_bytes": 65_536})
     for _ in range(2):
         for queue in range(queues):

@@ -36,7 +36,8 @@ COPIES = 3
 
 EDIT_BYTES = 32
 """What a queue's edits take at most, compressed: 24 to 28 bytes where every column is random, 4 to 8 in real logs."""
-LEAST_EDIT_BYTES = 12
+LEAST_EDIT_BYTES = 24
+"""What is reckoned with at least: commits of more queues take more memory on their way, and spare nothing."""
 MARGIN = 2
 """By how much edits may be larger than the last ones were."""
 
