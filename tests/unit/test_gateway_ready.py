@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,6 +31,22 @@ def process(tmp_path: Path) -> Iterator[GatewayProcess]:
     with ExitStack() as stack:
         made.open(stack)
         yield made
+
+
+def test_read_nodes_of_a_hangup_before_it_serves_are_taken_over(
+    process: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = {"archive.url": f"file://{tmp_path}/archive", "gateway.read_nodes": "127.0.0.1:1"}
+    process.reload(lambda: load(None, {}, sets))
+    found: list[str] = []
+
+    async def serving(stop: asyncio.Event) -> None:
+        found.extend(process._reads.nodes())
+
+    monkeypatch.setattr(process._app, "open", lambda: None)
+    monkeypatch.setattr(process._app, "run", serving)
+    asyncio.run(process.serve())
+    assert found == ["127.0.0.1:1"]
 
 
 def test_not_before_the_archive_is_open(process: GatewayProcess) -> None:

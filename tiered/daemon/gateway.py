@@ -101,6 +101,8 @@ class GatewayProcess:
         self._keys = _credentials(settings)
         self._following: Following | None = None
         self._places: Sequence[NodePlace] = ()
+        self._listed: Sequence[str] | None = None
+        """Read nodes that a SIGHUP named."""
         self._placing: Placing | None = None
         open_store = partial(_open_store, settings, clock, metrics)
         self._archive = LateArchive(open_store, settings.fetch)
@@ -139,6 +141,8 @@ class GatewayProcess:
             return
         if self._places:
             self._reads.fleet.set_nodes(self._places)
+        if self._listed is not None:
+            self._reads.set_nodes(self._listed)
         settings = self._settings.gateway
         pages = await archive_pages(
             PageDoor(settings.http_listen, "gateway.http_listen", settings.http_token),
@@ -187,8 +191,12 @@ class GatewayProcess:
         levels = {"default": found.fetch.storage_level, "topics": list(found.fetch.topic_storage_levels)}
         log.info("storage levels", extra=levels)
         listed = self._following is None
-        if listed and self._loop is not None and tuple(self._reads.nodes()) != nodes:
-            self._loop.call_soon_threadsafe(self._reads.set_nodes, nodes)
+        if listed and tuple(self._reads.nodes()) != nodes:
+            self._listed = (
+                nodes  # before the loop is looked for: one that is not there yet takes them when it begins
+            )
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._reads.set_nodes, nodes)
             log.info("read nodes", extra={"nodes": nodes})
         if changed:
             log.warning("changed settings that wait for a restart", extra={"keys": changed})
