@@ -19,6 +19,7 @@ from tiered.model import MessageQueue
 from tiered.placement.assign import assign, imbalance
 from tiered.placement.forecast import Forecaster, LoadModel
 from tiered.placement.history import HOUR_MS, LoadHistory, Loads, load_history
+from tiered.placement.readloads import FORGOTTEN, STEPS_AN_HOUR, node_loads
 
 HOURS = 24
 DAYS = 10
@@ -80,6 +81,20 @@ def batch_jobs(queues: int, seed: int) -> Loads:
     return loads
 
 
+def backlogs(queues: int, seed: int) -> tuple[Loads, Loads]:
+    """What is written, day and night, and what is read cold: little everywhere, and every other hour some group begins that is
+    far behind in a topic, and reads it for 3 to 24 hours."""
+    written = zipf_days(queues, seed, diurnal=0.6)
+    read = 0.02 * written
+    drawn = np.random.default_rng(seed + 4)
+    for _ in range(written.shape[1] // 2):
+        topic, hours = 8 * int(drawn.integers(queues // 8)), int(drawn.integers(3, 24))
+        begin = int(drawn.integers(written.shape[1] - 12))
+        uneven = drawn.lognormal(0.0, 0.3, (8, 1))
+        read[topic : topic + 8, begin : begin + hours] += drawn.lognormal(np.log(3e7), 1.0) * uneven
+    return written, read
+
+
 def recorded(directory: Path, queues: int = 24) -> LoadHistory:
     """What the archive's own history says: a broker's log of ten short days (hours of 24), archived by the real writer."""
     loads = zipf_days(queues, 11, diurnal=0.7, noise=0.2)
@@ -123,28 +138,35 @@ def run(
     how: str,
     model: Callable[[], LoadModel] | None = None,
     names: tuple[MessageQueue, ...] = (),
+    read: Loads | None = None,
 ) -> Balance:
-    """``how``: ``hash``; ``now``, placed by what each queue had in the hour before; ``learned``, by forecast."""
+    """``how``: ``hash``; ``now``, placed by what each queue had in the hour before; ``learned``, by forecast. ``read``: what
+    nodes bear, if that is not ``loads``, which are then what is written; nodes tell it, but with ``untold``."""
     names = names or named(len(loads))
+    borne = loads if read is None else read
+    averages = np.zeros(len(loads))
     hashed = by_hash(names, nodes)
     placed = dict(hashed)
-    forecaster = Forecaster(len(names), model() if model else None) if how == "learned" else None
+    forecaster = Forecaster(len(names), model() if model else None) if how in ("learned", "untold") else None
     found, floors, moved, total, modelled = list[float](), list[float](), 0.0, 0.0, 0
     ever = np.zeros(len(names), bool)
     for step in range(loads.shape[1] - 1):
-        said, coming = loads[:, step], loads[:, step + 1]
+        said, coming = borne[:, step], borne[:, step + 1]
+        averages += (1 - FORGOTTEN**STEPS_AN_HOUR) * (said - averages)
         if forecaster is not None:
-            forecast = forecaster.see(said)
+            forecast = forecaster.see(loads[:, step])
             said, modelled = forecast.loads, modelled + (forecast.by_model and step >= WARM_STEPS)
         chosen = placed
         if how != "hash":
             known = {name: float(load) for name, load in zip(names, said, strict=True) if load > 0}
+            if how == "learned" and read is not None:
+                known = node_loads(known, dict(zip(names, averages.tolist(), strict=True)))
             before = {name: placed[name] for name, was in zip(names, ever, strict=True) if was}
-            chosen = placed | assign(known, nodes, before, ranked)
-        ever |= loads[:, step] > 0
+            chosen = placed | assign(known, dict.fromkeys(nodes, 1), before, ranked)
+        ever |= borne[:, step] > 0
         after = dict(zip(names, coming.tolist(), strict=True))
         if step >= WARM_STEPS:
-            found.append(imbalance(after, chosen, nodes))
+            found.append(imbalance(after, chosen, dict.fromkeys(nodes, 1)))
             moved += sum(load for name, load in after.items() if chosen[name] != placed[name])
             whole = float(coming.sum())
             total += whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -11,13 +13,19 @@ from tests.kit.assemble import KEYS
 from tests.kit.collecting import Sweeping
 from tests.kit.command import Done, archive_once, tiered
 from tests.kit.fetchscene import scene
+from tests.kit.memberships import card
 from tests.kit.merging import merge_all, spread
 from tests.kit.pipeline import Crafted
 from tests.kit.scrubbing import Scrubbing, paths
 from tests.scenes.test_snapshots_beside import verified
 from tiered.archive.keys import PLACEMENT_PREFIX
+from tiered.clock import SystemClock
+from tiered.membership.base import Card, MemberState
+from tiered.membership.bucket import BucketMembership
+from tiered.model import MessageQueue
 from tiered.placement.history import HOUR_MS
-from tiered.placement.table import PlacementTable, publish_table
+from tiered.placement.table import PlacementTable, publish_table, queue_digest
+from tiered.provider.posix import PosixProvider
 
 NODES = "node-1,node-2,node-3"
 
@@ -64,8 +72,46 @@ def test_busy_queues_are_placed_and_published_and_stay(place: Path) -> None:
     assert {row["node"] for row in without.json} == {"node-1", "node-2"}
 
 
+def announced(place: Path, *cards: Card) -> None:
+    provider = PosixProvider(str(place), SystemClock())
+    membership = BucketMembership(provider, KEYS, SystemClock(), 1.0)
+    for one in cards:
+        membership.announce(one)
+
+
+def test_nodes_are_those_that_have_announced_themselves(place: Path, tmp_path: Path) -> None:
+    """Capacities and reads are theirs; who drains or is silent gets nothing, and is named."""
+    there = tmp_path / "archive"
+    shutil.copytree(place, there)
+    quiet = queue_digest(MessageQueue("Orders", 5))
+    announced(
+        there,
+        card("large", capacity=2, lease_ms=600_000, reads=((quiet, 40_000), (7, 9))),
+        card("small", lease_ms=600_000, state=MemberState.JOINING, reads=((quiet, 10_000),)),
+        card("leaving", lease_ms=600_000, state=MemberState.DRAINING),
+        card("dead", lease_ms=600_000, capacity=1000),
+    )
+    (silent,) = there.rglob("lease/dead/*")
+    os.utime(silent, (time.time() - 3600,) * 2)
+    shown = asked(there, "--model", "baseline")
+    assert shown.code == 0, shown.err
+    rows = {row["queue_id"]: row for row in shown.json}
+    assert {row["node"] for row in rows.values()} == {"large", "small"}
+    assert [rows[queue]["read_bytes"] for queue in range(6)] == [None] * 5 + [50_000]
+    assert (shown.json[0]["queue_id"], rows[5]["node"]) == (5, "large"), "the busiest, by its readers"
+    said = tiered("placement", "--archive", f"file://{there}", "--model", "baseline").err
+    assert "2 nodes of capacity 3 together; 1 queues are read" in said
+    assert "dead gets no queue: it is silent" in said
+    assert "leaving gets no queue: it drains" in said
+    listed = asked(there, "--nodes", "x,y=3", "--model", "baseline")
+    assert {row["node"] for row in listed.json} == {"x", "y"}
+    named = asked(there, "--set", "gateway.read_nodes=a:1,b:2", "--model", "baseline")
+    assert {row["node"] for row in named.json} == {"a:1", "b:2"}
+
+
 def test_what_makes_no_sense_is_refused(place: Path) -> None:
-    for words in ((), ("--nodes", "a,,b"), ("--nodes", "a", "--model", "oracle")):
+    wrong = ("a,,b", "a=0", "a=x", "=2", "a=1000001", "")
+    for words in ((), *(("--nodes", one) for one in wrong), ("--nodes", "a", "--model", "oracle")):
         done = asked(place, *words)
         assert (done.code, done.error["kind"]) == (2, "Invalid"), done.err
 

@@ -16,7 +16,7 @@ from tests.kit.aged import Stage, aged_cold
 from tests.kit.gatewaydesk import at_default_level
 from tests.kit.gatewaykit import FakeServer, Peer, on_loop
 from tests.kit.readstore import READER, Cold
-from tiered.clock import SystemClock
+from tiered.clock import ManualClock, SystemClock
 from tiered.codec.remoting.codes import TAG, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command
 from tiered.codec.remoting.nodepull import NodePull
@@ -36,6 +36,8 @@ from tiered.metrics import Metrics
 from tiered.model import ArchiveCommit, GetMessageResult, GetMessageStatus, MessageQueue
 from tiered.node.answers import NodeAnswers
 from tiered.node.server import MAX_REQUEST_BYTES, NodeServer
+from tiered.placement.readloads import FORGOTTEN, STEP_SECONDS, STEPS_AN_HOUR, ReadLoads
+from tiered.placement.table import queue_digest
 from tiered.settings import KIB, MIB, Fetch, Gateway, Serve, Settings, Tenants
 
 TOPIC = "Orders"
@@ -197,6 +199,23 @@ def test_a_node_of_another_archive_gives_nothing(scene: Cold) -> None:
             assert (await nodes.get(0)).status is GetMessageStatus.FOUND
             assert nodes.local.reads == 1
             assert "OTHER_ARCHIVE" in nodes.reads.problems()[address]
+
+    on_loop(test())
+
+
+def test_a_node_counts_the_bytes_that_it_gave_of_each_queue(scene: Cold) -> None:
+    async def test() -> None:
+        async with fleet(scene) as nodes:
+            nodes.by(await nodes.node())
+            clock = ManualClock()
+            loads = nodes.servers[0].answers.loads = ReadLoads(clock.monotonic)
+            given = 0
+            for offset in (0, 40, 10_000):
+                given += sum(map(len, (await nodes.get(offset)).records))
+            clock.advance(STEP_SECONDS)
+            hourly = given * STEPS_AN_HOUR * (1 - FORGOTTEN)
+            assert given > 0
+            assert loads.said(5) == ((queue_digest(MessageQueue(TOPIC, 1)), round(hourly)),)
 
     on_loop(test())
 

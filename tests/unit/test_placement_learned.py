@@ -41,6 +41,11 @@ NODES = nodes_of(4)
 QUEUES = named(40)
 
 
+def alike(nodes: list[str]) -> dict[str, int]:
+    """Nodes of capacity 1."""
+    return dict.fromkeys(nodes, 1)
+
+
 def loads_of(seed: int) -> dict[MessageQueue, float]:
     drawn = random.Random(seed)
     return {queue: drawn.lognormvariate(10, 1.2) for queue in QUEUES}
@@ -52,52 +57,55 @@ def loads_of(seed: int) -> dict[MessageQueue, float]:
 def test_everybody_computes_the_same_in_any_order() -> None:
     loads = loads_of(1)
     before = {queue: NODES[n % 4] for n, queue in enumerate(QUEUES[:20])}
-    found = assign(loads, NODES, before, ranked)
+    found = assign(loads, alike(NODES), before, ranked)
     turned = dict(reversed(loads.items()))
-    assert found == assign(turned, NODES[::-1], dict(reversed(before.items())), ranked)
+    assert found == assign(turned, alike(NODES[::-1]), dict(reversed(before.items())), ranked)
     assert set(found) == set(QUEUES)
 
 
 def test_new_queues_go_where_predicted_load_is_lowest() -> None:
     known = {QUEUES[0]: 100.0, QUEUES[1]: 50.0, QUEUES[2]: 10.0}
     before = {QUEUES[n]: NODES[n] for n in range(3)}
-    found = assign(known | {QUEUES[3]: 30.0, QUEUES[4]: 5.0}, NODES, before, ranked)
+    found = assign(known | {QUEUES[3]: 30.0, QUEUES[4]: 5.0}, alike(NODES), before, ranked)
     assert found[QUEUES[3]] == NODES[3]
     assert found[QUEUES[4]] == NODES[2]
 
 
 def test_known_queues_stay_while_moving_gains_little() -> None:
     loads = loads_of(2)
-    even = assign(loads, NODES, {}, ranked)
+    even = assign(loads, alike(NODES), {}, ranked)
     drawn = random.Random(3)
     nearly = {queue: load * drawn.uniform(0.98, 1.02) for queue, load in loads.items()}
-    assert imbalance(nearly, even, NODES) <= BOUND
-    assert assign(nearly, NODES, even, ranked) == even
+    assert imbalance(nearly, even, alike(NODES)) <= BOUND
+    assert assign(nearly, alike(NODES), even, ranked) == even
     at = {QUEUES[0]: NODES[0], QUEUES[1]: NODES[0], QUEUES[2]: NODES[1]}
-    assert assign({QUEUES[0]: 102.0, QUEUES[1]: 3.0, QUEUES[2]: 95.0}, NODES[:2], at, ranked) == at
-    assert assign({QUEUES[0]: 118.0, QUEUES[1]: 10.0, QUEUES[2]: 92.0}, NODES[:2], at, ranked) != at
+    assert assign({QUEUES[0]: 102.0, QUEUES[1]: 3.0, QUEUES[2]: 95.0}, alike(NODES[:2]), at, ranked) == at
+    assert assign({QUEUES[0]: 118.0, QUEUES[1]: 10.0, QUEUES[2]: 92.0}, alike(NODES[:2]), at, ranked) != at
 
 
 def test_a_hot_queue_makes_others_move_and_not_more_than_needed() -> None:
     loads = dict.fromkeys(QUEUES, 10.0)
-    even = assign(loads, NODES, {}, ranked)
+    even = assign(loads, alike(NODES), {}, ranked)
     hot = loads | {QUEUES[0]: 60.0}
-    found = assign(hot, NODES, even, ranked)
+    found = assign(hot, alike(NODES), even, ranked)
     moved = [queue for queue in QUEUES if found[queue] != even[queue]]
     assert 0 < len(moved) <= 5
     assert QUEUES[0] not in moved
-    assert imbalance(hot, found, NODES) < imbalance(hot, even, NODES)
+    assert imbalance(hot, found, alike(NODES)) < imbalance(hot, even, alike(NODES))
     everything = dict.fromkeys(QUEUES, NODES[0])
-    assert sum(node != NODES[0] for node in assign(loads, NODES, everything, ranked).values()) <= MOST_MOVES
+    assert (
+        sum(node != NODES[0] for node in assign(loads, alike(NODES), everything, ranked).values())
+        <= MOST_MOVES
+    )
 
 
 def test_a_node_that_goes_moves_its_own_queues_alone() -> None:
     loads = dict.fromkeys(QUEUES, 10.0)
-    before = assign(loads, NODES, {}, ranked)
-    after = assign(loads, NODES[1:], before, ranked)
+    before = assign(loads, alike(NODES), {}, ranked)
+    after = assign(loads, alike(NODES[1:]), before, ranked)
     assert all(after[queue] == before[queue] for queue in QUEUES if before[queue] != NODES[0])
-    assert imbalance(loads, after, NODES[1:]) <= BOUND
-    assert assign(loads, [], before, ranked) == {}
+    assert imbalance(loads, after, alike(NODES[1:])) <= BOUND
+    assert assign(loads, {}, before, ranked) == {}
 
 
 # ---- history

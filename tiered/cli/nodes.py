@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiered.cli.access import archive_settings
+from tiered.cli.members import is_silent, look, named_membership
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
-from tiered.clock import SystemClock
 from tiered.membership.base import Members, gone_after
-from tiered.membership.open import open_membership
-from tiered.membership.registry import BUCKET
 from tiered.text.human import Kind
 from tiered.text.output import Column
 
@@ -37,18 +35,8 @@ def command(
     """
     out = output(json)
     settings = archive_settings(out, config, archive, sets).settings
-    key = (
-        "serve.membership"
-        if settings.serve.membership and not settings.gateway.membership
-        else "gateway.membership"
-    )
-    named = settings.gateway.membership or settings.serve.membership or BUCKET
-    membership = open_membership(named, settings, SystemClock(), key=key, look_seconds=1.0)
-    assert membership is not None, "a membership is named"
-    try:
-        found = membership.members()
-    finally:
-        membership.close()
+    named, _ = named_membership(settings)
+    found = look(settings)
     out.table(COLUMNS, _rows(found))
     if not (found.there or found.troubles):
         out.note(f"nobody has announced itself in {named}: read nodes do with serve.membership={named}")
@@ -58,7 +46,7 @@ def _rows(found: Members) -> Iterator[tuple[object, ...]]:
     for member in sorted(found.there, key=lambda member: member.card.name):
         card, age = member.card, member.age_seconds
         holds = gone_after(card)
-        state = card.state.value if age is None or age < holds else "silent"
+        state = "silent" if is_silent(member) else card.state.value
         yield (
             card.name, card.address, state, card.version, f"{card.wire_from}–{card.wire_to}", card.capacity,
             None if age is None else round(max(age, 0.0), 1), holds, None,

@@ -50,12 +50,19 @@ class Announcer:
     """``step`` is that of a service, in whose thread the registry is used; ``drain`` and ``close`` may come from any."""
 
     def __init__(
-        self, membership: Membership, card: Card, ready: Callable[[], bool], clock: Clock, metrics: Metrics
+        self,
+        membership: Membership,
+        card: Card,
+        ready: Callable[[], bool],
+        clock: Clock,
+        metrics: Metrics,
+        reads: Callable[[], tuple[tuple[int, int], ...]] = tuple,
     ) -> None:
-        """``ready``: whether the archive can be read."""
+        """``ready``: whether the archive can be read; ``reads``: see ``Card``."""
         self._membership = membership
         self._card = card
         self._ready = ready
+        self._reads = reads
         self._clock = clock
         self._metrics = metrics
         self._every = card.lease_ms / 1000 / RENEWALS
@@ -127,7 +134,7 @@ class Announcer:
         if now < self._due and (state is self._said or self._told is not None):
             return pause(min(LOOK_SECONDS, self._due - now))
         try:
-            self._announce(self._card.said(state))
+            self._announce(self._card.said(state, self._reads()))
         except TieredError as error:
             return self._failed(error)
         except Exception as error:  # a surprise of a driver must not end the announcing

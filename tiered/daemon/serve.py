@@ -33,7 +33,7 @@ from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.http.health import HealthPages
-from tiered.membership.base import RENEWALS, Membership
+from tiered.membership.base import MOST_READS, RENEWALS, Membership
 from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
 from tiered.model import ArchiveCommit
@@ -82,6 +82,7 @@ class NodeProcess:
         self._beat = LoopBeat(clock, notifier)
         self._pool: ThreadPoolExecutor
         self._server: NodeServer
+        self._answers: NodeAnswers
 
     def open(self, stack: ExitStack) -> None:
         """Make the parts, and begin to open the archive. Raises ``Invalid`` for settings."""
@@ -91,10 +92,10 @@ class NodeProcess:
         self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
         stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(self._archive.close)
-        answers = NodeAnswers(
+        self._answers = NodeAnswers(
             self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life
         )
-        self._server = NodeServer(settings.serve, answers, self._clock, self._metrics)
+        self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics)
         background(stack, Service("archive", self._archive.step, self._clock))
         self._membership = open_membership(
             settings.serve.membership, settings, self._clock,
@@ -155,8 +156,9 @@ class NodeProcess:
             return None
         card = node_card(self._settings.serve, self._server.address, os.urandom(16))
         self._announcer = Announcer(
-            self._membership, card, lambda: self._archive.problem is None, self._clock, self._metrics
-        )
+            self._membership, card, lambda: self._archive.problem is None, self._clock, self._metrics,
+            lambda: self._answers.loads.said(MOST_READS),
+        )  # fmt: skip
         service = Service("member", self._announcer.step, self._clock)
         service.start()
         return service

@@ -22,6 +22,8 @@ MOST_MEMBERS = 4096
 """Members that one look gives; more are said, and left out."""
 RENEWALS = 3
 """A lease is renewed so many times in the time that it holds."""
+MOST_READS = 48
+"""Queues of which a card tells how they are read: with them the longest card is within ``MOST_CARD_BYTES``."""
 
 
 class MemberState(Enum):
@@ -36,7 +38,8 @@ class MemberState(Enum):
 class Card:
     """What a node says of itself. ``address``: where gateways ask it; ``version``: the program's; ``wire_from`` to ``wire_to``:
     versions of questions that it understands; ``capacity``: its share, beside others'; ``process``: 32 hex digits, another one
-    at each start; ``lease_ms``: how long it counts as there without renewal."""
+    at each start; ``lease_ms``: how long it counts as there without renewal; ``reads``: its busiest queues of late, each by a
+    digest and the bytes an hour that it gave of it."""
 
     name: str
     address: str
@@ -47,13 +50,15 @@ class Card:
     capacity: int = 1
     state: MemberState = MemberState.JOINING
     lease_ms: int = 30_000
+    reads: tuple[tuple[int, int], ...] = ()
 
-    def said(self, state: MemberState) -> Card:
-        """The same node in another state."""
-        return replace(self, state=state)
+    def said(self, state: MemberState, reads: tuple[tuple[int, int], ...] = ()) -> Card:
+        """The same node in another state, and as it is read now."""
+        return replace(self, state=state, reads=reads)
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
+        reads = [[f"{digest:016x}", load] for digest, load in self.reads]
         return {
             "name": self.name,
             "address": self.address,
@@ -63,11 +68,13 @@ class Card:
             "capacity": self.capacity,
             "state": self.state.value,
             "lease_ms": self.lease_ms,
+            **({"reads": reads} if reads else {}),
         }
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any], *, name: str, where: str) -> Card:
-        """``Corrupt`` unless it is the card of node ``name``; ``where`` it lies. Fields that are not known are left alone."""
+        """``Corrupt`` unless it is the card of node ``name``; ``where`` it lies. Fields that are not known are left alone; a
+        card without a capacity is that of a node of 1, and one without reads says nothing of them."""
         try:
             low, high = fields["wire"]
             made = cls(
@@ -77,9 +84,10 @@ class Card:
                 _text(fields["version"]),
                 _number(low, 1),
                 _number(high, 1),
-                _number(fields["capacity"], 1, 1_000_000),
+                _number(fields.get("capacity", 1), 1, 1_000_000),
                 MemberState(fields["state"]),
                 min(max(_number(fields["lease_ms"], 1), LEASE_MS[0]), LEASE_MS[1]),
+                tuple(_read(row) for row in fields.get("reads", ())[:MOST_READS]),
             )
             split_address(made.address, key="address")
         except (KeyError, TypeError, ValueError, Invalid) as error:
@@ -179,6 +187,11 @@ def _process(value: Any) -> str:
     if len(bytes.fromhex(_text(value))) != 16:
         raise ValueError(f"not 32 hexadecimal digits: {value!r}"[:100])
     return str(value)
+
+
+def _read(row: Any) -> tuple[int, int]:
+    digest, load = row
+    return int(_text(digest), 16) & ((1 << 64) - 1), _number(load, 0, 1 << 62)
 
 
 def _number(value: Any, low: int, high: int = (1 << 31) - 1) -> int:

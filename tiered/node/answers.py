@@ -25,7 +25,8 @@ from tiered.gateway.pull.filters import Filters
 from tiered.gateway.reply import MAX_REMARK, reply
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult, GetMessageStatus
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
+from tiered.placement.readloads import ReadLoads
 from tiered.settings import Serve
 from tiered.version import __version__
 
@@ -61,7 +62,7 @@ class NodeAnswers:
         pool: Executor,
         state: Callable[[], str] = lambda: LIVE,
     ) -> None:
-        """``state``: what beats are told; see ``NodeBeat``."""
+        """``state``: what beats are told; see ``NodeBeat``. ``loads`` knows what was given of which queue."""
         self._archive = archive
         self._token = settings.token.encode()
         self._metrics = metrics
@@ -70,6 +71,7 @@ class NodeAnswers:
         self._filters = Filters(Clients(metrics), self._asking)
         self._sparse = Sparse()
         self._state = state
+        self.loads = ReadLoads(clock.monotonic)
         self.reads = 0
         """Reads that were asked for since the start."""
 
@@ -149,6 +151,8 @@ class NodeAnswers:
             return NodeAnswer(NodeStatus.OVER_BUDGET, place.commit, wait_ms=wait_ms)
         status = _GIVEN.get(result.status, NodeStatus.ELSEWHERE)
         chunks = result.records.chunks
+        if chunks:
+            self.loads.count(MessageQueue(pull.topic, pull.queue_id), sum(map(len, chunks)))
         return NodeAnswer(
             status,
             place.commit,

@@ -194,12 +194,10 @@ class NodeFleet:
             for name, node in nodes.items()
             if name not in asked and node.standing(now)[0] is Standing.LIVE
         ]
-        order = preferred(queue, live, self.homes)
+        capacity = {name: nodes[name].place.capacity for name in live}
+        order = preferred(queue, live, self.homes, capacity)
         name = first_with_room(
-            order,
-            {name: nodes[name].reads for name in order},
-            {name: nodes[name].place.capacity for name in order},
-            self._load_percent,
+            order, {name: nodes[name].reads for name in order}, capacity, self._load_percent
         )
         return None if name is None else nodes[name]
 
