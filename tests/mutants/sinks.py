@@ -10,6 +10,18 @@ _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink
 
 MUTANTS = (
     Mutant(
+        "tiered/daemon/sinks.py",
+        "            self._clock.monotonic() - self._looked,\n",
+        "            0.0,\n",
+        "tests/scenes/test_sink_figures.py::test_a_sink_and_what_holds_for_all_are_shown",
+    ),
+    Mutant(
+        "tiered/sink/shaping.py",
+        "left_out=left_out)\n        accepted",
+        "left_out=0)\n        accepted",
+        "tests/unit/test_sink_shaping.py::test_tags_and_sql_let_pass_what_has_both",
+    ),
+    Mutant(
         "tiered/sink/choosing.py",
         "                if follow.physical is not None and physical[first] > follow.physical:\n",
         "                if False:\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import tomllib
@@ -398,3 +399,51 @@ def test_the_kubernetes_gateway_listens_where_its_service_leads() -> None:
     assert own["TIERED_GATEWAY_ADVERTISE_HOST"] == service["metadata"]["name"]
     namesrv = int(own["TIERED_GATEWAY_NAMESRV_LISTEN"].rpartition(":")[2])
     assert namesrv in listened
+
+
+def named_metrics(expression: str) -> set[str]:
+    """Names of our metrics in an expression of Prometheus."""
+    return set(re.findall(r"\btiered_[a-z_]+", expression))
+
+
+def exposed_gauges() -> dict[str, str]:
+    """Our metrics, and the type of each."""
+    return dict(re.findall(r"^# TYPE (tiered_\w+) (\w+)$", Metrics().expose().decode(), re.MULTILINE))
+
+
+def sink_alerts() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load((DEPLOY / "sinks-alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+def test_alerts_of_sinks_ask_for_what_is_exposed_and_each_has_its_page() -> None:
+    guide = (DEPLOY / "sinks.md").read_text(encoding="utf-8")
+    pages = re.findall(r"^## (Sink\w+)$", guide, re.MULTILINE)
+    assert [rule["alert"] for rule in sink_alerts()] == pages, "a heading for each, in their order"
+    gauges = exposed_gauges()
+    for rule in sink_alerts():
+        named = named_metrics(rule["expr"])
+        assert named, rule["alert"]
+        assert {gauges.get(name) for name in named} == {"gauge"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["runbook"] == f"deploy/sinks.md#{rule['alert'].lower()}"
+        per_sink = any(name.startswith("tiered_sink_") for name in named)
+        assert ("{{ $labels.sink }}" in rule["annotations"]["summary"]) == per_sink, rule["alert"]
+
+
+def test_no_figure_of_sinks_is_left_out_of_the_dashboard_and_the_guide() -> None:
+    board = json.loads((DEPLOY / "sinks-dashboard.json").read_text(encoding="utf-8"))
+    shown = {
+        name
+        for panel in board["panels"]
+        for target in panel.get("targets", [])
+        for name in named_metrics(target["expr"])
+    }
+    figures = {name for name in exposed_gauges() if name.startswith(("tiered_sink_", "tiered_sinks_"))}
+    assert shown == figures
+    guide = (DEPLOY / "sinks.md").read_text(encoding="utf-8")
+    assert {name for name in named_metrics(guide) if name.startswith("tiered_sink")} == figures
+    places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in board["panels"]}) == len(places)

@@ -14,7 +14,7 @@ from tiered.codec.record.message import Message
 from tiered.errors import Invalid
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
-from tiered.sink.base import Placed, SafePoint, Sink, SinkPosition
+from tiered.sink.base import Accepted, Placed, SafePoint, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.samples import Received, batch_of, message_of
 from tiered.sink.fields import message_values
@@ -23,13 +23,13 @@ from tiered.sink.shape import MessageShape, shape_of, without_shape
 from tiered.sink.shaping import ShapedKind, ShapingSink
 
 
-def shaped(options: dict[str, str], messages: Sequence[Message]) -> tuple[list[Received], ShapingSink]:
-    """What is given of messages."""
+def shaped(options: dict[str, str], messages: Sequence[Message]) -> tuple[list[Received], Accepted]:
+    """What is given of messages, and what is said of it."""
     memory = Memory()
     sink = ShapingSink(MemorySink(memory), shape_of(SinkOrder("s", "memory", options)))
-    assert sink.write(batch_of(messages)[0]).messages == len(messages)
+    accepted = sink.write(batch_of(messages)[0])
     sink.flush(SinkPosition())
-    return memory.messages, sink
+    return memory.messages, accepted
 
 
 MESSAGES = [
@@ -39,12 +39,12 @@ MESSAGES = [
 
 
 def test_tags_and_sql_let_pass_what_has_both() -> None:
-    given, sink = shaped({"shape.tags": "t0 || t1"}, MESSAGES)
+    given, accepted = shaped({"shape.tags": "t0 || t1"}, MESSAGES)
     assert [m.queue_offset for m in given] == [0, 1, 3, 4]
-    assert sink.left_out == 2
+    assert accepted == Accepted(6, left_out=2)
     given, _ = shaped({"shape.tags": "t0 || t1", "shape.sql": "price > 2"}, MESSAGES)
     assert [m.queue_offset for m in given] == [3, 4]
-    assert shaped({"shape.sql": "price > 100"}, MESSAGES)[0] == []
+    assert shaped({"shape.sql": "price > 100"}, MESSAGES) == ([], Accepted(6, left_out=6))
 
 
 def test_bodies_and_properties_are_dropped_and_the_rest_is_whole() -> None:

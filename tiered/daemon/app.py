@@ -379,6 +379,8 @@ class Daemon:
         if view is not None:
             set_gauges(self._metrics, view)
         self._watch.set_gauges()
+        if self._archiving is not None and self._archiving.sinks is not None:
+            self._archiving.sinks.show()
         self._metrics.ready.set(1 if self._is_ready()[0] else 0)
         return self._metrics.expose()
 

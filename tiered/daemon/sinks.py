@@ -76,6 +76,7 @@ class SinkServices:
         self._book = SinkBook(parts.provider, parts.log.reader.keys, identity.archive_id)
         self._running: dict[bytes, _Running] = {}
         self._look_at = self._commit_at = 0.0
+        self._looked = parts.clock.monotonic()
         self._offered: Future[Proven | None] | None = None
         self.trouble: str | None = None
         """Why orders cannot be followed: sinks go on as they were ordered before."""
@@ -109,7 +110,6 @@ class SinkServices:
             self._look()
         if now >= self._commit_at:
             self._commit(now)
-        self._parts.metrics.sinks.show(self.figures())
 
     # ------------------------------------------------------------------ orders
 
@@ -131,6 +131,7 @@ class SinkServices:
         for state in known_sinks(self._parts.log.frozen().view):
             if state.sink_id not in stored:
                 self._ledger.keep(SinkAdvance(state.sink_id, state.name, 0, 0, 0, step=SinkStep.REMOVED))
+        self._looked = self._clock.monotonic()
         self._tell(None)
 
     def _tell(self, trouble: str | None) -> None:
@@ -237,18 +238,20 @@ class SinkServices:
         ]
         return {"orders": self.trouble, "progress": self._ledger.trouble, "sinks": rows}
 
+    def show(self) -> None:
+        """Set the gauges, as things stand now: asked by who reads them, so that no figure stands still with a thread."""
+        self._parts.metrics.sinks.show(
+            self.figures(),
+            self._clock.monotonic() - self._looked,
+            progress_refused=self._ledger.trouble is not None,
+        )
+
     def figures(self) -> dict[str, dict[str, float | None]]:
         """For metrics, by sink."""
-        found: dict[str, dict[str, float | None]] = {}
-        for running in list(self._running.values()):
-            progress = running.runner.progress
-            found[running.runner.stored.name] = {
-                "standing": 1.0 if progress.phase in STANDING else 0.0,
-                "stale_seconds": progress.stale_seconds(),
-                "lag_bytes": progress.lag_bytes,
-                "messages": progress.messages,
-                "dead_letters": progress.dead_letters,
-                "lost_messages": progress.lost_messages,
-                "lost_at_source": progress.lost_at_source,
+        return {
+            running.runner.stored.name: {
+                **running.runner.progress.figures(),
+                "required": float(running.runner.stored.order.required),
             }
-        return found
+            for running in list(self._running.values())
+        }

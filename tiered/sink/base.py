@@ -30,10 +30,14 @@ class SinkBatch(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What became of a batch: ``dead_letters`` of its messages went to the place for what the destination cannot take."""
+    """What became of a batch: ``messages`` are all of it; of these ``dead_letters`` went to the place for what the destination
+    cannot take, ``left_out`` the order's shape did not let pass, and ``came_back`` were not sent since the destination had
+    them first."""
 
     messages: int
     dead_letters: int = 0
+    left_out: int = 0
+    came_back: int = 0
 
 
 class Placed(NamedTuple):

@@ -8,6 +8,7 @@ from enum import Enum
 
 from tiered.clock import Clock
 from tiered.model import MessageQueue
+from tiered.sink.base import Accepted
 from tiered.sink.choosing import LostRange
 
 SHOWN = 20
@@ -37,7 +38,7 @@ class SinkProgress:
         self._clock = clock
         self.phase = SinkPhase.OPENING
         self.why: str | None = None
-        self.messages = self.dead_letters = self.flushes = 0
+        self.messages = self.dead_letters = self.left_out = self.came_back = self.flushes = 0
         self.lost_messages = self.lost_at_source = self.begun_anew = 0
         self.lost: deque[tuple[str, LostRange]] = deque(maxlen=SHOWN)
         self.physical: int | None = None
@@ -63,11 +64,13 @@ class SinkProgress:
         """It reads the archive from now on, which has so many messages for it."""
         self.backlog, self._filled, self._began = backlog, 0, self._clock.monotonic()
 
-    def gave(self, messages: int, dead_letters: int) -> None:
+    def gave(self, accepted: Accepted) -> None:
         """The destination took messages."""
-        self.messages += messages
-        self.dead_letters += dead_letters
-        self._filled += messages
+        self.messages += accepted.messages
+        self.dead_letters += accepted.dead_letters
+        self.left_out += accepted.left_out
+        self.came_back += accepted.came_back
+        self._filled += accepted.messages
 
     def missing(self, kind: str, ranges: Iterable[LostRange]) -> None:
         """Messages that it was never given (``missing``), or had and the broker lost (``source``)."""
@@ -82,12 +85,35 @@ class SinkProgress:
         """Queues began again."""
         self.begun_anew += sum(1 for _ in queues)
 
+    def backlog_messages(self) -> int:
+        """What is left to read of the archive; 0 where it is not read."""
+        return max(0, self.backlog - self._filled) if self.phase is SinkPhase.BACKFILLING else 0
+
     def eta_seconds(self) -> float | None:
         """How long the archive is still read at the pace so far; ``None`` where that is not known."""
         if self.phase is not SinkPhase.BACKFILLING or not self._filled:
             return None
         pace = self._filled / max(1e-3, self._clock.monotonic() - self._began)
-        return max(0, self.backlog - self._filled) / pace
+        return self.backlog_messages() / pace
+
+    def figures(self) -> dict[str, float | None]:
+        """For metrics; ``None``: not known."""
+        return {
+            "standing": float(self.phase in STANDING),
+            "away": float(self.phase is SinkPhase.AWAY),
+            "stopped": float(self.phase is SinkPhase.STOPPED),
+            "paused": float(self.phase is SinkPhase.PAUSED),
+            "stale_seconds": self.stale_seconds(),
+            "lag_bytes": self.lag_bytes,
+            "backlog_messages": self.backlog_messages(),
+            "messages": self.messages,
+            "dead_letters": self.dead_letters,
+            "left_out": self.left_out,
+            "came_back": self.came_back,
+            "lost_messages": self.lost_messages,
+            "lost_at_source": self.lost_at_source,
+            "begun_anew": self.begun_anew,
+        }
 
     def document(self) -> dict[str, object]:
         """For pages."""
@@ -97,11 +123,13 @@ class SinkProgress:
             "why": self.why,
             "messages": self.messages,
             "dead_letters": self.dead_letters,
+            "left_out": self.left_out,
+            "came_back": self.came_back,
             "flushes": self.flushes,
             "position": self.physical,
             "lag_bytes": self.lag_bytes,
             "stale_seconds": round(self.stale_seconds(), 1),
-            "backlog_messages": max(0, self.backlog - self._filled) if eta is not None else None,
+            "backlog_messages": self.backlog_messages() if eta is not None else None,
             "eta_seconds": None if eta is None else round(eta),
             "lost_messages": self.lost_messages,
             "lost_at_source": self.lost_at_source,

@@ -201,7 +201,7 @@ class SinkRunner:
         self._tell("missing", chosen.lost, chosen.anew)
         if len(chosen.rows):
             accepted = opened.sink.write(SinkBatch(batch.messages, chosen.rows))
-            self.progress.gave(accepted.messages, accepted.dead_letters)
+            self.progress.gave(accepted)
             opened.pending_bytes += len(batch.messages.buffer)
             if opened.since is None:
                 opened.since = self._clock.monotonic()

@@ -47,11 +47,10 @@ class ShapedKind:
 
 
 class ShapingSink:
-    """``left_out``: messages that a filter did not let pass."""
+    """What a filter does not let pass is counted (``Accepted.left_out``)."""
 
     def __init__(self, sink: Sink, shape: MessageShape) -> None:
         self._sink, self._shape = sink, shape
-        self.left_out = 0
         self._old: dict[str, str] = {}
         """New names of topics, and the old ones."""
 
@@ -66,11 +65,11 @@ class ShapingSink:
                 row for row in batch.rows.tolist() if all(f.accepts(record(row)) for f in shape.filters)
             ]
             given = SinkBatch(batch.messages, np.array(passing, np.int64))
-        self.left_out += len(batch.rows) - len(given.rows)
+        left_out = len(batch.rows) - len(given.rows)
         if not len(given.rows):
-            return Accepted(len(batch.rows))
+            return Accepted(len(batch.rows), left_out=left_out)
         accepted = self._sink.write(self._rebuilt(given) if shape.rebuilds else given)
-        return Accepted(len(batch.rows), accepted.dead_letters)
+        return accepted._replace(messages=len(batch.rows), left_out=left_out)
 
     def flush(self, position: SinkPosition) -> SafePoint:
         safe = self._sink.flush(position)

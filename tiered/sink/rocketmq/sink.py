@@ -71,14 +71,14 @@ class BrokerSink:
         self._connections: dict[str, RemotingClient] = {}
         self._pauses = Backoff(0.1, 10.0)
         self._placed: list[Placed] = []
-        self.came_back = 0
-        """Messages that were not sent because one of the destination's brokers had them before."""
+        self._came_back = 0
+        """Messages of this opening that were not sent because one of the destination's brokers had them before."""
 
     def position(self) -> None:
         return None
 
     def write(self, batch: SinkBatch) -> Accepted:
-        before = 0 if self._dead_letters is None else self._dead_letters.buried
+        before, came_back = self._buried, self._came_back
         lanes: dict[TargetQueue, deque[Leaving]] = {}
         waiting = size = 0
         for leaving in self._leaving(batch):
@@ -89,8 +89,7 @@ class BrokerSink:
                 self._drain(lanes, batch)
                 waiting = size = 0
         self._drain(lanes, batch)
-        after = 0 if self._dead_letters is None else self._dead_letters.buried
-        return Accepted(len(batch.rows), after - before)
+        return Accepted(len(batch.rows), self._buried - before, came_back=self._came_back - came_back)
 
     def flush(self, position: SinkPosition) -> SafePoint:
         placed, self._placed = tuple(self._placed), []
@@ -101,6 +100,10 @@ class BrokerSink:
             connection.close()
         if self._dead_letters is not None:
             self._dead_letters.close()
+
+    @property
+    def _buried(self) -> int:
+        return 0 if self._dead_letters is None else self._dead_letters.buried
 
     # ---- what is sent
 
@@ -114,7 +117,7 @@ class BrokerSink:
                     hint="name the name servers of another cluster, and remove this sink",
                 )  # fmt: skip
             if came_from(message.properties, self._origins):
-                self.came_back += 1
+                self._came_back += 1
                 continue
             carried = carrying(
                 message.properties, origin, message.message_id, f"{message.topic}/{message.queue_id}", message.queue_offset

@@ -1,0 +1,85 @@
+"""What is shown of sinks: metrics as things stand when they are read, whatever thread stands still."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.kit.sinkrunning import SinkScene
+from tiered.clock import ManualClock
+from tiered.daemon.config import load
+from tiered.daemon.sinks import SinkServices
+from tiered.errors import Unavailable
+from tiered.metrics import Metrics
+from tiered.sink.base import Accepted
+from tiered.sink.book import SinkBook
+from tiered.sink.order import SinkOrder
+from tiered.sink.progress import SinkPhase, SinkProgress
+
+
+@pytest.fixture
+def services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[SinkScene, SinkServices, Metrics]]:
+    """Of a daemon with one order, and no thread of its sink."""
+    monkeypatch.setattr("tiered.daemon.sinks.Service.start", lambda service: None)
+    scene = SinkScene(tmp_path)
+    scene.put()
+    scene.archive()
+    settings = load().settings
+    settings = replace(settings, source=replace(settings.source, store_dir=str(scene.log.store)))
+    metrics = Metrics()
+    parts: Any = SimpleNamespace(
+        log=scene.daemon.log, provider=scene.provider, objects=scene.daemon.objects, clock=scene.clock,
+        metrics=metrics, settings=settings,
+    )  # fmt: skip
+    identity = scene.daemon.log.reader.identity
+    book = SinkBook(scene.provider, scene.daemon.log.reader.keys, identity.archive_id)
+    order = SinkOrder("copy", "file", {"location": f"file://{tmp_path}/out"}, required=True)
+    book.add(order, 0, os.urandom)
+    made = SinkServices(parts, scene.ledger, scene.daemon.line, lambda: False)
+    yield scene, made, metrics
+    for running in made._running.values():
+        running.tail.close()
+
+
+def test_a_sink_and_what_holds_for_all_are_shown(
+    services: tuple[SinkScene, SinkServices, Metrics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, made, metrics = services
+    made.step()
+    [running] = made._running.values()
+    running.runner.progress.enter(SinkPhase.AWAY, "nobody listens")
+    made.show()
+
+    def value(name: str) -> float | None:
+        return metrics.value(f"tiered_sink_{name}", sink="copy")
+
+    assert (value("required"), value("standing"), value("away"), value("stopped")) == (1, 1, 1, 0)
+    assert value("lag_bytes") is None, "not known: not shown"
+    before = value("stale_seconds")
+    monkeypatch.setattr(made._book, "sinks", lambda: (_ for _ in ()).throw(Unavailable("the bucket is away")))
+    scene.clock.advance(400)
+    made.step()
+    made.show()
+    assert value("stale_seconds") == pytest.approx((before or 0) + 400), "as it is now"
+    assert metrics.value("tiered_sinks_orders_age_seconds") == pytest.approx(400)
+    assert metrics.value("tiered_sinks_progress_refused") == 0
+    made._ledger.trouble = "the fold refuses it"
+    made.show()
+    assert metrics.value("tiered_sinks_progress_refused") == 1
+
+
+def test_what_became_of_messages_is_counted_by_kind() -> None:
+    progress = SinkProgress(ManualClock())
+    for _ in range(2):
+        progress.gave(Accepted(10, dead_letters=1, left_out=2, came_back=3))
+    counted = {"messages": 20, "dead_letters": 2, "left_out": 4, "came_back": 6}
+    assert {name: progress.figures()[name] for name in counted} == counted
+    assert {name: progress.document()[name] for name in counted} == counted
