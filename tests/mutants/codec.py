@@ -22,6 +22,12 @@ MUTANTS = (
         f"{_CODEC_MESSAGE}::test_verify_names_the_first_bad_record",
     ),
     Mutant(
+        "tiered/codec/zstd.py",
+        " | (lengths > memoryview(raw).nbytes - starts)).any()",
+        ").any()",
+        f"{_CODEC_MESSAGE}::test_a_sum_of_what_lies_outside_is_refused",
+    ),
+    Mutant(
         "tiered/codec/record/frame.py",
         "    wrong = offsets != frames.starts + base\n",
         "    wrong = offsets != offsets\n",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from tiered.codec.checksum import body_crc, body_crcs, crc32c, crc_property, verify_crc_property
 from tiered.codec.record.columns import decode_headers
@@ -16,6 +17,7 @@ from tiered.codec.record.frame import Frames, Stop, scan, verify
 from tiered.codec.record.hosts import decode_message_id, encode_message_id
 from tiered.codec.record.message import Message, decode_message, encode_message, encode_properties
 from tiered.codec.record.properties import property_columns
+from tiered.codec.zstd import each_piece
 from tiered.errors import Corrupt, Invalid
 
 MAX_RECORD = 1 << 20
@@ -254,6 +256,23 @@ def test_sums() -> None:
     assert body_crc(b"") == 0
     assert body_crcs(b"x123456789", np.array([1, 4]), np.array([10, 4])).tolist() == [0x4BF43926, 0]
     assert verify_crc_property(b"short") is False
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends"), [([-1], [2]), ([4, 1], [5, 11]), ([3], [2]), ([1 << 62], [1 << 62])]
+)
+def test_a_sum_of_what_lies_outside_is_refused(starts: list[int], ends: list[int]) -> None:
+    with pytest.raises(ValueError, match="outside of its buffer"):
+        body_crcs(b"x123456789", np.array(starts), np.array(ends))
+
+
+@pytest.mark.parametrize("features", [{"buffer_types"}, set()])
+def test_pieces_are_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
+    monkeypatch.setattr(zstandard, "backend_features", features)
+    raw = memoryview(bytearray(b"0123456789"))
+    starts, lengths = np.array([7, 0, 10, 2, 0]), np.array([3, 1, 0, 5, 10])
+    assert [bytes(p) for p in each_piece(raw, starts, lengths)] == [b"789", b"0", b"", b"23456", bytes(raw)]
+    assert list(each_piece(b"", starts[:0], lengths[:0])) == []
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:

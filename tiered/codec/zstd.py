@@ -1,4 +1,4 @@
-"""zstd, one-shot and bounded: the only door to the compression library.
+"""zstd, one-shot and bounded: the only door to the compression library, and to its way of naming many pieces of a buffer.
 
 Compressors and decompressors are costly to make and must not be shared by two threads at once, so idle ones
 wait in free lists (``list.pop`` and ``list.append`` are atomic). Both directions let go of the
@@ -7,6 +7,7 @@ interpreter lock.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,11 +50,31 @@ def deflate_pieces(
             deflate(view[a : a + n], level=level)
             for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
         ]
-    pieces = np.stack([starts, lengths], axis=1).astype("=u8")
     compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
-    source = zstandard.BufferWithSegments(raw, pieces.tobytes())
-    made: Any = compressor.multi_compress_to_buffer(source, threads=1)
+    made: Any = compressor.multi_compress_to_buffer(_segments(raw, starts, lengths), threads=1)
     return list(map(made.__getitem__, range(len(made))))
+
+
+def each_piece(
+    raw: Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> Iterable[Buffer]:
+    """Every ``raw[starts[i]:starts[i] + lengths[i]]``, not copied, to go through once, in C: a quarter of what views and slices
+    cost. ``ValueError`` if a piece lies outside of ``raw``."""
+    if ((starts < 0) | (lengths < 0) | (lengths > memoryview(raw).nbytes - starts)).any():
+        raise ValueError("a piece lies outside of its buffer")
+    if "buffer_types" not in zstandard.backend_features:
+        view = memoryview(raw)
+        return map(view.__getitem__, map(slice, starts.tolist(), (starts + lengths).tolist()))
+    pieces: Any = _segments(raw, starts, lengths)  # a sequence: it has a length and items
+    found: Iterable[Buffer] = iter(pieces)
+    return found
+
+
+def _segments(
+    raw: Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> zstandard.BufferWithSegments:
+    """The library trusts numbers above 2⁶³: whoever asks has seen that pieces lie inside."""
+    return zstandard.BufferWithSegments(raw, np.stack([starts, lengths], axis=1).astype("=u8").tobytes())
 
 
 def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, position: int | None) -> bytes:

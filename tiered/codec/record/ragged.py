@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.types import Buffer, Ints
+from tiered.codec.zstd import each_piece
 
 _MAX_GROUPS = 64
 _WINDOWS_EXPONENT = 2  # a range is copied as 4 to 8 windows: at most a quarter of it twice
@@ -55,9 +56,7 @@ def pieces(buffer: Buffer, positions: Ints, lengths: Ints) -> list[bytes]:
     """The bytes of each range, in order; the ranges must lie inside the buffer."""
     if len(lengths) and not (lengths == lengths[0]).all() and len(np.unique(lengths)) > _MAX_GROUPS:
         # Groups too small to pay for themselves.
-        view = memoryview(buffer)
-        ends = (positions + lengths).tolist()
-        return list(map(bytes, map(view.__getitem__, map(slice, positions.tolist(), ends))))
+        return list(map(bytes, each_piece(buffer, positions, lengths)))
     cut: npt.NDArray[np.object_] = np.full(len(lengths), b"", object)
     for rows, items in groups_by_length(buffer, positions, lengths):
         if isinstance(rows, slice):
