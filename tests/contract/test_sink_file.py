@@ -20,13 +20,14 @@ from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.provider.open import open_driver
 from tiered.settings import Store
-from tiered.sink.base import Sink, SinkPosition
+from tiered.sink.base import RewindMarking, Rewound, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
 from tiered.sink.contract.samples import MIB, Received, batch_of, message_of, ordinary
 from tiered.sink.file import sink as module
 from tiered.sink.file.formats import file_format
 from tiered.sink.file.kind import FileKind
+from tiered.sink.file.manifest import decode_manifest
 from tiered.sink.file.sink import FileSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
@@ -205,3 +206,21 @@ def test_two_sinks_share_a_location(tested: TestedFile) -> None:
     other = FileSink(driver, place, file_format("jsonl"), MIB)
     assert other.position().queues == {}
     other.close()
+
+
+def test_what_the_broker_lost_stands_in_the_manifest_behind_it(tested: TestedFile) -> None:
+    given(tested, 3)
+    sink = tested.open()
+    assert isinstance(sink, RewindMarking)
+    queue, gone = MessageQueue("Orders", 0), Rewound(MessageQueue("Orders", 0), 1, 3, 7)
+    sink.mark([gone])
+    sink.flush(SinkPosition(queues={queue: Follow(1)}))
+    sink.write(batch_of([message_of("Orders", 0, 1, b"again")])[0])
+    sink.flush(SinkPosition(queues={queue: Follow(2)}))
+    sink.close()
+    paths = sorted((tested.directory / "orders/manifests").glob("*"))
+    found = [decode_manifest(path.read_bytes(), path.name) for path in paths]
+    assert [(bool(one.files), one.rewound) for one in found][-2:] == [(False, (gone,)), (True, ())]
+    assert json.loads(paths[-2].read_bytes())["rewound"] == [
+        {"topic": "Orders", "queue_id": 0, "first": 1, "end": 3, "generation": 7}
+    ]

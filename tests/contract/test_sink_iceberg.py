@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,10 +15,12 @@ from pyiceberg.catalog import load_catalog
 
 from tests.kit.sinkscene import PLACE, Breaks
 from tiered.errors import Fenced, Invalid, Refused, Unavailable
-from tiered.sink.base import Sink
+from tiered.feed.base import Follow
+from tiered.model import MessageQueue
+from tiered.sink.base import RewindMarking, Rewound, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
-from tiered.sink.contract.samples import Received, ordinary
+from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
 from tiered.sink.iceberg import sink as module
 from tiered.sink.iceberg.kind import IcebergKind
 from tiered.sink.iceberg.sink import IcebergSink
@@ -189,3 +192,19 @@ def test_what_is_wrong_with_an_order_is_said(tested: TestedIceberg) -> None:
     ):
         with pytest.raises(Invalid, match=said):
             IcebergKind().check(wrong)
+
+
+def test_what_the_broker_lost_stands_in_the_summary_of_one_commit(tmp_path: Path) -> None:
+    tested = TestedIceberg(tmp_path)
+    sink = tested.open()
+    assert isinstance(sink, RewindMarking)
+    queue = MessageQueue("Orders", 0)
+    sink.mark([Rewound(queue, 1, 3, 7)])
+    sink.flush(SinkPosition(queues={queue: Follow(1)}))
+    sink.write(batch_of([message_of("Orders", 0, 1, b"again")])[0])
+    sink.flush(SinkPosition(queues={queue: Follow(2)}))
+    sink.close()
+    snapshots = sorted(tested.table().snapshots(), key=lambda s: s.sequence_number)
+    told = [s.summary.additional_properties.get("tiered.sink-rewound") for s in snapshots]
+    value = {"topic": "Orders", "queue_id": 0, "first": 1, "end": 3, "generation": 7}
+    assert [None if one is None else json.loads(one) for one in told] == [None, [value], None]

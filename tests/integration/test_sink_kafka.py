@@ -27,11 +27,12 @@ from tests.kit.sinkscene import PLACE
 from tiered.errors import Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import Placed, Sink, SinkPosition
+from tiered.sink.base import Placed, RewindMarking, Rewound, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
 from tiered.sink.kafka.kind import KafkaKind
+from tiered.sink.kafka.markers import MARKER
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 
@@ -402,3 +403,39 @@ def feeder(kafka: KafkaBroker, place: SinkPlace, log: Path, until: int, *more: s
         *more,
     ]
     return Child("feeder", command, log)
+
+
+@pytest.mark.parametrize("markers", ["true", "false"])
+def test_what_the_broker_lost_is_told_once_among_the_messages(
+    kafka: KafkaBroker, place: SinkPlace, markers: str
+) -> None:
+    """In the transaction that takes the position back: an opening that was cut off before it leaves no mark."""
+    queue = MessageQueue("Marked", 1)
+    sink = open_sink(kafka, place, partitions="2", markers=markers)
+    sink.write(batch_of([message_of(queue.topic, 1, n, b"%d" % n) for n in range(3)])[0])
+    sink.flush(behind({queue: 3}))
+    sink.close()
+    for cut_off in (True, False):
+        sink = open_sink(kafka, place, partitions="2", markers=markers)
+        assert isinstance(sink, RewindMarking)
+        sink.mark([Rewound(queue, 1, 3, 7)])
+        if not cut_off:
+            sink.flush(behind({queue: 1}))
+            sink.write(batch_of([message_of(queue.topic, 1, 1, b"again")])[0])
+            sink.flush(behind({queue: 2}))
+        sink.close()
+    found = committed(kafka.address, f"{place.name}.Marked")
+    assert {read.partition for read in found} == {1}
+    marks = [read for read in found if dict(read.headers).get(MARKER) == b"rewound"]
+    assert [read.value for read in found if read not in marks] == [b"0", b"1", b"2", b"again"]
+    if markers == "false":
+        assert marks == []
+        return
+    [mark] = marks
+    assert found.index(mark) == 3
+    assert mark.value is None
+    assert mark.key == b"rewound/Marked/1"
+    assert dict(mark.headers) == {
+        "rocketmq.marker": b"rewound", "rocketmq.topic": queue.topic.encode(), "rocketmq.queue": b"1",
+        "rocketmq.from": b"1", "rocketmq.to": b"3", "rocketmq.generation": b"7",
+    }  # fmt: skip

@@ -3,7 +3,7 @@ remembers what it was given, survives its process, and fails when told to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.settings import Hold, Source
-from tiered.sink.base import Accepted, SafePoint, Sink, SinkBatch, SinkPosition
+from tiered.sink.base import Accepted, Rewound, SafePoint, Sink, SinkBatch, SinkPosition
 from tiered.sink.book import SinkRewind, StoredSink
 from tiered.sink.ledger import SinkCommit, SinkLedger
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
-from tiered.sink.running import SinkRunner
+from tiered.sink.running import UNHEARD, SinkRunner
 from tiered.sink.source import SinkPace
 from tiered.sink.writersource import writer_source
 from tiered.source.local import LocalCommitLog
@@ -40,6 +40,7 @@ class Remembered:
     keeps: bool = True
     given: list[Given] = field(default_factory=list)
     position: SinkPosition = field(default_factory=SinkPosition)
+    marks: list[Rewound] = field(default_factory=list)
     opened: int = 0
     fail: Callable[[str], None] = lambda call: None
     half: bool = False
@@ -60,6 +61,7 @@ class RememberingSink:
     def __init__(self, there: Remembered) -> None:
         self._there = there
         self._written: list[Given] = []
+        self._marks: list[Rewound] = []
 
     def position(self) -> SinkPosition | None:
         return self._there.position if self._there.keeps else None
@@ -77,9 +79,14 @@ class RememberingSink:
             self._settle()
         return Accepted(len(batch.rows))
 
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        self._marks += rewound
+
     def flush(self, position: SinkPosition) -> SafePoint:
         self._there.fail("flush")
         self._settle()
+        self._there.marks += self._marks
+        self._marks = []
         queues = {**self._there.position.queues, **position.queues}
         self._there.position = SinkPosition(position.log, queues)
         self._there.fail("flushed")
@@ -180,14 +187,16 @@ class SinkScene:
         self.stored = replace(self.stored, revision=revision, **changed)
         self.runner.change(self.stored)
 
-    def run(self, most: int = 2000) -> SinkPhase:
-        """Step until nothing moves."""
+    def run(self, most: int = 2000, *, commits: bool = True) -> SinkPhase:
+        """Step until nothing moves. ``commits``: what the sink waits for comes into the archive."""
         idle = 0
         for _ in range(most):
             wait = self.runner.step().wait_seconds
             if wait == 0:
                 idle = 0
                 continue
+            if self.runner.progress.why == UNHEARD and commits:
+                self.commit()
             idle += 1
             if idle > 15:
                 return self.runner.progress.phase

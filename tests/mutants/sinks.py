@@ -10,6 +10,24 @@ _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/running.py",
+        "        made.unheard = not anew and known is not None and tells_apart(known, fold)\n",
+        "        made.unheard = False\n",
+        f"{_RUN}::test_a_lost_tail_is_told_once_whenever_the_daemon_is_killed",
+    ),
+    Mutant(
+        "tiered/sink/ledger.py",
+        "            advance = replace(advance, looked=known.looked, lineage=known.lineage)\n",
+        "",
+        f"{_RUN}::test_a_loss_that_does_not_fit_one_commit_is_accounted_for_all_the_same",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "            opened.mark([",
+        "            ([",
+        f"{_RUN}::test_a_lost_tail_is_told_once_whenever_the_daemon_is_killed",
+    ),
+    Mutant(
         "tiered/daemon/sinks.py",
         "            self._clock.monotonic() - self._looked,\n",
         "            0.0,\n",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sinkrunning import SinkScene, away
+from tests.kit.sinkrunning import Given, SinkScene, away
 from tiered.archive.state.sinks import sink, sink_queues
 from tiered.codec.format.edits import SinkStep
 from tiered.errors import Fenced, Invalid
@@ -252,12 +252,8 @@ def test_begin_again(scene: SinkScene) -> None:
     assert scene.there.of(BILLS) == offsets, "once"
 
 
-def test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said(
-    scene: SinkScene, caplog: pytest.LogCaptureFixture
-) -> None:
-    filled(scene)
-    scene.run()
-    scene.commit()
+def lose_tail(scene: SinkScene) -> list[Given]:
+    """The broker loses all from its 30th message on, and gets others, of both queues; what was lost."""
     kept = sorted(scene.log.records)[29]
     lost = [given for given, at in zip(scene.wrote, sorted(scene.log.records), strict=True) if at >= kept]
     scene.log.cut(kept)
@@ -267,6 +263,16 @@ def test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said(
         scene.next[queue] = sum(1 for at, _, _ in scene.wrote if at == queue)
     scene.put(20)
     scene.put(3, topic="Bills")
+    return lost
+
+
+def test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said(
+    scene: SinkScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(scene)
+    scene.run()
+    scene.commit()
+    lost = lose_tail(scene)
     scene.restart()
     scene.archive()
     scene.run()
@@ -283,6 +289,56 @@ def test_a_tail_that_the_broker_lost_after_it_was_replicated_is_said(
     known = sink(scene.daemon.log.proven().view, scene.stored.sink_id)
     assert known is not None
     assert known.physical == scene.proven
+
+
+def test_a_lost_tail_is_told_once_whenever_the_daemon_is_killed(tmp_path: Path) -> None:
+    """A destination that keeps its position is told of the rewind with it; the archive hears of that only later."""
+    scene = filled(SinkScene(tmp_path))
+    scene.run()
+    scene.commit()
+    lose_tail(scene)
+    scene.restart()
+    scene.archive()
+    assert scene.run(commits=False) is SinkPhase.WAITING
+    had, marks = list(scene.there.given), list(scene.there.marks)
+    lost = scene.runner.progress.lost_at_source
+    assert lost > 0
+    assert sum(mark.end - mark.first for mark in marks) == lost
+    for _ in range(2):
+        scene.restart()
+        scene.run(commits=False)
+        assert scene.runner.progress.lost_at_source == 0
+        assert scene.there.marks == marks
+        assert scene.there.given == had
+    scene.run()
+    given = [*had, *scene.wrote[29:]]
+    scene.restart()
+    scene.run()
+    assert scene.there.marks == marks
+    assert len(scene.there.given) == len(given)
+    assert sorted(scene.there.given[-23:], key=lambda given: given[0]) == sorted(
+        scene.wrote[-23:], key=lambda given: given[0]
+    )
+
+
+def test_a_loss_that_does_not_fit_one_commit_is_accounted_for_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the commits that say of which queues a sink took something back: nothing may be passed over."""
+    monkeypatch.setattr("tiered.sink.ledger.MAX_QUEUES", 1)
+    scene = filled(SinkScene(tmp_path, keeps=False))
+    scene.run()
+    for _ in range(3):
+        scene.commit()
+    lose_tail(scene)
+    scene.restart()
+    scene.archive()
+    scene.run(commits=False)
+    scene.commit()
+    scene.restart()
+    scene.run()
+    missing = set(scene.wrote) - set(scene.there.given)
+    assert missing == set()
 
 
 def test_a_topic_that_was_deleted_and_made_again(scene: SinkScene) -> None:

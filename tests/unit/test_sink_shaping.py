@@ -14,7 +14,7 @@ from tiered.codec.record.message import Message
 from tiered.errors import Invalid
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, Placed, SafePoint, Sink, SinkPosition
+from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, Sink, SinkPosition
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.samples import Received, batch_of, message_of
 from tiered.sink.fields import message_values
@@ -71,6 +71,20 @@ def test_topics_get_other_names_and_positions_do_not() -> None:
     assert [m.topic for m in memory.messages] == ["OrdersCopy", "mirror-Pay1", "Other"]
     assert placed.queue == MessageQueue("Pay1", 0)
     assert sink.position() == position
+
+
+def test_marks_have_the_names_of_the_destination() -> None:
+    class Marking(MemorySink):
+        marks: Sequence[Rewound] = ()
+
+        def mark(self, rewound: Sequence[Rewound]) -> None:
+            self.marks = rewound
+
+    inner, gone = Marking(Memory()), Rewound(MessageQueue("Pay1", 3), 5, 9, 2)
+    sink = ShapingSink(inner, MessageShape(renames=(("Pay*", "mirror-Pay*"),)))
+    sink.mark([gone])
+    assert inner.marks == [gone._replace(queue=MessageQueue("mirror-Pay1", 3))]
+    ShapingSink(MemorySink(Memory()), MessageShape(drop_body=True)).mark([gone])
 
 
 def test_two_topics_do_not_become_one() -> None:

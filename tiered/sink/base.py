@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.types import Ints
@@ -51,12 +51,32 @@ class Placed(NamedTuple):
     target_offset: int
 
 
+class Rewound(NamedTuple):
+    """Queue offsets [``first``, ``end``) of a queue's life ``generation`` that a sink has had and the broker lost. What it has
+    now comes behind."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+    generation: int
+
+
 @dataclass(frozen=True, slots=True)
 class SafePoint:
     """Everything up to ``position`` is at the destination for good. ``placed``: where, if the destination has offsets."""
 
     position: SinkPosition
     placed: tuple[Placed, ...] = ()
+
+
+@runtime_checkable
+class RewindMarking(Protocol):
+    """A sink that can tell its readers, among the messages, which of them the broker lost. Others need not have it."""
+
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        """Take marks, to stand behind everything flushed so far and before what is written next. A ``flush`` follows, whose
+        position takes these queues back: in one step with it, where the position is kept."""
+        ...
 
 
 class Sink(Protocol):

@@ -17,12 +17,14 @@ from tiered.model import MessageQueue
 
 
 class LostRange(NamedTuple):
-    """Queue offsets [``first``, ``end``) that a sink was never given, and why."""
+    """Queue offsets [``first``, ``end``) that a sink was never given, or had and the broker lost, and why. ``generation``: of
+    which life of the queue, in the latter case."""
 
     queue: MessageQueue
     first: int
     end: int
     why: str
+    generation: int = 0
 
     @property
     def messages(self) -> int:

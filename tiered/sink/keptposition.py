@@ -8,7 +8,7 @@ from typing import Any
 from tiered.errors import Corrupt
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue
-from tiered.sink.base import SinkPosition
+from tiered.sink.base import Rewound, SinkPosition
 
 
 def position_value(position: SinkPosition) -> dict[str, Any]:
@@ -33,6 +33,20 @@ def position_of(value: Any) -> SinkPosition:
             "the position that a destination keeps cannot be read", found=ascii(value)[:120],
             hint="restore what was changed there by hand, or remove the sink and add it under another name",
         ) from error  # fmt: skip
+
+
+def rewound_value(gone: Rewound) -> dict[str, Any]:
+    """What the broker lost, for readers of a destination: queue offsets from ``first`` on, before ``end``."""
+    return {
+        "topic": gone.queue.topic, "queue_id": gone.queue.queue_id, "first": gone.first, "end": gone.end,
+        "generation": gone.generation,
+    }  # fmt: skip
+
+
+def rewound_of(value: Any) -> Rewound:
+    """``KeyError``, ``TypeError``, ``ValueError`` if it is none."""
+    queue = MessageQueue(str(value["topic"]), int(value["queue_id"]))
+    return Rewound(queue, int(value["first"]), int(value["end"]), int(value["generation"]))
 
 
 def laid_over(before: SinkPosition, changed: SinkPosition) -> SinkPosition:

@@ -134,12 +134,15 @@ def _row(advance: SinkAdvance, fold: ArchiveState) -> tuple[dict[str, Any] | Non
         }
     if not news and step is not SinkStep.ANEW and known is not None and _same(known, advance):
         return None, None
+    left = replace(advance, queues=news)
     some = dict(islice(news.items(), MAX_QUEUES))
     log = advance.log
     if len(some) < len(news):
-        whole = step is not SinkStep.ANEW and known is not None
-        log = _position(known) if whole and known is not None else FeedPosition()
-    left = replace(advance, queues=news)
+        log = FeedPosition()
+        if step is not SinkStep.ANEW and known is not None:
+            # Nor has it looked: queues that are still to come might be where the broker lost what they had.
+            log = _position(known)
+            advance = replace(advance, looked=known.looked, lineage=known.lineage)
     return _columns(replace(advance, step=step), some, log), left
 
 

@@ -118,7 +118,8 @@ def _closed(
             continue
         found = state.queue(part.queue)
         if part.queue in others or (found is not None and found.generation == part.generation):
-            lost.append(LostRange(part.queue, part.start, min(part.end, follow.next), LOST_AT_SOURCE))
+            end = min(part.end, follow.next)
+            lost.append(LostRange(part.queue, part.start, end, LOST_AT_SOURCE, part.generation))
     return lost
 
 
@@ -138,6 +139,7 @@ def _behind(follows: Mapping[MessageQueue, Follow], head: Head, state: ArchiveSt
                         first,
                         follow.next,
                         "perhaps lost by the broker; given again as it has them now",
+                        0 if found is None or found.generation is None else found.generation,
                     )
                 )
     return lost
@@ -148,7 +150,8 @@ def _joined(lost: list[LostRange]) -> tuple[LostRange, ...]:
     made: list[LostRange] = []
     for gone in sorted(lost, key=lambda g: (g.queue, g.first)):
         last = made[-1] if made else None
-        if last is not None and last.queue == gone.queue and gone.first <= last.end:
+        same = last is not None and (last.queue, last.generation) == (gone.queue, gone.generation)
+        if last is not None and same and gone.first <= last.end:
             made[-1] = last._replace(end=max(last.end, gone.end))
         else:
             made.append(gone)
@@ -164,6 +167,16 @@ def place_of(known: SinkState) -> FeedPosition:
 def is_empty(position: SinkPosition) -> bool:
     """Whether a destination that keeps its position was never flushed."""
     return not position.queues and position.log.physical is None
+
+
+def tells_apart(known: SinkState, state: ArchiveState) -> bool:
+    """Whether a position would be held against this fold with another outcome once messages came behind it: there was a rewind,
+    or another lineage, that the sink had not accounted for."""
+    head = state.head()
+    rewound = any(
+        part.closed_by is not None and part.closed_by > known.looked for part in state.closed_parts()
+    )
+    return rewound or (head is not None and known.lineage < head.lineage)
 
 
 def step_to(known: SinkState | None, recorded: SinkPosition | None, found: Reconciled) -> SinkStep:

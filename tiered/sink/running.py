@@ -21,16 +21,18 @@ from tiered.feed.base import FeedBatch, FeedPosition, Follow, MessageFeed
 from tiered.feed.live import LogCut
 from tiered.model import MessageQueue
 from tiered.service import AGAIN, Next, pause
-from tiered.sink.base import Sink, SinkBatch, SinkPosition
+from tiered.sink.base import RewindMarking, Rewound, Sink, SinkBatch, SinkPosition
 from tiered.sink.book import StoredSink
 from tiered.sink.choosing import Chooser, LostRange
 from tiered.sink.ledger import SinkAdvance, SinkLedger
 from tiered.sink.progress import SinkPhase, SinkProgress
-from tiered.sink.reconciling import Reconciled, beginning, is_empty, place_of, reconcile, step_to
+from tiered.sink.reconciling import Reconciled, beginning, is_empty, place_of, reconcile, step_to, tells_apart
 from tiered.sink.source import SinkPace, SinkSource
 
 log = logging.getLogger("tiered.sink")
 
+UNHEARD = "the archive does not know yet that the sink has accounted for what the broker lost"
+"""Were more given before it does, a process that is killed then would account for the same loss once more, and give again."""
 REST_SECONDS = 5.0
 """Between two looks of a sink that is paused or stopped; a change of its order wakes it."""
 
@@ -40,7 +42,8 @@ PATIENCE = Backoff()
 
 @dataclass(slots=True)
 class _Open:
-    """A destination that is open, and what goes with it. ``since``: when the oldest message was written that is not flushed."""
+    """A destination that is open, and what goes with it. ``since``: when the oldest message was written that is not flushed.
+    ``unheard``: nothing is given before the archive has ``looked``."""
 
     sink: Sink
     chooser: Chooser
@@ -52,6 +55,7 @@ class _Open:
     pending_bytes: int = 0
     since: float | None = None
     flushed_at: float = 0.0
+    unheard: bool = False
 
 
 class _NotYet(Unavailable):
@@ -155,6 +159,9 @@ class SinkRunner:
         if self._open is None:
             self._open = self._opened()
         opened = self._open
+        if opened.unheard and not self._heard(opened):
+            self._enter(SinkPhase.WAITING, UNHEARD)
+            return pause(self._pace.poll_seconds)
         try:
             batch = opened.feed.poll()
         except Unavailable as error:  # the source's; the destination stays open
@@ -170,6 +177,14 @@ class SinkRunner:
         if self._is_due(opened):
             self._flush(opened)
         return AGAIN
+
+    def _heard(self, opened: _Open) -> bool:
+        """Whether the archive knows up to which commit this opening has accounted for rewinds."""
+        known = sink(self._source.fold().view, self._stored.sink_id)
+        if known is None or (known.lineage, known.looked) < (opened.lineage, opened.looked):
+            return False
+        opened.unheard = False
+        return True
 
     def _take_over_order(self) -> None:
         """Another order: what is written is flushed under the old one, and the sink is opened anew."""
@@ -266,6 +281,8 @@ class SinkRunner:
                 found = self._widened(found, fold)
         self._cut = False
         self._tell("source", found.lost, found.anew)
+        if found.lost and isinstance(opened, RewindMarking):
+            opened.mark([Rewound(gone.queue, gone.first, gone.end, gone.generation) for gone in found.lost])
         if afresh or found.changed or (position is not None and found.position.log != position.log):
             opened.flush(found.position if afresh else replace(found.position, queues=found.changed))
         chooser = Chooser(found.position.queues, self.takes, self._source.counts_inner)
@@ -275,6 +292,7 @@ class SinkRunner:
             opened, chooser, feed, found.looked, found.lineage, log_position, log_position, flushed_at=now
         )
         anew = afresh or known is None
+        made.unheard = not anew and known is not None and tells_apart(known, fold)
         self._had = {}
         step = SinkStep.ANEW if anew else step_to(known, recorded, found)
         self._keep(made, found.position.queues, step)

@@ -7,7 +7,7 @@ the destination has its own in positions and in where messages were placed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import MAGIC_V1, MAX_V1_TOPIC_BYTES, SYS_COMPRESSED
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, SafePoint, Sink, SinkBatch, SinkPosition
+from tiered.sink.base import Accepted, RewindMarking, Rewound, SafePoint, Sink, SinkBatch, SinkPosition
 from tiered.sink.shape import RENAME, MessageShape, shape_of, without_shape
 
 if TYPE_CHECKING:
@@ -70,6 +70,15 @@ class ShapingSink:
             return Accepted(len(batch.rows), left_out=left_out)
         accepted = self._sink.write(self._rebuilt(given) if shape.rebuilds else given)
         return accepted._replace(messages=len(batch.rows), left_out=left_out)
+
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        """With the names that topics have at the destination; nothing where it takes no marks."""
+        if isinstance(self._sink, RewindMarking):
+            renamed = [
+                gone._replace(queue=MessageQueue(self._renamed(gone.queue.topic), gone.queue.queue_id))
+                for gone in rewound
+            ]
+            self._sink.mark(renamed)
 
     def flush(self, position: SinkPosition) -> SafePoint:
         safe = self._sink.flush(position)

@@ -10,8 +10,8 @@ from typing import Any
 from tiered.codec.checksum import crc32c
 from tiered.errors import Corrupt
 from tiered.provider.base import Provider
-from tiered.sink.base import SinkPosition
-from tiered.sink.keptposition import position_of, position_value
+from tiered.sink.base import Rewound, SinkPosition
+from tiered.sink.keptposition import position_of, position_value, rewound_of, rewound_value
 
 FORMAT = 1
 
@@ -29,7 +29,8 @@ class GivenFile:
 @dataclass(frozen=True, slots=True)
 class FileManifest:
     """``position``: complete if ``number == complete``, else the queues that changed since the one before; ``complete`` is the
-    number of the last one that is complete. ``writer``: of the opening that wrote it."""
+    number of the last one that is complete. ``writer``: of the opening that wrote it. ``rewound``: what of the
+    files before this manifest the broker lost; JSON has it only where there is something."""
 
     number: int
     complete: int
@@ -38,6 +39,7 @@ class FileManifest:
     writer: str
     position: SinkPosition
     files: tuple[GivenFile, ...] = ()
+    rewound: tuple[Rewound, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -46,6 +48,8 @@ class FileManifest:
             "epoch": self.epoch, "writer": self.writer, "files": [asdict(file) for file in self.files],
             **position_value(self.position),
         }  # fmt: skip
+        if self.rewound:
+            value["rewound"] = [rewound_value(gone) for gone in self.rewound]
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -58,6 +62,7 @@ def decode_manifest(data: bytes, key: str) -> FileManifest:
         return FileManifest(
             int(value["number"]), int(value["complete"]), str(value["archive_id"]), int(value["epoch"]),
             str(value["writer"]), position_of(value), tuple(GivenFile(**file) for file in value["files"]),
+            tuple(map(rewound_of, value.get("rewound", ()))),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from tiered.errors import Conflict, Corrupt, Fenced, NotFound, Refused
 from tiered.provider.base import Provider
-from tiered.sink.base import Accepted, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
 from tiered.sink.file.formats import FileFormat
 from tiered.sink.file.manifest import FileManifest, GivenFile, Manifests, given_file
 from tiered.sink.keptposition import laid_over
@@ -28,6 +29,7 @@ class FileSink:
         self._writer = uuid.uuid4().hex[:12]
         self._manifests = Manifests(provider, place.name)
         self._files: list[GivenFile] = []
+        self._rewound: tuple[Rewound, ...] = ()
         self._position, self._number = self._claim()
         self._complete = self._number
         self._sweep()
@@ -43,16 +45,21 @@ class FileSink:
                 self._put_file()
         return Accepted(len(rows))
 
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        """Of the files before the next manifest, whose messages stand behind the marks."""
+        self._rewound += tuple(rewound)
+
     def flush(self, position: SinkPosition) -> SafePoint:
         if self._file.messages:
             self._put_file()
         whole = laid_over(self._position, position)
-        if not self._files and whole == self._position:
+        if not self._files and not self._rewound and whole == self._position:
             return SafePoint(position)
         number = self._number + 1
         complete = number if number - self._complete >= COMPLETE_EVERY else self._complete
         self._put(self._manifest(number, complete, whole if complete == number else position))
-        self._position, self._number, self._complete, self._files = whole, number, complete, []
+        self._position, self._number, self._complete = whole, number, complete
+        self._files, self._rewound = [], ()
         return SafePoint(position)
 
     def close(self) -> None:
@@ -104,8 +111,9 @@ class FileSink:
     def _manifest(self, number: int, complete: int, position: SinkPosition) -> FileManifest:
         place = self._place
         return FileManifest(
-            number, complete, place.archive_id.hex(), place.epoch, self._writer, position, tuple(self._files)
-        )
+            number, complete, place.archive_id.hex(), place.epoch, self._writer, position, tuple(self._files),
+            self._rewound,
+        )  # fmt: skip
 
     def _put(self, manifest: FileManifest) -> None:
         """Put a manifest; ``Fenced`` if its number is somebody else's."""

@@ -6,13 +6,13 @@ import base64
 import json
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tiered.errors import Corrupt, Fenced, Invalid, Refused, Unavailable
-from tiered.sink.base import Accepted, SafePoint, SinkBatch, SinkPosition
-from tiered.sink.keptposition import laid_over, position_of, position_value
+from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.keptposition import laid_over, position_of, position_value, rewound_value
 from tiered.sink.kinds import SinkPlace
 from tiered.table.catalog import catalog_errors
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ARCHIVE, SINK, EPOCH, WRITER, POSITION = (
     "tiered.archive-id", "tiered.sink", "tiered.sink-epoch", "tiered.sink-writer", "tiered.sink-position",
 )  # fmt: skip
+REWOUND, REWOUND_SHOWN = "tiered.sink-rewound", 200
+"""In the summary of the commit behind which a lost tail is given again: what of the rows before the broker lost, as JSON; at
+most so many ranges, and ``tiered.sink-rewound-ranges`` says how many there were."""
 MAX_POSITION_BYTES = 256 * 1024
 """Of a position in a snapshot's summary: every snapshot that is kept has one. Some ten thousand queues."""
 ROWS_BYTES = 64 << 20
@@ -55,6 +58,7 @@ class IcebergSink:
         self._writer = uuid.uuid4().hex[:12]
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
+        self._rewound: list[Rewound] = []
         with table_errors(name):
             self._table = self._load_or_create()
             self._position = self._kept()
@@ -75,9 +79,13 @@ class IcebergSink:
                 self._append({})
         return Accepted(len(batch.rows))
 
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        """In the summary of the next commit."""
+        self._rewound += rewound
+
     def flush(self, position: SinkPosition) -> SafePoint:
         whole = laid_over(self._position, position)
-        if self._waiting or self._transaction is not None or whole != self._position:
+        if self._waiting or self._rewound or self._transaction is not None or whole != self._position:
             self._commit(whole)
         return SafePoint(position)
 
@@ -101,7 +109,7 @@ class IcebergSink:
 
         said = {
             ARCHIVE: self._place.archive_id.hex(), SINK: self._place.name, EPOCH: str(self._place.epoch),
-            WRITER: self._writer, POSITION: _packed(position),
+            WRITER: self._writer, POSITION: _packed(position), **_told(self._rewound),
         }  # fmt: skip
         with table_errors(self._name):
             self._append(said)
@@ -110,7 +118,7 @@ class IcebergSink:
                 self._table = self._transaction.commit_transaction()
             except CommitFailedException as error:
                 raise self._overtaken(error) from error
-        self._transaction, self._position = None, position
+        self._transaction, self._position, self._rewound = None, position, []
 
     def _overtaken(self, error: Exception) -> Fenced | Unavailable:
         """Whose commit was faster: another opening's, or that of a program that looks after tables."""
@@ -185,6 +193,13 @@ class IcebergSink:
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         return None
+
+
+def _told(rewound: Sequence[Rewound]) -> dict[str, str]:
+    if not rewound:
+        return {}
+    shown = json.dumps([rewound_value(gone) for gone in rewound[:REWOUND_SHOWN]], separators=(",", ":"))
+    return {REWOUND: shown, f"{REWOUND}-ranges": str(len(rewound))}
 
 
 def _packed(position: SinkPosition) -> str:

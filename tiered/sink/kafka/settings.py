@@ -17,7 +17,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _OPTIONS = (
     "brokers", "mode", "topic", "key", "partition", "headers", "timestamp", "create_topics", "partitions", "replication",
     "topic_config", "recreated", "max_message_bytes", "too_large", "dead_letter_topic", "buffer_messages", "buffer_bytes",
-    "linger_ms", "compression", "timeout_ms", "transaction_timeout_ms",
+    "linger_ms", "compression", "timeout_ms", "transaction_timeout_ms", "markers",
 )  # fmt: skip
 _OURS = (
     "bootstrap.servers", "metadata.broker.list", "transactional.id", "transaction.timeout.ms", "enable.idempotence", "acks",
@@ -54,6 +54,7 @@ class KafkaSettings:
     compression: str
     timeout_ms: int
     transaction_timeout_ms: int
+    markers: bool
     passed: Mapping[str, str]
     secrets: tuple[str, ...]
 
@@ -83,6 +84,7 @@ class KafkaSettings:
             compression=choice_of(order, "compression", ("none", "gzip", "snappy", "lz4", "zstd"), "none"),
             timeout_ms=number_of(order, "timeout_ms", 30_000, least=1_000, most=600_000),
             transaction_timeout_ms=number_of(order, "transaction_timeout_ms", 60_000, least=1_000, most=900_000),
+            markers=switch_of(order, "markers", default=False),
             passed=passed,
             secrets=secrets,
         )  # fmt: skip

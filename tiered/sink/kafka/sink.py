@@ -14,9 +14,10 @@ from tiered.clock import Clock
 from tiered.codec.types import Ints
 from tiered.errors import Fenced, Invalid, TieredError, Unavailable
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
 from tiered.sink.kafka.keeping import Keeping, check_topics, transactional_id
+from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
 from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
 from tiered.sink.kafka.reports import Report, Reports
@@ -83,6 +84,16 @@ class KafkaSink:
             for first in range(0, len(messages), _PART):
                 dead += self._write_part(messages.since(first, min(first + _PART, len(messages))))
         return Accepted(len(batch.rows), dead)
+
+    def mark(self, rewound: Sequence[Rewound]) -> None:
+        """Records in the partitions of the queues, if the order wants them."""
+        if not self._settings.markers:
+            return
+        with self._telling("marks were given"):
+            self._begin()
+            for gone, route in zip(rewound, self._routes.of([gone.queue for gone in rewound]), strict=True):
+                key, headers = marker_of(gone)
+                self._put(route.topic, None, key, route.partition, 0, headers)
 
     def flush(self, position: SinkPosition) -> SafePoint:
         with self._telling("a flush"):
