@@ -38,7 +38,9 @@ class LiteQueue:
 class LiteHistory(History):
     """A log in which some records are in lite queues, too."""
 
-    def __init__(self, chance: random.Random, **sizes: int) -> None:
+    def __init__(self, chance: random.Random, *, lites: str = "abc", **sizes: int) -> None:
+        """``lites``: names of lite queues, a character each."""
+        self.lites = lites
         self.lite: dict[str, LiteQueue] = {}
         self.planned: list[AliasChange] = []
         super().__init__(chance, **sizes)
@@ -72,7 +74,7 @@ class LiteHistory(History):
         """Places in lite queues for some of the records, ascending by physical offset: put into the model, and as an edit."""
         made: dict[str, dict[tuple[int, int], Alias]] = {}
         for mq, generation, record in records:
-            for name in self.chance.sample("abc", self.chance.choice([0, 0, 1, 2])):
+            for name in self.chance.sample(self.lites, self.chance.choice([0, 0, 1, 2])):
                 queue = self.lite.setdefault(f"%LMQ%{name}", LiteQueue())
                 if queue.lineages.get(queue.current) != self.lineage or self.chance.random() < 0.05:
                     queue.current = queue.highest = queue.highest + 1

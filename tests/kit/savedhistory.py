@@ -35,10 +35,12 @@ class SavedHistory:
         *,
         names: Sequence[MessageQueue] = (),
         forgets: bool = False,
+        history: History | None = None,
     ) -> None:
-        """``checkpoints``: after which of the ``steps``; ``names``: of its queues, instead of plain ones."""
+        """``checkpoints``: after which of the ``steps``; ``names``: of its queues, instead of plain ones; ``history``: one that
+        is grown, instead of one of its own."""
         self._open(MemoryObjects())
-        self.history = History(random.Random(seed), topics=TOPICS, forgets=forgets)
+        self.history = history or History(random.Random(seed), topics=TOPICS, forgets=forgets)
         if names:
             self.history.names[:] = names
         self.manifests: list[Manifest] = []

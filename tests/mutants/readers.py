@@ -7,6 +7,7 @@ from tests.mutants import Mutant
 _READER = "tests/unit/test_archive_reader.py"
 _PARTIAL = "tests/unit/test_archive_partial.py"
 _PIECES = "tests/unit/test_pieces.py"
+_FIGURES = "tests/unit/test_status_figures.py"
 _CACHE = "tests/unit/test_commit_cache.py"
 _GROWING = "tests/unit/test_store_growing.py"
 _LISTING = "tests/unit/test_listing.py"
@@ -15,8 +16,8 @@ _LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
 MUTANTS = (
     Mutant(
         "tiered/archive/checkpoint/pieces.py",
-        "        start = key[: key.index(_TOPIC_END) + len(_TOPIC_END)]\n",
-        "        start = key\n",
+        "found.append((key[: key.index(_TOPIC_END) + len(_TOPIC_END)], shard.raw_bytes))",
+        "found.append((key, shard.raw_bytes))",
         _PIECES,
     ),
     Mutant(
@@ -33,9 +34,33 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/state/scope.py",
-        "            named |= np.fromiter(map(inside.__getitem__, topics), np.bool_, len(topics))\n",
+        "            named |= np.fromiter(map(self._inside.__getitem__, topics), np.bool_, len(topics))\n",
         "            pass\n",
         _PIECES,
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/pieces.py",
+        "_begins(manifest, (kind,))",
+        "_begins(manifest, (QUEUE,))",
+        f"{_PIECES}::test_pages_of_lite_queues_are_cut_where_theirs_begin",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/waiting.py",
+        "            if runs or item.path or item.ref.commit_seq >= self._floor\n",
+        "            if True\n",
+        _FIGURES,
+    ),
+    Mutant(
+        "tiered/archive/rewrite/waiting.py",
+        "            replace(item, references=runs)\n",
+        "            item\n",
+        _FIGURES,
+    ),
+    Mutant(
+        "tiered/archive/checkpoint/format.py",
+        "        there = [at < count and keys[at] == key for at, key in zip(places, wanted, strict=True)]\n",
+        "        there = [at < count for at in places]\n",
+        f"{_PIECES}::test_very_many_keys_are_looked_up_as_a_few",
     ),
     Mutant(
         "tiered/archive/state/scope.py",

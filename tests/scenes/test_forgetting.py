@@ -20,9 +20,10 @@ from tiered.archive.log.flush import Proven, Unsettled
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.shadow import difference
 from tiered.archive.rewrite.forgetting import WAITS_FOR_A_START, Forget
-from tiered.archive.state.keys import DISPATCH, FOLD_PREFIXES, queue_key
+from tiered.archive.state.keys import DISPATCH, FOLD_PREFIXES, queue_key, topic_key
 from tiered.archive.state.view import ArchiveState
-from tiered.cli.standing import forgotten_queues
+from tiered.cli.figures import figures
+from tiered.cli.standing import forgotten_queues, noted_topics
 from tiered.daemon.brokertopics import NOTES_FILE, BrokersTopics
 from tiered.daemon.topicnotes import EMPTY, TopicNotes
 from tiered.daemon.topicnotes import GONE as NOTED_GONE
@@ -206,7 +207,9 @@ def test_what_waits_is_told(place: Place) -> None:
     def status() -> dict[str, object]:
         made = place.scene
         view: Any = SimpleNamespace(state=made.state, identity=made.daemon.log.reader.identity)
-        return forgotten_queues(view, place.settings)
+        noted = noted_topics(view, place.settings)
+        found = figures(made.state, place.settings, made.clock.now_ms(), gone=set(map(topic_key, noted)))
+        return forgotten_queues(made.state.head(), found, noted, place.settings)
 
     assert (status()["empty_queues"], status()["waiting_queues"], status()["next_ms"]) == (1, 0, None)
     assert left() == {"waiting_queues": 1, "overdue_queues": 0}

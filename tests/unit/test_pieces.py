@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from itertools import islice
 from operator import methodcaller
+from string import ascii_letters
 
 import pytest
 
 from tests.kit.assemble import one_after_another
+from tests.kit.litehistories import LiteHistory
 from tests.kit.savedhistory import KEYS, SavedHistory
-from tiered.archive.checkpoint import pieces
+from tiered.archive.checkpoint import pieces, shardview
 from tiered.archive.checkpoint.partial import PartialView
 from tiered.archive.checkpoint.pieces import in_pieces
-from tiered.archive.state.keys import QUEUE, RUN, topic_key
+from tiered.archive.state.aliases import lite_queues
+from tiered.archive.state.keys import LITE_QUEUE, QUEUE, RUN, topic_key
 from tiered.archive.state.listing import list_queues, list_topics
 from tiered.archive.state.scope import OF_QUEUES, Scope
 from tiered.codec.format.edits import EditKind
@@ -140,3 +144,37 @@ def test_what_lies_at_a_checkpoint_is_asked_as_it_is(archive: SavedHistory) -> N
         found = list(in_pieces(view, lambda piece: (asked.append(piece), list_topics(piece))[1]))
         assert asked == [view]
         assert found == list(list_topics(archive.history.store))
+
+
+def test_very_many_keys_are_looked_up_as_a_few(
+    archive: SavedHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.save()
+    whole = archive.history.store
+    there = [key for key, _ in whole.iterate(QUEUE)]
+    keys = [*there, *(key + b"\0" for key in there), *(key[:-1] for key in there), QUEUE, QUEUE + b"\xff"]
+    for many in (1, len(keys) + 1):
+        monkeypatch.setattr(shardview, "MANY", many)
+        view = archive.open().snapshot()
+        for _ in range(2):  # made, and then kept
+            assert view.get_many(keys) == whole.get_many(keys)
+
+
+def test_pages_of_lite_queues_are_cut_where_theirs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few shards for a page of them; all of them are found."""
+    one_after_another(monkeypatch)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1)
+    archive = SavedHistory(7, (40,), 41, history=LiteHistory(random.Random(7), lites=ascii_letters, topics=6))
+    archive.grow(20)
+    whole, view = archive.history.store, opened(archive)
+    every = list(lite_queues(whole))
+    page = list(islice(in_pieces(view, lite_queues, kind=LITE_QUEUE), 2))
+    assert page == every[:2]
+    of_lite = [s for s in archive.manifests[-1].shards if s.first_key[:1] == LITE_QUEUE]
+    touched = archive.loaded()
+    assert len(of_lite) > 3
+    assert len([s for s in of_lite if KEYS.key(s.path) in touched]) <= 2
+    assert list(in_pieces(view, lite_queues, kind=LITE_QUEUE)) == every
+    after = every[len(every) // 2].queue
+    listed = partial(lite_queues, after=after)
+    assert list(in_pieces(view, listed, after=after.topic, kind=LITE_QUEUE)) == list(listed(whole)) != []

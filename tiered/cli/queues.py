@@ -15,6 +15,7 @@ from tiered.archive.checkpoint.pieces import in_pieces
 from tiered.archive.read.view import MAX_QUEUE_ID
 from tiered.archive.state.aliases import lite_queues
 from tiered.archive.state.cached import peek_fold
+from tiered.archive.state.keys import LITE_QUEUE
 from tiered.archive.state.listing import ListedQueue, list_queues, list_topics
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.view import ArchiveState, dispatch_offsets
@@ -96,7 +97,7 @@ def command(
     start = None if after is None else _place(after)
     scope, pieces = (
         Scope.beginning(prefix) if topic is None else Scope.topic(topic),
-        topic is None and not lite,
+        topic is None,
     )
     with ExitStack() as stack:
         opened = stack.enter_context(
@@ -127,7 +128,7 @@ def command(
 def _check_known(view: ArchiveState, topic: str, lite: bool) -> None:
     """``NotFound`` for a topic without queues."""
     if next(lite_queues(view.view, name=topic) if lite else view.queues(topic), None) is None:
-        lites = (found.queue.topic for found in lite_queues(view.view))
+        lites = (found.queue.topic for found in in_pieces(view.view, lite_queues, kind=LITE_QUEUE))
         topics = (found.topic for found in in_pieces(view.view, list_topics))
         raise absent_topic(topic, lites if lite else topics)
 
@@ -145,7 +146,13 @@ def _lite(
     view: MetadataView, topic: str | None, prefix: str, after: MessageQueue | None
 ) -> Iterator[ListedQueue]:
     """Lite queues; what lies between their alias runs is not looked for here."""
-    found = lite_queues(view, name=topic, prefix=prefix, after=after)
+    listed = partial(lite_queues, name=topic, prefix=prefix, after=after)
+    behind = None if after is None else after.topic
+    found = (
+        listed(view)
+        if topic is not None
+        else in_pieces(view, listed, prefix=prefix, after=behind, kind=LITE_QUEUE)
+    )
     return (ListedQueue(queue, ()) for queue in found)
 
 

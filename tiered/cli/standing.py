@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
 
 from tiered.archive.read.view import View
 from tiered.archive.rewrite.holds import holds_in_force
 from tiered.archive.rewrite.policy import policy_from
-from tiered.archive.state.keys import QUEUE, topic_key
-from tiered.archive.state.listing import list_topics
-from tiered.archive.state.tallies import records
-from tiered.archive.state.values import Forgotten
+from tiered.archive.state.values import Forgotten, Head, ObjectState
 from tiered.archive.state.view import ArchiveState
-from tiered.archive.state.walking import QUEUE_ID_BYTES
+from tiered.cli.figures import Figures
 from tiered.daemon.brokertopics import BrokersTopics
 from tiered.errors import TieredError
 from tiered.settings import ONE_DAY_MS, Settings
@@ -26,12 +21,14 @@ LEAST_AGE_MS = 3_600_000
 """Of an archive whose pace of writing means something."""
 
 
-def month(view: View, now_ms: int, prices: Sequence[Price], currency: str) -> list[dict[str, object]]:
-    """What each store charges for a month of the archive as it stands: of what the fold knows (objects, and the data inside
-    commits), and of writing on at its mean pace so far: a request for each commit and each object that is still there.
+def month(
+    view: View, items: Sequence[ObjectState], now_ms: int, prices: Sequence[Price], currency: str
+) -> list[dict[str, object]]:
+    """What each store charges for a month of the archive as it stands: of what the fold knows (``items``: objects, and the data
+    inside commits), and of writing on at its mean pace so far: a request for each commit and each object that is still there.
     Checkpoints, edits of commits, and requests that read are not in it."""
-    lengths = [item.length for item in view.state.objects()]
-    puts = _puts_a_month(view, now_ms)
+    lengths = [item.length for item in items]
+    puts = _puts_a_month(view, items, now_ms)
     found: list[dict[str, object]] = []
     for price in prices:
         stored = sum(max(length, price.minimum_object_bytes) for length in lengths)
@@ -49,11 +46,11 @@ def month(view: View, now_ms: int, prices: Sequence[Price], currency: str) -> li
     return found
 
 
-def _puts_a_month(view: View, now_ms: int) -> float | None:
+def _puts_a_month(view: View, items: Sequence[ObjectState], now_ms: int) -> float | None:
     age_ms = now_ms - view.identity.created_ms
     if view.head is None or age_ms < LEAST_AGE_MS:
         return None
-    objects = sum(1 for item in view.state.objects() if item.path)
+    objects = sum(1 for item in items if item.path)
     return (view.head.seq + 1 + objects) * MONTH_MS / age_ms
 
 
@@ -68,31 +65,30 @@ def awaiting_deletion(state: ArchiveState) -> dict[str, int]:
     return {"keys": keys, "objects": objects, "bytes": size}
 
 
-def forgotten_queues(view: View, settings: Settings) -> dict[str, object]:
+def noted_topics(view: View, settings: Settings) -> Mapping[str, int]:
+    """Topics whose queues a daemon beside the broker has seen empty and deleted, and since when."""
+    return BrokersTopics(settings, view.identity.archive_id, notes=False).empty_noted()
+
+
+def forgotten_queues(
+    head: Head | None, found: Figures, noted: Mapping[str, int], settings: Settings
+) -> dict[str, object]:
     """Queues that were forgotten, above which generation a queue begins, how many queues have no message now, and how many of
     these are noted, beside a daemon on this machine, as of deleted topics, until when the first of them waits."""
-    head, grace_ms = view.state.head(), settings.gc.grace_ms
     gone = Forgotten() if head is None else head.forgotten
-    noted = BrokersTopics(settings, view.identity.archive_id, notes=False).empty_noted()
-    waiting = {topic_key(topic) for topic in noted}
-    empty = waits = 0
-    for chunk, found in records(view.state.view, QUEUE):
-        rows = np.flatnonzero(found["runs"] == 0).tolist()
-        empty += len(rows)
-        waits += sum(chunk[row][0][1:-QUEUE_ID_BYTES] in waiting for row in rows) if waiting else 0
     return {
         "queues": gone.queues,
         "generation": gone.generation,
-        "empty_queues": empty,
-        "waiting_queues": waits,
-        "next_ms": min(noted.values()) + grace_ms if waits else None,
+        "empty_queues": found.empty_queues,
+        "waiting_queues": found.waiting_queues,
+        "next_ms": min(noted.values()) + settings.gc.grace_ms if found.waiting_queues else None,
     }
 
 
-def deleted_topics(view: View, settings: Settings) -> list[dict[str, object]] | str:
-    """Topics that the broker of ``source.store_dir`` deleted, and what retention does with what is archived of them."""
+def deleted_topics(view: View, settings: Settings, held: Mapping[str, int]) -> list[dict[str, object]] | str:
+    """Topics that the broker of ``source.store_dir`` deleted, and what retention does with what is archived of them. ``held``:
+    messages by topic."""
     broker = BrokersTopics(settings, view.identity.archive_id, notes=False)
-    held = {found.topic: found.messages for found in list_topics(view.state.view)}
     try:
         gone = broker.deleted(set(held))
     except TieredError as error:

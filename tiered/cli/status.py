@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +13,15 @@ import typer
 from tiered.archive.care.notes import figures_of, read_notes
 from tiered.archive.encryption.provider import Encrypting
 from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.rewrite.merge import MergeOptions
-from tiered.archive.rewrite.mergeplan import windows
+from tiered.archive.rewrite.mergeplan import Window
 from tiered.archive.rewrite.seal import SealOptions
-from tiered.archive.rewrite.sealplan import sealable
+from tiered.archive.rewrite.sealplan import Sealable
 from tiered.archive.state.cached import peek_fold
-from tiered.archive.state.keys import CLOSED, GAP
-from tiered.archive.state.tallies import count, lite_tally, totals
-from tiered.archive.state.values import Head
+from tiered.archive.state.keys import topic_key
+from tiered.archive.state.values import Head, ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import OpenedArchive, reading
+from tiered.cli.figures import Figures, figures
 from tiered.cli.options import (
     ArchiveUrl,
     AsOf,
@@ -32,7 +32,7 @@ from tiered.cli.options import (
     StoreDir,
     output,
 )
-from tiered.cli.standing import awaiting_deletion, deleted_topics, forgotten_queues, month
+from tiered.cli.standing import awaiting_deletion, deleted_topics, forgotten_queues, month, noted_topics
 from tiered.clock import SystemClock
 from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.errors import TieredError
@@ -64,10 +64,15 @@ def command(
     lag and deleted topics need the broker's store or a running daemon."""
     out = output(json)
     table = read_prices(prices)
-    with reading(out, config, archive, sets, store=store, as_of=as_of) as opened:
+    with reading(out, config, archive, sets, store=store, as_of=as_of, pieces=True) as opened:
         settings = opened.loaded.settings
         view = opened.view.state
         head = view.head()
+        beside = bool(settings.source.store_dir)
+        noted = noted_topics(opened.view, settings)
+        found = figures(
+            view, settings, SystemClock().now_ms(), gone=set(map(topic_key, noted)), by_topic=beside
+        )
         told: dict[str, object] = {
             "archive": opened.view.log.provider.url,
             "cluster": settings.source.cluster,
@@ -78,27 +83,28 @@ def command(
             "lineage": head.lineage if head else None,
             "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
             "proven_offset": proven_offset(view),
-            **counts(view),
-            **stored(view),
-            **waiting(view, settings, SystemClock().now_ms()),
+            **counts(view, found),
+            **stored(view, found.objects),
+            **waiting(found, settings),
             "wait_for_deletion": awaiting_deletion(view),
-            "forgotten": forgotten_queues(opened.view, settings),
+            "forgotten": forgotten_queues(view.head(), found, noted, settings),
             "cost_of_a_month": month(
                 opened.view,
+                found.objects,
                 SystemClock().now_ms(),
                 list(table.stores.values())[: None if prices else 1],
                 table.currency,
             ),
         }
-        if settings.source.store_dir:
-            told["deleted_topics"] = deleted_topics(opened.view, settings)
+        if beside:
+            told["deleted_topics"] = deleted_topics(opened.view, settings, found.topics)
         told["encryption"] = _encryption(opened)
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"
         told["local_fold"] = local_fold(settings, state, head)
         if daemon is None:
             told["scrub"] = _scrubbed(settings, state, opened.view.identity)
-        if daemon is None and settings.source.store_dir:
+        if daemon is None and beside:
             told["lag"] = _local_lag(settings, view)
         out.record(told, kinds=KINDS)
 
@@ -143,29 +149,29 @@ def proven_offset(view: ArchiveState) -> int | None:
     return head.progress[head.lineage].physical_offset
 
 
-def counts(view: ArchiveState) -> dict[str, object]:
+def counts(view: ArchiveState, found: Figures) -> dict[str, object]:
     """Totals over all queues."""
-    found = totals(view.view)
+    queues = found.queues
     return {
-        "queues": found.queues,
-        "messages": found.messages,
-        "bytes": found.bytes,
-        "runs": found.runs,
-        "gaps": count(view.view, GAP),
+        "queues": queues.queues,
+        "messages": queues.messages,
+        "bytes": queues.bytes,
+        "runs": queues.runs,
+        "gaps": found.gaps,
         "physical_gaps": [
             {"lineage": g.lineage, "start": g.start, "end": g.end, "reason": g.reason}
             for g in view.phys_gaps()
         ],
-        "closed_parts": count(view.view, CLOSED),
-        **({"lite_queues": asdict(lite)} if (lite := lite_tally(view.view)) is not None else {}),
+        "closed_parts": found.closed_parts,
+        **({"lite_queues": asdict(found.lite)} if found.lite is not None else {}),
     }
 
 
-def stored(view: ArchiveState) -> dict[str, object]:
+def stored(view: ArchiveState, objects: Sequence[ObjectState]) -> dict[str, object]:
     """Objects by level, data that travels in commits among them, and what of them waits for deletion, as the fold knows it."""
     levels: dict[int, list[int]] = {}
     unneeded = unneeded_bytes = total = 0
-    for item in view.objects():
+    for item in objects:
         level = levels.setdefault(item.level, [0, 0])
         level[0] += 1
         level[1] += item.length
@@ -184,20 +190,17 @@ def stored(view: ArchiveState) -> dict[str, object]:
     }
 
 
-def waiting(view: ArchiveState, settings: Settings, now_ms: int) -> dict[str, object]:
+def waiting(found: Figures, settings: Settings) -> dict[str, object]:
     """What maintenance would merge and seal at this moment; why nothing is sealed, if nothing is."""
-    merging, sealing = MergeOptions.of(settings), SealOptions.of(settings)
-    found: dict[str, object] = {"sealing": sealing.off or "on"}
-    for name, rows in (
-        ("merging", windows(view, merging.bounds)),
-        ("sealing", sealable(view, sealing.bounds, now_ms)),
-    ):
-        found[f"wait_for_{name}"] = {
+    told: dict[str, object] = {"sealing": SealOptions.of(settings).off or "on"}
+    rows: Sequence[Window | Sealable]
+    for name, rows in (("merging", found.merging), ("sealing", found.sealing)):
+        told[f"wait_for_{name}"] = {
             "runs": sum(row.runs for row in rows),
             "messages": sum(row.messages for row in rows),
             "bytes": sum(row.record_bytes for row in rows),
         }
-    return found
+    return told
 
 
 def ask_daemon(state: Path, settings: Settings) -> dict[str, object] | None:

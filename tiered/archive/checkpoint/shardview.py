@@ -9,14 +9,16 @@ from collections.abc import Iterator, Sequence
 from cachetools import LRUCache
 
 from tiered.archive.ahead import read_each
-from tiered.archive.checkpoint.format import Manifest, Pair, ShardPairs
+from tiered.archive.checkpoint.format import Manifest, Named, Pair, ShardPairs
 from tiered.archive.checkpoint.store import SHARDS_AHEAD, read_manifest, read_shard
 from tiered.errors import Corrupt, Unavailable
 from tiered.metadata.prefix import prefix_end
 from tiered.provider.base import Provider
 
 MANY = 64
-"""From so many keys of a shard on, all of its pairs are made to find them."""
+"""From so many keys of a shard on, all of its own are made to find them, and kept for the next question."""
+NAMED_BYTES = 32 * 1024 * 1024
+"""Shards whose keys are kept like that, by the bytes of their bodies; keys of queues take two thirds of that again."""
 
 
 class DamagedShard(Corrupt):
@@ -38,6 +40,7 @@ class ShardCache:
     def __init__(self, provider: Provider, cache_bytes: int) -> None:
         self._provider = provider
         self._kept: LRUCache[str, ShardPairs] = LRUCache(cache_bytes, getsizeof=lambda pairs: pairs.nbytes)
+        self._named: LRUCache[str, Named] = LRUCache(NAMED_BYTES, getsizeof=lambda named: named.nbytes)
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None  # the one read last: views of one commit begin at the same
 
@@ -46,6 +49,18 @@ class ShardCache:
         found = self._manifest
         if found is None or found.key != key:
             found = self._manifest = read_manifest(self._provider, key)
+        return found
+
+    def named(self, manifest: Manifest, number: int, pairs: ShardPairs) -> Named:
+        """A shard (``pairs``) with its keys at hand: who folds commits asks for some of them at each, again and again."""
+        path = manifest.shards[number].path
+        with self._lock:
+            found: Named | None = self._named.get(path)
+        if found is None:
+            found = Named(pairs)
+            with self._lock:
+                if found.nbytes <= self._named.maxsize:
+                    self._named[path] = found
         return found
 
     def at_hand(self, manifest: Manifest, number: int) -> ShardPairs | None:
@@ -95,9 +110,13 @@ class ShardView:
                 asked.setdefault(number, []).append(place)
         for number, places in asked.items():
             pairs = self._shard(number)
-            get = pairs.get if len(places) < MANY else dict(pairs.pairs()).get
-            for place in places:
-                found[place] = get(keys[place])
+            if len(places) < MANY:
+                values = [pairs.get(keys[place]) for place in places]
+            else:
+                named = self._cache.named(self.manifest, number, pairs)
+                values = named.get_many([keys[place] for place in places])
+            for place, value in zip(places, values, strict=True):
+                found[place] = value
         return found
 
     def iterate(self, prefix: bytes, *, start: bytes | None = None, reverse: bool = False) -> Iterator[Pair]:

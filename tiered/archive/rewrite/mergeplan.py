@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from tiered.archive.rewrite.plan import (
     NOTHING,
@@ -26,7 +25,8 @@ from tiered.archive.rewrite.plan import (
     code_of,
     live_bytes,
 )
-from tiered.archive.state.keys import CLOSED, OBJECT, RUN, U8_U4
+from tiered.archive.rewrite.walkedruns import WalkedRuns, walked_runs
+from tiered.archive.state.keys import OBJECT, U8_U4
 from tiered.archive.state.layout import RUN_RECORD_DTYPE, table
 from tiered.archive.state.values import ObjectState, unpack_object
 from tiered.archive.state.view import ArchiveState
@@ -38,11 +38,6 @@ KEY_SECTION_FACTOR = 6
 """What keys take on their way, by the stored length of their section: a hash of eight bytes each does not compress."""
 MOST_RANGES = 8
 """Jobs that a window is divided into at most: each of them asks each of its objects."""
-
-_KINDS = (RUN, CLOSED)
-"""Live runs go first."""
-_PLACE_IN_QUEUE = {RUN: 8, CLOSED: 20}
-"""Bytes at the end of a run's key that say where in its queue, generation and state it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +97,38 @@ def windows(state: ArchiveState, bounds: Bounds, left_out: LeftOut = NOTHING) ->
 
 def fresh_windows(state: ArchiveState, bounds: Bounds, left_out: LeftOut = NOTHING) -> list[Window]:
     """Windows of fresh runs, oldest first: each a job's worth, or more where the runs that are made of it would be small."""
-    objects = KnownObjects.of(state, left_out)
-    count = len(objects.states)
-    sums = np.zeros((3, count), np.int64)  # runs, messages, bytes
-    for some in _walk(state, objects):
-        fresh = _small(some, bounds, objects, left_out, 0)
-        at = some.at[fresh]
-        runs = some.runs[fresh]
+    sums = FreshSums(KnownObjects.of(state, left_out), bounds, left_out)
+    for some in walked_runs(state.view, sums.objects):
+        sums.add(some)
+    return sums.windows()
+
+
+class FreshSums:
+    """``fresh_windows`` of what walks over the fold, or over pieces of it, pass."""
+
+    def __init__(self, objects: KnownObjects, bounds: Bounds, left_out: LeftOut = NOTHING) -> None:
+        self.objects = objects
+        self._bounds, self._left_out = bounds, left_out
+        self._sums = np.zeros((3, len(objects.states)), np.int64)  # runs, messages, bytes
+
+    def add(self, some: WalkedRuns) -> None:
+        """Runs that no walk passed before."""
+        fresh = _small(some, self._bounds, self.objects, self._left_out, 0)
+        at, runs = some.at[fresh], some.runs[fresh]
         for row, values in enumerate((np.ones(len(at)), runs["rows"], live_bytes(runs))):
-            sums[row] += np.bincount(at, values, count).astype(np.int64)
-    found: list[Window] = []
-    for i in np.flatnonzero(sums[0]).tolist():
-        one = _window_of(objects.states[i], sums[:, i])
-        both = _joined(found[-1], one) if found else one
-        if found and both.jobs(bounds) <= 1:
-            found[-1] = both
-        else:
-            found.append(one)
-    return _ranged(found, bounds)
+            self._sums[row] += np.bincount(at, values, self._sums.shape[1]).astype(np.int64)
+
+    def windows(self) -> list[Window]:
+        """Of all that were added."""
+        found: list[Window] = []
+        for i in np.flatnonzero(self._sums[0]).tolist():
+            one = _window_of(self.objects.states[i], self._sums[:, i])
+            both = _joined(found[-1], one) if found else one
+            if found and both.jobs(self._bounds) <= 1:
+                found[-1] = both
+            else:
+                found.append(one)
+        return _ranged(found, self._bounds)
 
 
 def _window_of(item: ObjectState, sums: Ints) -> Window:
@@ -154,21 +163,45 @@ def _ranged(found: list[Window], bounds: Bounds) -> list[Window]:
 
 def growing_window(state: ArchiveState, bounds: Bounds, left_out: LeftOut = NOTHING) -> Window | None:
     """The merged runs that are to become larger ones; ``None`` if none are."""
-    objects = KnownObjects.of(state, left_out)
-    rows, sums = np.zeros(len(objects.states), np.int64), np.zeros(3, np.int64)
-    holding = np.zeros(len(objects.states), np.bool_)
-    window = Window(1, ObjectRef(0, 0), ObjectRef(0, 0), 0, 0, 0, 0, 0)
-    for some in _stretches(_walk(state, objects, rows=rows), bounds, objects, left_out, window):
-        sums += (len(some.runs), some.runs["rows"].sum(dtype=np.int64), live_bytes(some.runs).sum())
-        holding[some.at] = True
-    held = np.flatnonzero(holding).tolist()
-    if not held:
-        return None
-    runs, messages, record_bytes = sums.tolist()
-    keys = sum(_keys_length(objects.states[i]) for i in held) / max(1, int(rows[held].sum()))
-    weight = record_bytes + ceil((ROW_BYTES + KEY_SECTION_FACTOR * keys) * messages)
-    first, last = objects.states[held[0]].ref, objects.states[held[-1]].ref
-    return Window(1, first, last, 0, runs, messages, record_bytes, weight)
+    sums = GrowingSums(KnownObjects.of(state, left_out), bounds, left_out)
+    for some in walked_runs(state.view, sums.objects):
+        sums.add(some)
+    return sums.window()
+
+
+class GrowingSums:
+    """``growing_window`` of what walks over the fold pass, or over pieces of it in which queues are whole."""
+
+    def __init__(self, objects: KnownObjects, bounds: Bounds, left_out: LeftOut = NOTHING) -> None:
+        self.objects = objects
+        self._cut = _Stretches(bounds, objects, left_out, _MERGED)
+        self._rows, self._sums = np.zeros(len(objects.states), np.int64), np.zeros(3, np.int64)
+        self._holding = np.zeros(len(objects.states), np.bool_)
+
+    def add(self, some: WalkedRuns) -> None:
+        """Runs in the order of a walk."""
+        self._rows += np.bincount(some.at, some.runs["rows"], len(self._rows)).astype(np.int64)
+        self._take(self._cut.add(some))
+
+    def window(self) -> Window | None:
+        """Of all that were added; nothing is added behind it."""
+        self._take(self._cut.rest())
+        held = np.flatnonzero(self._holding).tolist()
+        if not held:
+            return None
+        states, (runs, messages, record_bytes) = self.objects.states, self._sums.tolist()
+        keys = sum(_keys_length(states[i]) for i in held) / max(1, int(self._rows[held].sum()))
+        weight = record_bytes + ceil((ROW_BYTES + KEY_SECTION_FACTOR * keys) * messages)
+        first, last = states[held[0]].ref, states[held[-1]].ref
+        return Window(1, first, last, 0, runs, messages, record_bytes, weight)
+
+    def _take(self, cut: Iterator[WalkedRuns]) -> None:
+        for some in cut:
+            self._sums += (len(some.runs), some.runs["rows"].sum(dtype=np.int64), live_bytes(some.runs).sum())
+            self._holding[some.at] = True
+
+
+_MERGED = Window(1, ObjectRef(0, 0), ObjectRef(0, 0), 0, 0, 0, 0, 0)
 
 
 def job(
@@ -183,10 +216,10 @@ def job(
 
     ``objects``: those of this fold.
     """
-    taken: list[_Runs] = []
+    taken: list[WalkedRuns] = []
     weight = count = 0
     behind: bytes | None = None
-    for some in _stretches(_walk(state, objects, start), bounds, objects, left_out, window):
+    for some in _stretches(walked_runs(state.view, objects, start), bounds, objects, left_out, window):
         weights = np.cumsum(live_bytes(some.runs) + window.row_bytes * some.runs["rows"].astype(np.int64))
         room = int(np.searchsorted(weights, bounds.job_bytes - weight, "right"))
         end = max(0, min(room, bounds.job_runs - count))
@@ -204,7 +237,7 @@ def job(
     return MergeCut(_job(taken, objects), behind) if taken else None
 
 
-def _job(taken: list[_Runs], objects: KnownObjects) -> Job:
+def _job(taken: list[WalkedRuns], objects: KnownObjects) -> Job:
     keys = tuple(key for some in taken for key in some.keys)
     values = tuple(value for some in taken for value in some.values)
     new = np.concatenate([np.diff(some.stretch, prepend=-1) != 0 for some in taken])
@@ -240,53 +273,7 @@ class FreshRuns:
         return self._count
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Runs as they were walked over. ``at``: row of the object of each; ``stretch``: see ``Job``, -1 before it is known."""
-
-    keys: list[bytes]
-    values: list[bytes]
-    runs: npt.NDArray[np.void]
-    at: Ints
-    stretch: Ints
-
-    def first(self, end: int) -> _Runs:
-        """Those up to a number."""
-        return _Runs(self.keys[:end], self.values[:end], self.runs[:end], self.at[:end], self.stretch[:end])
-
-    def of(self, rows: Ints) -> _Runs:
-        """Some of them."""
-        keys, values = ([some[i] for i in rows.tolist()] for some in (self.keys, self.values))
-        return _Runs(keys, values, self.runs[rows], self.at[rows], self.stretch[rows])
-
-    def then(self, other: _Runs) -> _Runs:
-        """With others behind them."""
-        return _Runs(
-            self.keys + other.keys, self.values + other.values, np.concatenate([self.runs, other.runs]),
-            np.concatenate([self.at, other.at]), np.concatenate([self.stretch, other.stretch]),
-        )  # fmt: skip
-
-    def queues(self) -> list[bytes]:
-        """Queue, generation and state of each."""
-        return [key[: -_PLACE_IN_QUEUE[key[:1]]] for key in self.keys]
-
-
-def _walk(
-    state: ArchiveState, objects: KnownObjects, start: bytes = b"", *, rows: Ints | None = None
-) -> Iterator[_Runs]:
-    """All runs from a key on, live ones first, some at a time. ``rows``: of each object, counted up."""
-    for kind in _KINDS[_KINDS.index(start[:1]) if start else 0 :]:
-        pairs = state.view.iterate(kind, start=start if start[:1] == kind else None)
-        while some := list(islice(pairs, WALKED_AT_ONCE)):
-            keys, values = [key for key, _ in some], [value for _, value in some]
-            runs = table(values, RUN_RECORD_DTYPE)
-            at = objects.rows(runs)
-            if rows is not None:
-                rows += np.bincount(at, runs["rows"], len(rows)).astype(np.int64)
-            yield _Runs(keys, values, runs, at, np.full(len(runs), -1, np.int64))
-
-
-def _small(some: _Runs, bounds: Bounds, objects: KnownObjects, left_out: LeftOut, level: int) -> Ints:
+def _small(some: WalkedRuns, bounds: Bounds, objects: KnownObjects, left_out: LeftOut, level: int) -> Ints:
     """Which of them are fresh (level 0), or merged and small (level 1)."""
     size = live_bytes(some.runs)
     if level == 0:
@@ -300,31 +287,47 @@ def _small(some: _Runs, bounds: Bounds, objects: KnownObjects, left_out: LeftOut
 
 
 def _stretches(
-    walk: Iterator[_Runs], bounds: Bounds, objects: KnownObjects, left_out: LeftOut, window: Window
-) -> Iterator[_Runs]:
+    walk: Iterator[WalkedRuns], bounds: Bounds, objects: KnownObjects, left_out: LeftOut, window: Window
+) -> Iterator[WalkedRuns]:
     """The runs of a window with their stretches, all of a queue at once."""
-    low, high = code_of(window.first), code_of(window.last)
-    waiting: _Runs | None = None
+    cut = _Stretches(bounds, objects, left_out, window)
     for chunk in walk:
-        some = chunk.of(_small(chunk, bounds, objects, left_out, window.level))
-        if window.level == 0:
-            code = objects.code[some.at]
-            some = some.of(np.flatnonzero((code >= low) & (code <= high)))
+        yield from cut.add(chunk)
+    yield from cut.rest()
+
+
+class _Stretches:
+    """``_stretches`` of a walk that somebody else makes."""
+
+    def __init__(self, bounds: Bounds, objects: KnownObjects, left_out: LeftOut, window: Window) -> None:
+        self._bounds, self._objects, self._left_out, self._level = bounds, objects, left_out, window.level
+        self._low, self._high = code_of(window.first), code_of(window.last)
+        self._waiting: WalkedRuns | None = None
+
+    def add(self, chunk: WalkedRuns) -> Iterator[WalkedRuns]:
+        some = chunk.of(_small(chunk, self._bounds, self._objects, self._left_out, self._level))
+        if self._level == 0:
+            code = self._objects.code[some.at]
+            some = some.of(np.flatnonzero((code >= self._low) & (code <= self._high)))
         if not some.keys:
-            continue
-        some = some if waiting is None else waiting.then(some)
+            return
+        some = some if self._waiting is None else self._waiting.then(some)
         queues = some.queues()
         last = queues.index(queues[-1])  # more of that queue may follow
         if not last and len(queues) >= WALKED_AT_ONCE:
             last = len(queues)
-        waiting = some.of(np.arange(last, len(queues))) if last < len(queues) else None
+        self._waiting = some.of(np.arange(last, len(queues))) if last < len(queues) else None
         if last:
-            yield from _with_stretches(some.first(last), queues[:last], bounds, window.level)
-    if waiting is not None:
-        yield from _with_stretches(waiting, waiting.queues(), bounds, window.level)
+            yield from _with_stretches(some.first(last), queues[:last], self._bounds, self._level)
+
+    def rest(self) -> Iterator[WalkedRuns]:
+        if self._waiting is not None:
+            yield from _with_stretches(self._waiting, self._waiting.queues(), self._bounds, self._level)
 
 
-def _with_stretches(some: _Runs, queues: list[bytes], bounds: Bounds, level: int) -> Iterator[_Runs]:
+def _with_stretches(
+    some: WalkedRuns, queues: list[bytes], bounds: Bounds, level: int
+) -> Iterator[WalkedRuns]:
     """Runs that follow each other without a hole are of one stretch; of merged ones, those that are to grow."""
     follows = np.array([one == other for one, other in pairwise(queues)], np.bool_)
     follows &= some.runs["end"][:-1] == some.runs["start"][1:]

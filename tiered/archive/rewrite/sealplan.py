@@ -7,7 +7,8 @@ belongs to others is written anew beside the file ("sealing"), and is then a sou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import islice
@@ -15,7 +16,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tiered.archive.rewrite.plan import NOTHING, WALKED_AT_ONCE, Job, KnownObjects, LeftOut, codes
+from tiered.archive.rewrite.plan import NOTHING, WALKED_AT_ONCE, Job, KnownObjects, LeftOut, codes, live_bytes
 from tiered.archive.state.keys import CLOSED, RUN, queue_of, topic_key
 from tiered.archive.state.layout import OPEN, RUN_RECORD_DTYPE, table
 from tiered.archive.state.view import ArchiveState
@@ -86,30 +87,48 @@ def sealable(
     state: ArchiveState, bounds: SealBounds, now_ms: int, left_out: LeftOut = NOTHING
 ) -> list[Sealable]:
     """All that is to be sealed at this moment, the oldest day first."""
-    objects, cutoff_ms = KnownObjects.of(state, left_out), bounds.cutoff_ms(now_ms)
-    sums: dict[tuple[int, bytes, int], list[int]] = {}
+    objects, sums = KnownObjects.of(state, left_out), SealSums(bounds, now_ms)
     for prefix in (RUN, CLOSED):
         for keys, _, runs in _walk(state, prefix, objects, left_out):
-            due = np.flatnonzero(runs["min_store_time"] < cutoff_ms)
-            rows = zip(
-                due.tolist(),
-                days_of(runs["min_store_time"][due]).tolist(),
-                runs["closed_by"][due].tolist(),
-                runs["rows"][due].tolist(),
-                (runs["flat_end"] - runs["first_flat_offset"])[due].tolist(),
-                strict=True,
-            )
-            for i, day, closed_by, messages, record_bytes in rows:
-                name = (day, keys[i][1 : -_BEHIND_TOPIC[prefix]], closed_by)
-                sum_ = sums.setdefault(name, [0, 0, 0])
-                sum_[0] += 1
-                sum_[1] += messages
-                sum_[2] += record_bytes
-    found = [
-        Sealable(TopicDay(day, queue_of(topic + _NO_QUEUE).topic, closed_by), *figures)
-        for (day, topic, closed_by), figures in sums.items()
-    ]
-    return sorted(found, key=lambda each: each.what)
+            sums.add(keys, runs)
+    return sums.sealable()
+
+
+class SealSums:
+    """``sealable`` of what walks over the fold, or over pieces of it, pass."""
+
+    def __init__(self, bounds: SealBounds, now_ms: int) -> None:
+        self._cutoff_ms = bounds.cutoff_ms(now_ms)
+        self._sums: dict[tuple[int, bytes, int], Ints] = {}
+
+    def add(self, keys: Sequence[bytes], runs: npt.NDArray[np.void]) -> None:
+        """Runs that are not sealed, of one kind (``RUN`` or ``CLOSED``), ascending, with their keys."""
+        due = np.flatnonzero(runs["min_store_time"] < self._cutoff_ms)
+        if not len(due):
+            return
+        runs, tail = runs[due], -_BEHIND_TOPIC[keys[0][:1]]
+        topics = [keys[i][1:tail] for i in due.tolist()]
+        other = np.fromiter(map(operator.ne, topics, [topics[0], *topics]), np.bool_, len(topics))
+        day, closed_by = days_of(runs["min_store_time"]), runs["closed_by"]
+        rewinds, rewind = np.unique(closed_by, return_inverse=True)
+        wide = int(day.max() - day.min()) + 1
+        code = (np.cumsum(other) * wide + day - day.min()) * len(rewinds) + rewind
+        _, first, mine = np.unique(code, return_index=True, return_inverse=True)
+        figures = (np.ones(len(runs), np.int64), runs["rows"].astype(np.int64), live_bytes(runs))
+        sums = np.zeros((len(first), len(figures)), np.int64)
+        for column, values in enumerate(figures):
+            np.add.at(sums[:, column], mine, values)
+        for row, i in enumerate(first.tolist()):
+            name = (int(day[i]), topics[i], int(closed_by[i]))
+            self._sums[name] = self._sums.get(name, 0) + sums[row]
+
+    def sealable(self) -> list[Sealable]:
+        """Of all that were added."""
+        found = [
+            Sealable(TopicDay(day, queue_of(topic + _NO_QUEUE).topic, closed_by), *figures.tolist())
+            for (day, topic, closed_by), figures in self._sums.items()
+        ]
+        return sorted(found, key=lambda each: each.what)
 
 
 def slab_end(
@@ -196,8 +215,13 @@ def _walk(
     pairs = state.view.iterate(prefix)
     while some := list(islice(pairs, WALKED_AT_ONCE)):
         runs = table([value for _, value in some], RUN_RECORD_DTYPE)
-        at = objects.rows(runs)
-        taken = (objects.level[at] < SEGMENT_LEVEL) & objects.usable[at]
-        kept = [i for i in np.flatnonzero(taken).tolist() if some[i][0] not in left_out.runs]
+        taken = np.flatnonzero(unsealed(objects, objects.rows(runs))).tolist()
+        kept = [i for i in taken if some[i][0] not in left_out.runs]
         if kept:
             yield [some[i][0] for i in kept], [some[i][1] for i in kept], runs[kept]
+
+
+def unsealed(objects: KnownObjects, at: Ints) -> Bools:
+    """Of runs in these objects (rows), which are not sealed yet."""
+    found: Bools = (objects.level[at] < SEGMENT_LEVEL) & objects.usable[at]
+    return found

@@ -34,6 +34,9 @@ OF_SINKS = frozenset((SINK, SINK_QUEUE))
 
 Pair = tuple[bytes, bytes]
 
+KNOWN_TOPICS = 1 << 15
+"""Of so many topics is kept whether they lie in a stretch: each commit that is folded for it asks again."""
+
 _TOPIC_END = topic_key("")
 _ID_BYTES = 4
 
@@ -47,6 +50,7 @@ class Scope:
     topics: Mapping[str, frozenset[int] | None] | None = None
     beginnings: tuple[str, ...] = ()
     stretch: tuple[bytes, bytes | None] | None = None
+    _inside: _Inside = field(init=False, compare=False, repr=False)
     prefixes: tuple[bytes, ...] = field(init=False, compare=False)
     """What the queue part of a key begins with; sorted, none of them the beginning of another."""
 
@@ -57,6 +61,7 @@ class Scope:
             if not topic.startswith(self.beginnings):
                 made += [head] if ids is None else [head + U4.pack(i) for i in sorted(ids)]
         made += [topic_beginning(name) for name in _outermost(self.beginnings)]
+        object.__setattr__(self, "_inside", _Inside(self.stretch or (b"", b"")))
         object.__setattr__(self, "prefixes", tuple(sorted(made)))
 
     @classmethod
@@ -124,9 +129,11 @@ class Scope:
         if self.beginnings:
             named |= np.fromiter((t.startswith(self.beginnings) for t in topics), np.bool_, len(topics))
         if self.stretch is not None:
-            inside = {topic: self._stretches(topic_key(topic)) for topic in set(topics)}
-            named |= np.fromiter(map(inside.__getitem__, topics), np.bool_, len(topics))
+            self._inside.make_room()
+            named |= np.fromiter(map(self._inside.__getitem__, topics), np.bool_, len(topics))
         rows = np.flatnonzero(named)
+        if not self.topics:
+            return rows  # whole topics, all of them
         ids = batch.ints("queue_id")
         return np.array([r for r in rows.tolist() if self.has(topics[r], int(ids[r]))], np.int64)
 
@@ -160,6 +167,23 @@ class Scope:
             mine = made.get(topic, frozenset())
             made[topic] = None if mine is None or ids is None else mine | ids
         return Scope(made, _outermost((*self.beginnings, *other.beginnings)))
+
+
+class _Inside(dict[str, bool]):
+    """Which topics lie in a stretch, as far as it was asked."""
+
+    def __init__(self, stretch: tuple[bytes, bytes | None]) -> None:
+        super().__init__()
+        self._stretch = stretch
+
+    def __missing__(self, topic: str) -> bool:
+        found = self[topic] = _lies(topic_key(topic), *self._stretch)
+        return found
+
+    def make_room(self) -> None:
+        """Forget all of them if they are many."""
+        if len(self) > KNOWN_TOPICS:
+            self.clear()
 
 
 def _lies(key: bytes, first: bytes, end: bytes | None) -> bool:
