@@ -38,7 +38,7 @@ GIVEN: Mapping[str, Callable[[], str | None]] = {
 TIERS = (*INSTALLED, *GIVEN)
 SHARING = (
     ("absent", "consumers", "go", "questions"),
-    ("faults", "tools", "nodes"),
+    ("faults", "tools", "nodes", "tenants"),
     ("acl", "restarts", "sql", "tls"),
     ("49", "reset_49", "tools_49"),
 )

@@ -5,14 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from tests.kit.coldscene import TOPIC, ColdScene, ending
+from tests.kit.command import tiered
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 from tests.kit.laggard import HELD, Laggard
 from tests.kit.nodeproc import ReadNode
+from tests.kit.process import HURRIED
+from tiered.archive.keys import ArchiveKeys
+from tiered.clock import SystemClock
+from tiered.model import MessageQueue
+from tiered.placement.table import PlacementTable, publish_table, queue_digest
+from tiered.provider.open import open_provider
+from tiered.settings import Archive, Settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.slow]
 
@@ -23,7 +32,7 @@ MOST_STALLED_SECONDS = 5.0
 def nodes(cold: ColdScene, request: pytest.FixtureRequest) -> Iterator[list[ReadNode]]:
     """Three read nodes over the S3 server's archive, which announce themselves where the test says so."""
     archive = cold.archives["s3"]
-    membership = getattr(request, "param", "")
+    membership, _, hurried = getattr(request, "param", "").partition(" ")
     with ExitStack() as stack:
         yield [
             stack.enter_context(
@@ -32,10 +41,12 @@ def nodes(cold: ColdScene, request: pytest.FixtureRequest) -> Iterator[list[Read
                     archive.url,
                     cold.group(f"node-{number}"),
                     environment=archive.environment,
+                    hurried=bool(hurried),
                     **{
                         "source.broker": cold.broker.name,
                         "serve.membership": membership,
                         "serve.name": f"{request.node.originalname}-{number}",
+                        **({"serve.lease_ms": 3000} if hurried else {}),
                     },  # type: ignore[arg-type]
                 ).running()
             )
@@ -95,3 +106,52 @@ def test_nodes_die_and_hang_and_come_back_and_consumers_only_wait(
     assert found.exact, str(found)
     assert max(stalls) < MOST_STALLED_SECONDS, stalls
     print(f"stalled for {stalls}; by nodes again: {reads(gateway, 'given') - given}")
+
+
+@pytest.mark.parametrize("nodes", ["bucket in-a-hurry"], indirect=True)
+def test_placement_by_what_nodes_tell_moves_queues_under_a_consumer(
+    cold: ColdScene, nodes: list[ReadNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All queues lie on one node; it tells what it is read, and ``tiered placement`` spreads them by that."""
+    archive = cold.archives["s3"]
+    for name, value in archive.environment.items():
+        monkeypatch.setenv(name, value)
+    settings = replace(Settings(), archive=replace(Archive(), url=archive.url))
+    keys = ArchiveKeys(settings.source.cluster, cold.broker.name)
+    provider = open_provider(archive.url, settings.store, SystemClock())
+    names = [str(node.settings["serve.name"]) for node in nodes]
+    homes = {queue_digest(MessageQueue(TOPIC, queue)): names[0] for queue in cold.minimum}
+    number = publish_table(provider, keys, PlacementTable(tuple(names), homes, {}, "baseline", 0), -1)
+    chosen = {
+        "gateway.membership": "bucket",
+        "gateway.member_poll_ms": 500,
+        "gateway.placement": "learned",
+        "gateway.node_load_percent": 10_000,
+    }
+    with cold.gateway("s3", program=HURRIED, **chosen).running() as gateway:
+        follows = gateway.child.wait_until
+        follows(lambda: all(node.announced() for node in nodes), 30, "nodes that are announced")
+        follows(lambda: gateway.status()["placement"]["table"] == number, 30, "the first table")
+        follows(lambda: [*gateway.status()["read_nodes"].values()] == ["answers"] * 3, 30, "three nodes")
+        laggard = Laggard(cold, gateway.address, "placement")
+        consumer = laggard.start(rate=300)
+        consumer.wait_taken(laggard.total // 20)
+        assert [node.given() > 0 for node in nodes] == [True, False, False]
+
+        words = ("placement", "--archive", archive.url, "--set", f"source.broker={cold.broker.name}")
+
+        def told() -> int:
+            rows = tiered(*words, "--model", "baseline", "--json").json
+            return sum(bool(row["read_bytes"]) for row in rows)
+
+        follows(lambda: told() == len(cold.minimum), 30, "what the node is read, in its lease")
+        done = tiered(*words, "--model", "baseline", "--publish")
+        assert done.code == 0, done.err
+        follows(lambda: gateway.status()["placement"]["table"] == number + 1, 30, "the second table")
+        assert laggard.committed() != laggard.ends, "the change came too late"
+        given = [node.given() for node in nodes]
+        laggard.wait_end(consumer)
+        found = laggard.judge(consumer.finish().lines())
+        assert found.exact, str(found)
+        assert all(node.given() > before for node, before in zip(nodes[1:], given[1:], strict=True))
+        assert reads(gateway, "here") == reads(gateway, "failed") == 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.kit.broker import Broker, NameServer
 from tests.kit.client import JavaClient
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.gatewayproc import Gateway
+from tests.kit.process import TIERED
 from tests.kit.realdaemon import expire, log_end, settled_minimums
 from tests.kit.s3server import S3Server
 
@@ -58,8 +59,16 @@ class ColdScene:
         """The Java client, at the broker's own name server unless told another."""
         return self.broker.client().through(name_server or self.name_server.address, version=version)
 
-    def gateway(self, kind: str = "posix", *, url: str | None = None, **settings: object) -> Gateway:
-        """A gateway over one of the archives, at first not running; ``url``: the same archive by another way."""
+    def gateway(
+        self,
+        kind: str = "posix",
+        *,
+        url: str | None = None,
+        program: Sequence[str] = TIERED,
+        **settings: object,
+    ) -> Gateway:
+        """A gateway over one of the archives, at first not running; ``url``: the same archive by another way; ``program``: see
+        ``Gateway``."""
         archive = self.archives[kind]
         name = f"gateway-{len(list(self.directory.glob('gateway-*.log'))) + 1}"
         address = self.name_server.address
@@ -70,6 +79,7 @@ class ColdScene:
             name=name,
             environment=archive.environment,
             waits=url is None,
+            program=program,
             **{"source.broker": self.broker.name, **settings},  # type: ignore[arg-type]
         )
 

@@ -10,14 +10,16 @@ Its ports are chosen once, so that a gateway that was killed comes back where it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kit import remoting
 from tests.kit.daemonproc import TIERED, Pages
 from tests.kit.ports import BLOCK, free_block
-from tests.kit.process import Child
+from tests.kit.process import HURRIED, Child
+from tests.kit.unfair import UNFAIR
+from tests.kit.warm import IN_A_HURRY
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 
 START_SECONDS = 60.0
@@ -35,9 +37,11 @@ class Gateway(Pages):
         name: str = "gateway",
         environment: Mapping[str, str] | None = None,
         waits: bool = False,
+        program: Sequence[str] = TIERED,
         **settings: object,
     ) -> None:
-        """``waits``: it counts as started when its archive is open, too."""
+        """``waits``: it counts as started when its archive is open, too; ``program``: another one than the command as it is."""
+        self._program = program
         self._waits = waits
         self.port = free_block()
         self.archive = archive
@@ -53,7 +57,7 @@ class Gateway(Pages):
             "fetch.follow_ms": 200,
             **settings,
         }
-        self._environment = dict(environment or {})
+        self._environment = {**(environment or {}), **(IN_A_HURRY if program == HURRIED else {})}
         self._child: Child | None = None
 
     @property
@@ -80,9 +84,9 @@ class Gateway(Pages):
     def start(self) -> Gateway:
         """Start it and wait until its name-server front answers from behind."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
-        command = (*TIERED, "gateway", "--archive", self.archive, *sets)
+        command = (*self._program, "gateway", "--archive", self.archive, *sets)
         self.port_file.unlink(missing_ok=True)
-        self._child = Child("gateway", command, self.log, self._environment, fork=True)
+        self._child = Child("gateway", command, self.log, self._environment, fork=self._program != UNFAIR)
         self._child.wait_until(self.answers, START_SECONDS, "its first answer")
         if self._waits:
             self._child.wait_until(self.ready, START_SECONDS, "its archive")

@@ -42,7 +42,8 @@ AGEING: Mapping[str, object] = {
 def hurry() -> None:
     """Make this process one that is in a hurry."""
     from tiered.archive.log import counting, reader
-    from tiered.daemon import maintenance
+    from tiered.daemon import maintenance, placing
+    from tiered.placement import readloads
     from tiered.settings import option
 
     check = option.check_value
@@ -56,6 +57,8 @@ def hurry() -> None:
     vars(reader)["LOOK_AGAIN_MS"] = WINDOW_MS
     vars(maintenance)["LOOK_SECONDS"] = 0.1
     vars(maintenance)["MOST_WAIT_SECONDS"] = 1.0
+    vars(placing)["LOOK_SECONDS"] = 0.5
+    vars(readloads)["STEP_SECONDS"] = 1.0
     lie()
 
 

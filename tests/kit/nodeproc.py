@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.kit.daemonproc import START_SECONDS, TIERED, Pages
 from tests.kit.ports import free_port
 from tests.kit.process import Child
+from tests.kit.warm import IN_A_HURRY
 from tiered.daemon.portfile import WEB_PORT_FILE
 
 
@@ -32,9 +33,10 @@ class ReadNode(Pages):
         *,
         environment: Mapping[str, str] | None = None,
         fork: bool = True,
+        hurried: bool = False,
         **settings: object,
     ) -> None:
-        """``fork``: from a warm process, whose memory is then its own, too."""
+        """``fork``: from a warm process, whose memory is then its own, too; ``hurried``: as ``hurried.py`` has it, forked."""
         self._fork = fork
         self.address = f"127.0.0.1:{free_port()}"
         self.log = work / f"{name}.log"
@@ -47,7 +49,7 @@ class ReadNode(Pages):
             **settings,
         }
         self._archive = archive
-        self._environment = dict(environment or {})
+        self._environment = {**(environment or {}), **(IN_A_HURRY if hurried else {})}
         self._child: Child | None = None
 
     @property

@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
 SEND_MESSAGE = 10
@@ -73,6 +74,12 @@ class Connection:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+
+    def hang_up(self) -> None:
+        """Whoever waits for an answer, in another thread, gets an error, and so does the server."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def send(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> None:

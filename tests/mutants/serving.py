@@ -45,14 +45,14 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/limits.py",
-        "        if not self._waiting and self.taken + size <= self._most:\n",
+        "        if not len(self._waiting) and self.taken + size <= self._most:\n",
         "        if True:\n",
         f"{_GATEWAY_PARTS}::test_a_budget_is_first_come_first_served",
     ),
     Mutant(
         "tiered/gateway/transport/limits.py",
-        "            elif turn.done() and not turn.cancelled():\n                self.give_back(size)\n",
-        "",
+        "            else:\n                self.give_back(size)\n            raise\n",
+        "            raise\n",
         f"{_GATEWAY_PARTS}::test_a_taker_that_is_cancelled_at_the_last_moment_loses_nothing",
     ),
     Mutant(
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/session.py",
-        "                aside = await budget.take(settings.max_pull_bytes)\n",
+        '                aside = await budget.take(settings.max_pull_bytes, asked.get("topic", ""), group)\n',
         "",
         f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",
     ),

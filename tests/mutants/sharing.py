@@ -51,4 +51,16 @@ MUTANTS = (
         "                if False:\n",
         f"{_NODES}::test_a_tenant_over_a_nodes_budget_is_told_so_and_nobody_reads_around_it",
     ),
+    Mutant(
+        "tiered/gateway/knowledge/turns.py",
+        "TenantGroup(rules.tenant_of(topic), group)",
+        'TenantGroup("", "")',
+        "tests/unit/test_gateway_parts.py::test_answers_take_turns_by_tenant_and_group",
+    ),
+    Mutant(
+        "tiered/gateway/transport/limits.py",
+        "            if not turn.cancelled():\n",
+        "            if True:\n",
+        "tests/unit/test_gateway_parts.py::test_answers_take_turns_by_tenant_and_group",
+    ),
 )

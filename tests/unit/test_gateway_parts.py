@@ -22,6 +22,7 @@ from tiered.filter.storagelevels import StorageLevel
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors, commitlog_begin
+from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import HOLD, ConnectionInfo
 from tiered.gateway.routes.nameserver import Brokers, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, addresses_in, port_range, rewrite
@@ -29,7 +30,7 @@ from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, 
 from tiered.gateway.transport.pending import PENDING_SECONDS, Pending
 from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.metrics import Metrics
-from tiered.settings import Fetch, Gateway
+from tiered.settings import Fetch, Gateway, Tenants
 from tiered.store import MessageStore
 from tiered.text.addresses import split_address, split_addresses
 
@@ -254,6 +255,34 @@ def test_a_budget_is_first_come_first_served() -> None:
         budget.give_back(1)
         await asyncio.gather(gone, return_exceptions=True)
         assert (budget.taken, order) == (0, ["large", "small"])
+
+    asyncio.run(test())
+
+
+def test_answers_take_turns_by_tenant_and_group() -> None:
+    """Who waits a hundred times is one of those who wait; what was cancelled has no turn."""
+
+    async def test() -> None:
+        budget = fair_budget(10, Tenants(topics=("pay=Pay*",)))
+        await budget.take(10)
+        order: list[str] = []
+
+        async def ask(name: str, topic: str, group: str) -> None:
+            await budget.take(10, topic, group)
+            order.append(name)
+
+        asked = [("greedy", "Orders", "g")] * 100 + [("quiet", "Orders", "q"), ("pays", "PayIn", "g")]
+        tasks = [asyncio.create_task(ask(*one)) for one in asked]
+        await asyncio.sleep(0)
+        for gone in tasks[1:4]:
+            gone.cancel()
+        for _ in range(99):
+            budget.give_back(10)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        budget.give_back(10)
+        assert set(order[:3]) == {"greedy", "quiet", "pays"}
+        assert (len(order), order.count("greedy"), budget.taken) == (99, 97, 0)
 
     asyncio.run(test())
 

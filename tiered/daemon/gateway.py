@@ -126,8 +126,9 @@ class GatewayProcess:
         )  # fmt: skip
         self._reads = answers.reads
         self._app = GatewayApp(
-            settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker
-        )
+            settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker,
+            settings.tenants,
+        )  # fmt: skip
         background(stack, Service("archive", self._archive.step, self._clock))
         self._follow(stack)
         self._place(stack)

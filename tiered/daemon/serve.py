@@ -95,7 +95,7 @@ class NodeProcess:
         self._answers = NodeAnswers(
             self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life
         )
-        self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics)
+        self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics, settings.tenants)
         background(stack, Service("archive", self._archive.step, self._clock))
         self._membership = open_membership(
             settings.serve.membership, settings, self._clock,

@@ -12,6 +12,7 @@ from pathlib import Path
 from tiered.clock import Clock
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError
+from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import Answering, ConnectionInfo
 from tiered.gateway.routes.nameserver import Brokers, Discovery, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
@@ -21,7 +22,7 @@ from tiered.gateway.transport.session import Shared
 from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
-from tiered.settings import MIB, Gateway
+from tiered.settings import MIB, Gateway, Tenants
 from tiered.text.addresses import split_address, split_addresses
 
 log = logging.getLogger("tiered.gateway")
@@ -142,10 +143,12 @@ class GatewayApp:
         answers: Answering,
         state: Path | None,
         own: str | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
 
-        ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port.
+        ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port. ``tenants``: whose
+        answers take turns where they wait for ``gateway.answer_bytes``.
         """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
@@ -157,7 +160,7 @@ class GatewayApp:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        budget = ByteBudget(settings.answer_bytes)
+        budget = fair_budget(settings.answer_bytes, tenants or Tenants())
         shared = Shared(settings, clock, metrics, self.traffic, budget, Sparse())
         slots, tls = Slots(settings.max_connections), server_context(settings)
         towards = upstream_context(settings)

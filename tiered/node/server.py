@@ -16,11 +16,12 @@ from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
 from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Invalid, TieredError
-from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse
+from tiered.gateway.knowledge.turns import fair_budget
+from tiered.gateway.transport.limits import Slots, Sparse
 from tiered.gateway.transport.listener import Listener
 from tiered.metrics import Metrics
 from tiered.node.answers import NodeAnswers
-from tiered.settings import KIB, Serve
+from tiered.settings import KIB, Serve, Tenants
 from tiered.text.addresses import split_address
 
 log = logging.getLogger("tiered.node")
@@ -37,10 +38,18 @@ QUIET_SECONDS = 2.5
 class NodeServer:
     """Listens at ``serve.listen``."""
 
-    def __init__(self, settings: Serve, answers: NodeAnswers, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Serve,
+        answers: NodeAnswers,
+        clock: Clock,
+        metrics: Metrics,
+        tenants: Tenants | None = None,
+    ) -> None:
+        """``tenants``: whose answers take turns where they wait for ``serve.answer_bytes``."""
         self.settings = settings
         self.answers = answers
-        self.budget = ByteBudget(settings.answer_bytes)
+        self.budget = fair_budget(settings.answer_bytes, tenants or Tenants())
         self.sessions: set[NodeSession] = set()
         self._metrics = metrics
         self._clock = clock
@@ -195,7 +204,7 @@ class NodeSession(asyncio.Protocol):
     async def _answer(self, request: Command) -> None:
         """One answer. Bytes are set aside before it is read, and until the socket has taken it."""
         budget, settings = self._server.budget, self._server.settings
-        aside = await budget.take(_wanted_bytes(request))
+        aside = await budget.take(*_wanted(request))
         try:
             answer = await self._server.answers.answer(request)
             if self._transport is None or self._transport.is_closing():
@@ -225,9 +234,10 @@ class NodeSession(asyncio.Protocol):
             self._transport.resume_reading()
 
 
-def _wanted_bytes(request: Command) -> int:
-    """The most that an answer may have; what makes no sense is refused, and needs nothing."""
+def _wanted(request: Command) -> tuple[int, str, str]:
+    """The most that an answer may have, its topic and group; what makes no sense is refused, and needs nothing."""
     try:
-        return NodePull.parse(request.ext).max_bytes
+        pull = NodePull.parse(request.ext)
     except TieredError:
-        return 0
+        return 0, "", ""
+    return pull.max_bytes, pull.topic, pull.group

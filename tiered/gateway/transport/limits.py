@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any, Protocol
 
 from tiered.metrics import Metrics
 
@@ -107,30 +108,67 @@ class Slots:
         self.taken -= 1
 
 
-class ByteBudget:
-    """Bytes that may be set aside at once; who finds none left waits, first come first served. For one event loop."""
+Entry = tuple[int, asyncio.Future[None]]
+"""Somebody who waits: bytes, and what tells him that he has them."""
 
-    def __init__(self, most: int) -> None:
+
+class Waiting(Protocol):
+    """Who waits, and whose turn it is; ``share`` is whatever it tells apart."""
+
+    def push(self, share: Any, cost: int, item: Entry) -> None: ...
+    def first(self) -> Entry: ...
+    def pop(self) -> Entry: ...
+    def __len__(self) -> int: ...
+
+
+class _InOrder:
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        self._line: deque[Entry] = deque()
+
+    def push(self, share: Any, cost: int, item: Entry) -> None:
+        self._line.append(item)
+
+    def first(self) -> Entry:
+        return self._line[0]
+
+    def pop(self) -> Entry:
+        return self._line.popleft()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+
+class ByteBudget:
+    """Bytes that may be set aside at once; who finds none left waits for his turn. For one event loop."""
+
+    def __init__(
+        self,
+        most: int,
+        waiting: Waiting | None = None,
+        share: Callable[[str, str], Any] = lambda topic, group: None,
+    ) -> None:
+        """``waiting``: whose turn it is, else first come first served; ``share``: whose an answer is, by topic and group."""
         self._most = most
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: Waiting = _InOrder() if waiting is None else waiting
+        self._share = share
         self.taken = 0
 
-    async def take(self, size: int) -> int:
+    async def take(self, size: int, topic: str = "", group: str = "") -> int:
         """Set ``size`` bytes aside, at most the whole budget; returns how many, to be given back."""
         size = min(size, self._most)
-        if not self._waiting and self.taken + size <= self._most:
+        if not len(self._waiting) and self.taken + size <= self._most:
             self.taken += size
             return size
         turn = asyncio.get_running_loop().create_future()
-        entry = (size, turn)
-        self._waiting.append(entry)
+        self._waiting.push(self._share(topic, group), size, (size, turn))
         try:
             await turn
         except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+            if turn.cancelled():
                 self._next()
-            elif turn.done() and not turn.cancelled():
+            else:
                 self.give_back(size)
             raise
         return size
@@ -141,9 +179,11 @@ class ByteBudget:
         self._next()
 
     def _next(self) -> None:
-        while self._waiting and self.taken + self._waiting[0][0] <= self._most:
-            size, turn = self._waiting.popleft()
-            if turn.cancelled():
-                continue
-            self.taken += size
-            turn.set_result(None)
+        while len(self._waiting):
+            size, turn = self._waiting.first()
+            if not turn.cancelled():
+                if self.taken + size > self._most:
+                    return
+                self.taken += size
+                turn.set_result(None)
+            self._waiting.pop()

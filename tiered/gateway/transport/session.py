@@ -348,7 +348,9 @@ class Session:
         try:
             async with asyncio.timeout(settings.read_timeout_ms / 1000), self._turns:
                 await self._room.wait()
-                aside = await budget.take(settings.max_pull_bytes)
+                asked = held.request.ext
+                group = asked.get("consumerGroup", "")
+                aside = await budget.take(settings.max_pull_bytes, asked.get("topic", ""), group)
                 made = await self._made(held)
                 pieces, outcome = whole_frame(held, made), "passed" if made is None else "replaced"
         except TimeoutError:
