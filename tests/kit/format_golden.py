@@ -51,6 +51,7 @@ def files() -> dict[str, bytes]:
         "commit-aged-aliases.bin": b"".join(encode_commit(samples.commit([samples.aged_aliases()]))),
         "commit-forget.bin": b"".join(encode_commit(samples.commit([samples.forget()]))),
         "commit-sinks.bin": b"".join(encode_commit(samples.commit([samples.sink_progress()]))),
+        "commit-sink-map.bin": b"".join(encode_commit(samples.commit([samples.sink_map()]))),
         "repair-loss.bin": b"".join(encode_stand_in(samples.commit([samples.loss()]))),
     }
 

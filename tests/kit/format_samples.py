@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiered.archive.state.offsetmap import map_of_runs, nothing_given
 from tiered.codec.format import block
 from tiered.codec.format.aliases import Aliases
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
@@ -338,6 +339,29 @@ def sink_progress() -> EditBatch:
         sink_position=Rows([[2**41, [2**41 - 300, 300, 2**32 - 1]], [None, None], [None, None]]),
         looked=[7, 6, 0],
         sink_queues=Rows([some, none, none]),
+    )
+
+
+def sink_map() -> EditBatch:
+    """Queues of a sink: runs of every sort, and one of which nothing was given."""
+    runs = {
+        "first": [3, 2**41], "messages": [7, 9], "left_out": [0, 2], "target_offset": [2**33, 2**34],
+        "between": [0, 5],
+    }  # fmt: skip
+    maps = [map_of_runs(0, 2**42, "Orders", "a topic id", 3, runs), nothing_given(5, 8)]
+    packed = [each.pack() for each in maps]
+    return batch(
+        EditKind.SINK_MAP,
+        sink_id=[OBJECT_ID, COMMIT_ID],
+        topic=["a", "b"],
+        queue_id=[0, 2**31 - 1],
+        start=[each.start for each in maps],
+        end=[each.end for each in maps],
+        target=[each.target for each in maps],
+        target_id=[each.target_id for each in maps],
+        partition=[each.partition for each in maps],
+        target_offset=[base for base, _ in packed],
+        map_runs=[runs for _, runs in packed],
     )
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from tiered.archive.fold.apply import apply
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes
-from tiered.archive.state.sinks import SINKS
+from tiered.archive.state.offsetmap import map_of_runs, nothing_given
+from tiered.archive.state.sinks import SINK_MAPS, SINKS
 from tiered.archive.state.values import RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, SinkStep, batch
@@ -27,6 +28,10 @@ from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 
 ARCHIVE_ID = b"archive-archive-"
+
+
+MAPPED = (bytes([3]) * 16,)
+"""Sinks that say where they put messages."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ class History:
     ) -> None:
         self.chance = chance
         self.forgets, self.sinks = forgets, sinks
+        self.placed = 0
         self.names = [MessageQueue(f"topic-{t}", q) for t in range(topics) for q in range(queues)]
         self.store = MemoryStore()
         self.commits: list[Commit] = []
@@ -191,7 +197,7 @@ class History:
             self.edges[self.lineages] = {self.physical[self.lineages]}
             self.lineage = self.lineages
         head = self.state.head()
-        kept = [] if head is None or SINKS not in head.required_features else [SINKS]
+        kept = [] if head is None else [f for f in (SINKS, SINK_MAPS) if f in head.required_features]
         features = Rows([[*([FORGOTTEN_QUEUES] if self.forgets else []), *kept]])
         return open_epoch(self.epoch, self.writer, self.lineage, required_features=features)
 
@@ -471,6 +477,7 @@ class History:
     def sink_progress(self) -> list[EditBatch]:
         """One or two sinks go on, back, anew, or are removed."""
         rows: list[dict[str, Any]] = []
+        maps: list[dict[str, Any]] = []
         for sink_id in self.chance.sample([bytes([n]) * 16 for n in (1, 2, 3)], self.chance.randint(1, 2)):
             step = self.chance.choices(list(SinkStep), [6, 2, 1, 1])[0]
             old = self.model.sinks.get(sink_id, (1, 0, {}))
@@ -485,6 +492,8 @@ class History:
                 revision = old[0] + (step is SinkStep.ANEW)
                 self.model.sinks[sink_id] = (revision, position, {**kept, **moved})
             revision, position, reached = self.model.sinks.get(sink_id, (0, 0, {}))
+            if sink_id in MAPPED and step is not SinkStep.REMOVED:
+                maps += [self._mapped(sink_id, mq, old[2].get(mq, 0), reached[mq]) for mq in queues]
             some = {
                 "topic": [mq.topic for mq in queues], "queue_id": [mq.queue_id for mq in queues],
                 "next": [reached.get(mq, 0) for mq in queues], "physical": [None for _ in queues],
@@ -494,8 +503,23 @@ class History:
                 "sink_position": [position, None], "looked": len(self.commits) - 1, "sink_queues": some,
             })  # fmt: skip
         return [
-            batch(EditKind.SINK_PROGRESS, **{name: Rows([row[name] for row in rows]) for name in rows[0]})
+            batch(kind, **{name: Rows([row[name] for row in named]) for name in named[0]})
+            for kind, named in ((EditKind.SINK_PROGRESS, rows), (EditKind.SINK_MAP, maps))
+            if named
         ]
+
+    def _mapped(self, sink_id: bytes, mq: MessageQueue, before: int, now: int) -> dict[str, Any]:
+        """A row of where a sink put what it was given of a queue."""
+        start = min(before, now)
+        self.placed += 3
+        runs = {"first": [start], "messages": [now - start], "target_offset": [self.placed]}
+        self.placed += now - start
+        told = map_of_runs(start, now, "t", "id", 1, runs) if now > start else nothing_given(start, now)
+        base, packed = told.pack()
+        return {
+            "sink_id": sink_id, "topic": mq.topic, "queue_id": mq.queue_id, "start": start, "end": now, "target": told.target,
+            "target_id": told.target_id, "partition": told.partition, "target_offset": base, "map_runs": packed,
+        }  # fmt: skip
 
     def replace(self) -> list[EditBatch] | None:
         """Merge some runs of some queues, live or closed, into one object."""

@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _RUN = "tests/scenes/test_sink_running.py"
 _FOLD = "tests/unit/test_fold_sinks.py"
+_MAP = "tests/property/test_sink_offset_map.py"
 _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink_was_not_given_stays"
 
 MUTANTS = (
@@ -89,9 +90,27 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/fold/logedits.py",
-        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS)\n",
-        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINK_MAPS)\n",
         f"{_FOLD}::test_the_first_of_them_makes_the_feature_required_and_later_epochs_keep_it",
+    ),
+    Mutant(
+        "tiered/archive/fold/sinkmap.py",
+        "            fold.unmapped.add(key)\n",
+        "            pass\n",
+        f"{_FOLD}::test_what_is_refused_of_a_map",
+    ),
+    Mutant(
+        "tiered/archive/fold/sinkmap.py",
+        "            fold.draft.put(key, pack_map(known.cut(following)))\n",
+        "            pass\n",
+        f"{_FOLD}::test_a_map_is_cut_where_its_sink_goes_back_and_goes_with_it",
+    ),
+    Mutant(
+        "tiered/archive/state/offsetmap.py",
+        "        kept = self.cut(later.start)\n",
+        "        kept = self\n",
+        f"{_MAP}::test_what_is_learned_twice_is_known_once",
     ),
     Mutant(
         "tiered/archive/rewrite/cutting.py",

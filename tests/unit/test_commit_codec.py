@@ -51,6 +51,7 @@ def test_every_kind_comes_back() -> None:
         samples.aged_aliases(),
         samples.forget(),
         samples.sink_progress(),
+        samples.sink_map(),
     ]
     assert {b.kind for b in edits} | RESERVED_KINDS == set(EditKind)
     commit = decode_commit(encoded(edits), key=KEY)

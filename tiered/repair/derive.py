@@ -10,7 +10,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.keys import MARK, lineage_key
 from tiered.archive.state.layout import MARK_STRUCT
-from tiered.archive.state.sinks import SINKS
+from tiered.archive.state.sinks import SINK_MAPS, SINKS
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.aliases import LITE_QUEUES
@@ -136,6 +136,7 @@ def _features(head: Head | None, following: Sequence[Commit]) -> list[str]:
             (LITE_QUEUES, EditKind.QUEUE_ALIAS),
             (FORGOTTEN_QUEUES, EditKind.FORGET_QUEUES),
             (SINKS, EditKind.SINK_PROGRESS),
+            (SINK_MAPS, EditKind.SINK_MAP),
         )
         if kind in kinds or feature in had
     ]

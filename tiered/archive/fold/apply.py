@@ -19,6 +19,7 @@ from tiered.archive.fold.cut import rewind, trim_queues
 from tiered.archive.fold.forget import forget_queues
 from tiered.archive.fold.replace import replace_runs
 from tiered.archive.fold.runs import append_runs, check_created, gaps, losses, new_generations
+from tiered.archive.fold.sinkmap import check_mapped, sink_map
 from tiered.archive.fold.sinkprogress import sink_progress
 from tiered.archive.state.keys import HEAD
 from tiered.archive.state.layers import Changes, FoldDraft
@@ -45,6 +46,7 @@ _HANDLERS: Mapping[EditKind, Any] = {
     EditKind.REPLACE_ALIASES: replace_aliases,
     EditKind.FORGET_QUEUES: forget_queues,
     EditKind.SINK_PROGRESS: sink_progress,
+    EditKind.SINK_MAP: sink_map,
 }
 
 
@@ -77,6 +79,7 @@ def apply(view: MetadataView, commit: Commit, scope: Scope = EVERYTHING) -> Chan
 def _finish(fold: Fold) -> None:
     """Rules about the commit as a whole, and what is written once."""
     check_created(fold)
+    check_mapped(fold)
     fold.settle_references()
     reached = fold.head.progress.get(fold.head.lineage)
     end = 0 if reached is None else reached.physical_offset

@@ -52,7 +52,7 @@ _LIMITS = {
 }  # fmt: skip
 _QUEUES_BY_BATCHES = frozenset((
     EditKind.ADD_OBJECT, EditKind.APPEND_RUN, EditKind.GAP, EditKind.NEW_GENERATION, EditKind.PROGRESS, EditKind.PHYS_GAP,
-    EditKind.QUEUE_ALIAS, EditKind.SINK_PROGRESS,
+    EditKind.QUEUE_ALIAS, EditKind.SINK_PROGRESS, EditKind.SINK_MAP,
 ))  # fmt: skip
 """Edits of a flush: those that change records of queues do so by ``put_queues``."""
 _SIGNED = frozenset(("min_store_time", "max_store_time", "store_time_ms", "physical"))
@@ -66,6 +66,7 @@ class Fold:
     ``appended_to``: end of the physically last run appended. ``created``: generations begun here, by queue
     key. ``scope``: queues that are folded; with less than all of them, rules about the log hold all the same,
     those about a queue for these alone, references to objects are not counted, and new keys not looked up.
+    ``unmapped``: keys of sinks' maps that end before their sinks so far.
     """
 
     draft: FoldDraft
@@ -79,6 +80,7 @@ class Fold:
     references: dict[ObjectRef, int] = field(default_factory=dict)
     queues: list[QueueBatch] = field(default_factory=list)
     scope: Scope = EVERYTHING
+    unmapped: set[bytes] = field(default_factory=set)
 
     # ---- violations
 

@@ -13,6 +13,7 @@ from tiered.archive.fold.aliases import cut_aliases
 from tiered.archive.fold.context import Fold
 from tiered.archive.fold.logedits import check_lineage
 from tiered.archive.fold.marks import add_mark, cut_marks
+from tiered.archive.fold.sinkmap import trim_maps
 from tiered.archive.state.keys import (
     GAP,
     GENERATION,
@@ -298,12 +299,17 @@ def trim_queues(fold: Fold, batch: EditBatch) -> None:
         batch.ints("first_offset").tolist(),
         strict=True,
     )
+    trimmed = {}
     for topic, queue_id, generation, first in rows:
         if fold.scope.has(topic, queue_id):
-            _trim(fold, queue_key(MessageQueue(topic, queue_id)), generation, first)
+            queue = queue_key(MessageQueue(topic, queue_id))
+            if _trim(fold, queue, generation, first):
+                trimmed[queue] = first
+    trim_maps(fold, trimmed)
 
 
-def _trim(fold: Fold, queue: bytes, generation: int, first: int) -> None:
+def _trim(fold: Fold, queue: bytes, generation: int, first: int) -> bool:
+    """Whether it is the queue's current generation."""
     mq = queue_of(queue)
     record, current = fold.load_generation(queue, generation, "a TrimQueue names a generation that exists")
     parts = fold.closed_parts(queue, generation)
@@ -342,6 +348,7 @@ def _trim(fold: Fold, queue: bytes, generation: int, first: int) -> None:
     if cut:
         bound_times(fold, queue, generation, record)
     fold.store_generation(queue, record, current=current)
+    return current
 
 
 def _below(fold: Fold, queue: bytes, generation: int, first: int) -> Iterator[tuple[bytes, RunRecord]]:

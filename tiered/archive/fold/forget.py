@@ -15,6 +15,7 @@ from tiered.archive.state.keys import (
     GENERATION,
     QUEUE,
     SINK,
+    SINK_MAP,
     SINK_QUEUE,
     prefixed,
     queue_keys,
@@ -67,6 +68,7 @@ def _forget(fold: Fold, batch: EditBatch) -> None:
     if fold.scope.everything:
         for sink, _ in fold.draft.iterate(SINK):
             fold.draft.drop_all(prefixed(SINK_QUEUE + sink[1:], keys))
+            fold.draft.drop_all(prefixed(SINK_MAP + sink[1:], keys))
 
 
 class _Seen:

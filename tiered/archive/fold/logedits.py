@@ -29,7 +29,7 @@ from tiered.archive.state.keys import (
     object_key,
 )
 from tiered.archive.state.layout import pack_value, unpack_value
-from tiered.archive.state.sinks import SINKS
+from tiered.archive.state.sinks import SINK_MAPS, SINKS
 from tiered.archive.state.values import Forgotten, Head, ObjectState, pack_object
 from tiered.codec.format.aliases import LITE_QUEUES
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
@@ -41,10 +41,10 @@ from tiered.version import FORMAT_VERSION
 ENCRYPTION = "encryption"
 """Required of writers: what they put is encrypted, the ``OpenEpoch`` itself aside."""
 
-SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION, LITE_QUEUES, FORGOTTEN_QUEUES, SINKS})
+SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION, LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS})
 """Features that an ``OpenEpoch`` may require of this program."""
 
-LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS)
+LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS)
 """Once an epoch required one of these, all later ones do: of what is in the state."""
 
 KEPT_FLOORS = 4096

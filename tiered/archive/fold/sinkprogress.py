@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tiered.archive.fold.context import OFFSET_LIMIT, Fold
-from tiered.archive.state.keys import SINK, SINK_QUEUE, prefixed, queue_keys, queue_of
+from tiered.archive.fold.sinkmap import moved
+from tiered.archive.state.keys import SINK, SINK_MAP, SINK_QUEUE, prefixed, queue_keys, queue_of
 from tiered.archive.state.sinks import (
     SINK_ID_BYTES,
     SINKS,
@@ -45,7 +46,8 @@ def _step(fold: Fold, row: Mapping[str, Any], step: SinkStep) -> None:
     old = None if known is None else sink_state(sink_id, known)
     if step in (SinkStep.ANEW, SinkStep.REMOVED):
         fold.draft.put(SINK + sink_id, None)
-        fold.draft.drop_all([key for key, _ in fold.draft.iterate(SINK_QUEUE + sink_id)])
+        for kind in (SINK_QUEUE, SINK_MAP):
+            fold.draft.drop_all([key for key, _ in fold.draft.iterate(kind + sink_id)])
     if step is SinkStep.REMOVED:
         return
     if step is SinkStep.ANEW:
@@ -105,6 +107,7 @@ def _queues(fold: Fold, sink_id: bytes, value: object, *, back: bool) -> None:
         fold.check(now >= reached, rule, queue=queue_of(queue), expected=f"≥ {reached}", found=now)
     rows = zip(columns["next"], columns["physical"], strict=True)
     fold.draft.put_all(keys, [SinkQueue(*row).pack() for row in rows])
+    moved(fold, sink_id, queues, columns["next"])
 
 
 _STEPS = frozenset(map(int, SinkStep))

@@ -24,7 +24,7 @@ from tiered.archive.log.resending import Resending, Result
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.recentqueues import RECENT_QUEUES, Planning, RecentQueues
-from tiered.archive.state.sinks import SINKS
+from tiered.archive.state.sinks import SINK_MAPS, SINKS
 from tiered.archive.state.values import Head, position
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.aliases import LITE_QUEUES
@@ -199,7 +199,9 @@ class CommitLog:
 
     def _open_epoch(self, place: Place, claim: Claim, store_time_ms: int) -> EditBatch:
         features = [] if self.reader.provider.capabilities.encryptor is None else [ENCRYPTION]
-        asked = {LITE_QUEUES: claim.lite_queues, FORGOTTEN_QUEUES: claim.forgets_queues, SINKS: False}
+        asked = {
+            LITE_QUEUES: claim.lite_queues, FORGOTTEN_QUEUES: claim.forgets_queues, SINKS: False, SINK_MAPS: False,
+        }  # fmt: skip
         for feature, wanted in asked.items():
             if wanted or (self.tip is not None and feature in self.tip.required_features):
                 features.append(feature)

@@ -19,6 +19,7 @@ is meaning.
     f  floor u8                                            commit that moved the floor there
     s  sink id, 16 bytes                                   sink
     t  sink id, queue                                      how far a sink is in a queue
+    u  sink id, queue                                      where a sink put the messages of a queue
     d                                                      dispatch offsets of the flush on its way; *not part of the fold*
     d  queue                                               a dispatch offset, as earlier versions kept them; *neither*
 
@@ -56,9 +57,10 @@ RETIRED = b"x"
 FLOOR = b"f"
 SINK = b"s"
 SINK_QUEUE = b"t"
+SINK_MAP = b"u"
 DISPATCH = b"d"
 
-FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfabst"))
+FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfabstu"))
 """Every prefix of the fold, ascending: what a checkpoint saves."""
 
 U4 = struct.Struct(">I")

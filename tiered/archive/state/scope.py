@@ -18,6 +18,7 @@ from tiered.archive.state.keys import (
     QUEUE,
     RUN,
     SINK,
+    SINK_MAP,
     SINK_QUEUE,
     U4,
     queue_of,
@@ -29,7 +30,7 @@ from tiered.codec.format.edits import EditBatch
 OF_QUEUES = frozenset((QUEUE, GENERATION, RUN, CLOSED, GAP, LITE_QUEUE, ALIAS))
 """Prefixes of keys that begin with a queue."""
 
-OF_SINKS = frozenset((SINK, SINK_QUEUE))
+OF_SINKS = frozenset((SINK, SINK_QUEUE, SINK_MAP))
 """What is of no queue, and yet is only folded with everything: a reader of some queues is never asked for it."""
 
 Pair = tuple[bytes, bytes]

@@ -14,6 +14,9 @@ from tiered.model import MessageQueue
 SINKS = "sinks"
 """A feature that the fold itself requires, of all later epochs too, from the first ``SinkProgress`` on."""
 
+SINK_MAPS = "sinkmap"
+"""The same from the first ``SinkMap`` on."""
+
 SINK_ID_BYTES = 16
 _QUEUE = struct.Struct(">qq")
 NOWHERE = -1

@@ -18,7 +18,7 @@ from tiered.codec.types import Ints
 
 
 class EditKind(IntEnum):
-    """Numbers on the wire. Never reused; 13, 15 and 17 are reserved: meeting one means *refuse to open*."""
+    """Numbers on the wire. Never reused; 13 and 17 are reserved: meeting one means *refuse to open*."""
 
     OPEN_EPOCH = 1
     ADD_OBJECT = 2
@@ -42,7 +42,7 @@ class EditKind(IntEnum):
     REPLACE_ALIASES = 20
 
 
-RESERVED_KINDS = frozenset((EditKind.BROKER_CONFIG, EditKind.SINK_MAP, EditKind.PHYS_MAP))
+RESERVED_KINDS = frozenset((EditKind.BROKER_CONFIG, EditKind.PHYS_MAP))
 
 
 class Col(Enum):
@@ -173,6 +173,18 @@ SCHEMA: Mapping[EditKind, Sequence[tuple[str, Col]]] = {
         ("looked", Col.INT),  # the commit up to which rewinds and new generations are accounted for
         # what changed: {"topic": [...], "queue_id": [...], "next": [...], "physical": [... or None]}
         ("sink_queues", Col.OBJ),
+    ),
+    EditKind.SINK_MAP: (  # a row for each queue of a sink that went on, behind its SINK_PROGRESS: archive/state/offsetmap.py
+        ("sink_id", Col.BYTES),  # 16 bytes
+        ("topic", Col.TEXT),
+        ("queue_id", Col.INT),
+        ("start", Col.INT),  # queue offsets [start, end) that the row tells of
+        ("end", Col.INT),
+        ("target", Col.TEXT),  # the destination's topic; "" where nothing was given
+        ("target_id", Col.TEXT),  # by which the destination tells it from another of that name
+        ("partition", Col.INT),
+        ("target_offset", Col.INT),  # of the first message; 0 where nothing was given
+        ("map_runs", Col.BYTES),  # packed table
     ),
     EditKind.LOSS: (  # what was archived and is gone; only in what stands for a damaged commit
         ("topic", Col.TEXT),
