@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.kit.sinkscene import PLACE
 from tiered.errors import Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import Placed, RewindMarking, Rewound, Sink, SinkPosition
+from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, SinkPosition, Unmapped
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
@@ -142,7 +142,9 @@ def test_records_carry_what_the_messages_had(kafka: KafkaBroker, place: SinkPlac
     sink.close()
     first, empty, damaged = committed(kafka.address, f"{place.name}.T")
     assert (accepted.messages, accepted.dead_letters) == (3, 0)
-    assert safe.placed == (Placed(MessageQueue("T", 3), 7, 3, f"{place.name}.T", 1, 0),)
+    topic_id = safe.placed[0].target_id
+    assert safe.placed == (Placed(MessageQueue("T", 3), 7, 3, f"{place.name}.T", 1, 0, target_id=topic_id),)
+    assert topic_id
     assert (first.key, first.value, first.timestamp) == (b"k1 k2", b"body", 1_600_000_000_777)
     headers = dict(first.headers)
     assert headers["rocketmq.topic"] == b"T"
@@ -308,6 +310,82 @@ def test_a_broker_that_is_not_there_is_away(place: SinkPlace) -> None:
     order = SinkOrder(place.name, "kafka", {"brokers": f"127.0.0.1:{free_port()}", "timeout_ms": "1000"})
     with pytest.raises(Unavailable):
         KafkaKind().check(order)
+
+
+# ---- where messages lie
+
+
+def test_where_messages_lie_is_found_again(kafka: KafkaBroker, place: SinkPlace) -> None:
+    """What a process flushed, and nobody heard of: read again by the next one, as it was. Two queues share a partition, there
+    are holes, markers of transactions, and a transaction that was undone."""
+    queues = [MessageQueue("T", 0), MessageQueue("T", 2), MessageQueue("T", 1)]
+    told: dict[MessageQueue, list[Placed]] = {queue: [] for queue in queues}
+    sink = open_sink(kafka, place)
+    for flush in range(3):
+        messages = [
+            message_of(
+                "T", queue.queue_id, 10 * flush + at, b"x", physical=100 * flush + 10 * at + queue.queue_id
+            )
+            for at in range(6)
+            for queue in queues
+            if (at, queue.queue_id) != (3, 2)
+        ]
+        sink.write(batch_of(messages)[0])
+        follow = SinkPosition(
+            FeedPosition(PhysicalOffset(9)), {q: Follow(10 * flush + 6, 100 * flush + 59) for q in queues}
+        )
+        for run in sink.flush(follow).placed:
+            told[run.queue].append(run)
+        sink.write(batch_of([message_of("T", 0, 99, b"never flushed")])[0])
+        sink.close()
+        sink = open_sink(kafka, place)
+    assert isinstance(sink, OffsetSink)
+    assert {run.partition for run in told[queues[0]] + told[queues[1]]} == {0}
+    whole = {queue: Unmapped(None, 26, after=None, upto=259) for queue in queues}
+    found = sink.placed_between(whole)
+    assert {queue: _lying(runs) for queue, runs in found.items()} == {
+        q: _lying(runs) for q, runs in told.items()
+    }
+    begin = told[queues[0]][-1].target_offset
+    later = {queues[0]: Unmapped(12, 26, begin, told[queues[0]][0].target_id, 100, 259)}
+    assert _lying(sink.placed_between(later)[queues[0]]) == _lying(told[queues[0]][-1:])
+    sink.close()
+
+
+def _lying(runs: Sequence[Placed]) -> dict[int, tuple[int, str]]:
+    """Kafka's offset of each message, and its topic's id."""
+    return {
+        run.first_offset + at: (run.target_offset + at, run.target_id)
+        for run in runs
+        for at in range(run.messages)
+    }
+
+
+def test_what_is_not_certain_is_not_said(kafka: KafkaBroker, place: SinkPlace) -> None:
+    """Another broker's messages of the same names and numbers in the same partition; records that are gone; no headers."""
+    queue, topic = MessageQueue("T", 0), f"{place.name}.T"
+    sink = open_sink(kafka, place)
+    sink.write(batch_of([message_of("T", 0, n, b"x", physical=n) for n in range(4)])[0])
+    sink.flush(behind({queue: 4}))
+    assert isinstance(sink, OffsetSink)
+    asked = {queue: Unmapped(None, 4)}
+    assert set(sink.placed_between(asked)) == {queue}
+    other = KafkaKind().open(order_of(kafka, place), replace(place, name=f"{place.name}-twin"))
+    other.write(batch_of([message_of("T", 0, n, b"y", physical=1_000 + n) for n in range(4)])[0])
+    other.flush(behind({queue: 4}, 1_004))
+    other.close()
+    assert sink.placed_between(asked) == {}
+    assert set(sink.placed_between({queue: Unmapped(None, 4, upto=3)})) == {queue}, (
+        "the log's place tells them apart"
+    )
+    gone, admin = TopicPartition(topic, 0, 2), kafka.admin()
+    admin.delete_records([gone])[gone].result(30)
+    assert sink.placed_between({queue: Unmapped(None, 4, upto=3)}) == {}
+    sink.close()
+    plain = open_sink(kafka, place, headers="none")
+    assert isinstance(plain, OffsetSink)
+    assert plain.placed_between({queue: Unmapped(None, 4, upto=3)}) == {}
+    plain.close()
 
 
 # ---- who has the sink

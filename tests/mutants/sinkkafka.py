@@ -10,6 +10,18 @@ _MESSAGES = "tests/unit/test_sink_messages.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/kafka/rereading.py",
+        "    if len(steps) and int(steps.min()) < 1:\n",
+        "    if False:\n",
+        f"{_REAL}::test_what_is_not_certain_is_not_said",
+    ),
+    Mutant(
+        "tiered/sink/kafka/rereading.py",
+        "if low <= asked[q].lowest and high",
+        "if high",
+        f"{_REAL}::test_what_is_not_certain_is_not_said",
+    ),
+    Mutant(
         "tiered/sink/kafka/naming.py",
         '_LEGAL = re.compile(rb"[A-Za-z0-9_-]")\n',
         '_LEGAL = re.compile(rb"[A-Za-z0-9._-]")\n',

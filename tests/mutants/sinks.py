@@ -7,6 +7,7 @@ from tests.mutants import Mutant
 _RUN = "tests/scenes/test_sink_running.py"
 _FOLD = "tests/unit/test_fold_sinks.py"
 _MAP = "tests/property/test_sink_offset_map.py"
+_MAPPING = "tests/scenes/test_sink_mapping.py"
 _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink_was_not_given_stays"
 
 MUTANTS = (
@@ -111,6 +112,24 @@ MUTANTS = (
         "        kept = self.cut(later.start)\n",
         "        kept = self\n",
         f"{_MAP}::test_what_is_learned_twice_is_known_once",
+    ),
+    Mutant(
+        "tiered/sink/mapping.py",
+        "    found = sink.placed_between(unmapped)\n",
+        "    found = dict.fromkeys(unmapped, ())\n",
+        f"{_MAPPING}::test_killed_between_the_destination_and_the_archive",
+    ),
+    Mutant(
+        "tiered/sink/mapping.py",
+        "            made[queue] = nothing_given(gap.end, gap.end)\n",
+        "            made[queue] = nothing_given(gap.first or 0, gap.end)\n",
+        f"{_MAPPING}::test_what_cannot_be_found_again_is_said_and_the_map_begins_behind_it",
+    ),
+    Mutant(
+        "tiered/sink/ledger.py",
+        "maps[queue].then(told) if queue in maps else told",
+        "told",
+        f"{_MAPPING}::test_flushes_that_wait_for_a_commit_come_together",
     ),
     Mutant(
         "tiered/archive/rewrite/cutting.py",

@@ -41,7 +41,9 @@ class Accepted(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """``messages`` consecutive messages of a queue lie at consecutive offsets of one partition of the destination."""
+    """``messages`` messages of a queue lie from ``target_offset`` on in one partition of the destination, which knows it by
+    ``target_id``. Consecutive on both sides, unless ``left_out`` queue offsets among them are no messages of the sink, or
+    ``between`` offsets of the destination hold something else: ends are exact all the same."""
 
     queue: MessageQueue
     first_offset: int
@@ -49,6 +51,22 @@ class Placed(NamedTuple):
     target: str
     partition: int
     target_offset: int
+    left_out: int = 0
+    between: int = 0
+    target_id: str = ""
+
+
+class Unmapped(NamedTuple):
+    """Messages of a queue that the destination has and the archive has no places of: from ``first`` (``None``: wherever they
+    begin) up to ``end``. They lie at or behind ``target_offset`` of the topic with this id (0 and empty: not known), and in the
+    broker's log behind ``after`` and up to ``upto`` (``None``: not known)."""
+
+    first: int | None
+    end: int
+    target_offset: int = 0
+    target_id: str = ""
+    after: int | None = None
+    upto: int | None = None
 
 
 class Rewound(NamedTuple):
@@ -104,4 +122,17 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go; what was not flushed may or may not be there. Raises nothing."""
+        ...
+
+
+@runtime_checkable
+class OffsetSink(Sink, Protocol):
+    """A sink whose destination has offsets of its own, which keep the order: a flush says where everything was put
+    (``SafePoint.placed``), and the archive keeps a map of it."""
+
+    def placed_between(
+        self, unmapped: Mapping[MessageQueue, Unmapped]
+    ) -> dict[MessageQueue, tuple[Placed, ...]]:
+        """Find out at the destination where these messages lie, asked once after opening. A queue of which that cannot be
+        said for certain is not in the answer."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 from tiered.archive.log.flush import Flush, Priority
 from tiered.archive.log.planned import Place
 from tiered.archive.state.keys import queue_key
-from tiered.archive.state.sinks import SinkQueue, SinkState, sink, sink_queues_of
+from tiered.archive.state.offsetmap import OffsetMap, nothing_given
+from tiered.archive.state.sinkmaps import sink_maps_of
+from tiered.archive.state.sinks import SINK_MAPS, SinkQueue, SinkState, sink, sink_queues_of
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditBatch, EditKind, Rows, SinkStep, batch
 from tiered.errors import TieredError
@@ -21,11 +23,14 @@ from tiered.model import MessageQueue
 MAX_QUEUES = 65_536
 """Of one sink in one commit. What is more goes into the next ones, and the sink's place in the log after the last of them."""
 
+MAX_MAP_RUNS = 1 << 17
+"""Of all maps in one commit: about a megabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class SinkAdvance:
     """What a sink has for good. ``queues``: those that changed. ``step``: what it does to what is known; ``back``: of one that
-    begins anew, whether some of it went back since."""
+    begins anew, whether some of it went back since. ``maps``: where messages were put, of sinks that know it."""
 
     sink_id: bytes
     name: str
@@ -36,6 +41,7 @@ class SinkAdvance:
     queues: Mapping[MessageQueue, Follow] = field(default_factory=dict)
     step: SinkStep = SinkStep.ON
     back: bool = False
+    maps: Mapping[MessageQueue, OffsetMap] = field(default_factory=dict)
 
 
 class SinkLedger:
@@ -68,9 +74,10 @@ class SinkLedger:
         if self.trouble is not None:
             return []
         with self._lock:
-            rows = []
+            rows: list[dict[str, Any]] = []
+            maps: list[tuple[bytes, MessageQueue, OffsetMap]] = []
             for sink_id, advance in list(self._waiting.items()):
-                row, left = _row(advance, fold)
+                row, left = _row(advance, fold, maps)
                 if left is None:
                     del self._waiting[sink_id]
                 else:
@@ -79,9 +86,7 @@ class SinkLedger:
                     rows.append(row)
         if not rows:
             return []
-        return [
-            batch(EditKind.SINK_PROGRESS, **{name: Rows([row[name] for row in rows]) for name in rows[0]})
-        ]
+        return [_batch(EditKind.SINK_PROGRESS, rows), *map_edits(maps)]
 
     def refused(self, error: TieredError) -> None:
         """The fold does not take it: nothing rides any more, and archiving goes on without."""
@@ -109,14 +114,28 @@ def _together(before: SinkAdvance, advance: SinkAdvance) -> SinkAdvance:
     if advance.step in (SinkStep.ANEW, SinkStep.REMOVED):
         return advance
     queues = {**before.queues, **advance.queues}
+    advance = replace(advance, maps=_maps_together(before, advance))
     if before.step is SinkStep.ANEW:
         back = before.back or advance.step is SinkStep.BACK
         return replace(advance, queues=queues, step=SinkStep.ANEW, back=back)
     return replace(advance, queues=queues, step=max(before.step, advance.step))
 
 
-def _row(advance: SinkAdvance, fold: ArchiveState) -> tuple[dict[str, Any] | None, SinkAdvance | None]:
-    """The row that makes the fold know, and what of the advance still has to be known then."""
+def _maps_together(before: SinkAdvance, advance: SinkAdvance) -> dict[MessageQueue, OffsetMap]:
+    """Maps of both, each up to where the sink is."""
+    maps = dict(before.maps)
+    for queue, follow in advance.queues.items():
+        if queue in maps:
+            maps[queue] = maps[queue].cut(follow.next)
+    for queue, told in advance.maps.items():
+        maps[queue] = maps[queue].then(told) if queue in maps else told
+    return maps
+
+
+def _row(
+    advance: SinkAdvance, fold: ArchiveState, maps: list[tuple[bytes, MessageQueue, OffsetMap]]
+) -> tuple[dict[str, Any] | None, SinkAdvance | None]:
+    """The row that makes the fold know, and what of the advance still has to be known then. Its maps are put into ``maps``."""
     known = sink(fold.view, advance.sink_id)
     step = advance.step
     if step is SinkStep.REMOVED:
@@ -143,7 +162,45 @@ def _row(advance: SinkAdvance, fold: ArchiveState) -> tuple[dict[str, Any] | Non
             # Nor has it looked: queues that are still to come might be where the broker lost what they had.
             log = _position(known)
             advance = replace(advance, looked=known.looked, lineage=known.lineage)
+    maps += ((advance.sink_id, *told) for told in _maps(advance, some, fold, anew=step is SinkStep.ANEW))
+    left = replace(advance, queues=news, maps={q: told for q, told in advance.maps.items() if q in news})
     return _columns(replace(advance, step=step), some, log), left
+
+
+def _maps(
+    advance: SinkAdvance, queues: Mapping[MessageQueue, Follow], fold: ArchiveState, *, anew: bool
+) -> Iterator[tuple[MessageQueue, OffsetMap]]:
+    """What maps learn with these queues. One that has a map and of which nothing is known begins anew: it never lags behind."""
+    head = fold.head()
+    mapped = not anew and head is not None and SINK_MAPS in head.required_features
+    keys = list(map(queue_key, queues)) if mapped else []
+    found = sink_maps_of(fold.view, advance.sink_id, keys) if mapped else [None] * len(queues)
+    for (queue, follow), known in zip(queues.items(), found, strict=True):
+        told = advance.maps.get(queue)
+        if told is not None and told.end == follow.next:
+            yield queue, told
+        elif known is not None and known.end < follow.next:
+            yield queue, nothing_given(follow.next, follow.next)
+
+
+def map_edits(maps: Sequence[tuple[bytes, MessageQueue, OffsetMap]]) -> list[EditBatch]:
+    """A row for each queue of a sink; each with fewer runs where there are very many."""
+    if not maps:
+        return []
+    most = max(1, MAX_MAP_RUNS // len(maps))
+    rows = []
+    for sink_id, queue, told in maps:
+        base, runs = told.coarser(most).pack()
+        rows.append({
+            "sink_id": sink_id, "topic": queue.topic, "queue_id": queue.queue_id, "start": told.start, "end": told.end,
+            "target": told.target, "target_id": told.target_id, "partition": told.partition, "target_offset": base,
+            "map_runs": runs,
+        })  # fmt: skip
+    return [_batch(EditKind.SINK_MAP, rows)]
+
+
+def _batch(kind: EditKind, rows: Sequence[Mapping[str, Any]]) -> EditBatch:
+    return batch(kind, **{name: Rows([row[name] for row in rows]) for name in rows[0]})
 
 
 def _same(known: SinkState, advance: SinkAdvance) -> bool:

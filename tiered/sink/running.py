@@ -7,7 +7,7 @@ into the archive. So the destination has at least what the archive says, and wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tiered.archive.state.sinks import SinkState, sink, sink_queues
@@ -25,6 +25,7 @@ from tiered.sink.base import RewindMarking, Rewound, Sink, SinkBatch, SinkPositi
 from tiered.sink.book import StoredSink
 from tiered.sink.choosing import Chooser, LostRange
 from tiered.sink.ledger import SinkAdvance, SinkLedger
+from tiered.sink.mapping import Follows, OffsetMaps, found_again, maps_of_flush
 from tiered.sink.progress import SinkPhase, SinkProgress
 from tiered.sink.reconciling import Reconciled, beginning, is_empty, place_of, reconcile, step_to, tells_apart
 from tiered.sink.source import SinkPace, SinkSource
@@ -241,9 +242,10 @@ class SinkRunner:
             return
         reach(SinkPoint.BEFORE_SINK_FLUSH)
         changed = dict(opened.chooser.changed)
-        opened.sink.flush(SinkPosition(opened.log, changed))
+        safe = opened.sink.flush(SinkPosition(opened.log, changed))
         reach(SinkPoint.AFTER_SINK_FLUSH)
-        self._keep(opened, changed, SinkStep.BACK if opened.chooser.back else SinkStep.ON)
+        maps = maps_of_flush(opened.sink, safe, self._had, changed)
+        self._keep(opened, changed, SinkStep.BACK if opened.chooser.back else SinkStep.ON, maps)
         opened.chooser.changed.clear()
         opened.chooser.back = False
         opened.pending_bytes, opened.since = 0, None
@@ -295,7 +297,8 @@ class SinkRunner:
         made.unheard = not anew and known is not None and tells_apart(known, fold)
         self._had = {}
         step = SinkStep.ANEW if anew else step_to(known, recorded, found)
-        self._keep(made, found.position.queues, step)
+        maps = {} if afresh else found_again(opened, stored, recorded, found.position, fold)
+        self._keep(made, found.position.queues, step, maps)
         return made
 
     def _widened(self, found: Reconciled, fold: ArchiveState) -> Reconciled:
@@ -336,11 +339,11 @@ class SinkRunner:
         queues = {queue: Follow(at.next, at.physical) for queue, at in found}
         return known, SinkPosition(place_of(known), queues)
 
-    def _keep(self, opened: _Open, queues: Mapping[MessageQueue, Follow], step: SinkStep) -> None:
+    def _keep(self, opened: _Open, queues: Follows, step: SinkStep, maps: OffsetMaps) -> None:
         """Tell the ledger what is safe, and remember it."""
         stored, at = self._stored, opened.log
         name = (stored.sink_id, stored.name, stored.revision)
-        advance = SinkAdvance(*name, opened.lineage, opened.looked, at, dict(queues), step)
+        advance = SinkAdvance(*name, opened.lineage, opened.looked, at, dict(queues), step, maps=maps)
         self._ledger.keep(advance)
         self._last = SinkState(*name, opened.lineage, at.physical, at.anchor, opened.looked, 0)
         self._had.update(queues)

@@ -7,7 +7,7 @@ the destination has its own in positions and in where messages were placed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,18 @@ from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import MAGIC_V1, MAX_V1_TOPIC_BYTES, SYS_COMPRESSED
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, RewindMarking, Rewound, SafePoint, Sink, SinkBatch, SinkPosition
+from tiered.sink.base import (
+    Accepted,
+    OffsetSink,
+    Placed,
+    RewindMarking,
+    Rewound,
+    SafePoint,
+    Sink,
+    SinkBatch,
+    SinkPosition,
+    Unmapped,
+)
 from tiered.sink.shape import RENAME, MessageShape, shape_of, without_shape
 
 if TYPE_CHECKING:
@@ -43,7 +54,9 @@ class ShapedKind:
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         shape = shape_of(order)
         sink = self.kind.open(replace(order, options=without_shape(order.options)), place)
-        return ShapingSink(sink, shape) if shape.filters or shape.rebuilds else sink
+        if not shape.filters and not shape.rebuilds:
+            return sink
+        return ShapingOffsetSink(sink, shape) if isinstance(sink, OffsetSink) else ShapingSink(sink, shape)
 
 
 class ShapingSink:
@@ -140,6 +153,24 @@ class ShapingSink:
         )
         _HEAD.pack_into(head, 0, len(head) + len(tail), magic, body_crc(body))
         return bytes(head) + tail
+
+
+class ShapingOffsetSink(ShapingSink):
+    """The same of a destination with offsets: its answers have the source's names of topics, too."""
+
+    def __init__(self, sink: OffsetSink, shape: MessageShape) -> None:
+        super().__init__(sink, shape)
+        self._offsets = sink
+
+    def placed_between(
+        self, unmapped: Mapping[MessageQueue, Unmapped]
+    ) -> dict[MessageQueue, tuple[Placed, ...]]:
+        names = {MessageQueue(self._renamed(queue.topic), queue.queue_id): queue for queue in unmapped}
+        found = self._offsets.placed_between({name: unmapped[queue] for name, queue in names.items()})
+        return {
+            names[name]: tuple(run._replace(queue=names[name]) for run in placed)
+            for name, placed in found.items()
+        }
 
 
 def _kept_of(properties: bytes, kept: Collection[str]) -> bytes:

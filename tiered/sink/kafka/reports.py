@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tiered.archive.state.offsetmap import map_of_runs
 from tiered.codec.types import Ints
 from tiered.errors import Unavailable
 from tiered.sink.base import Placed
@@ -97,19 +99,24 @@ class Reports:
 
 
 def _runs(routes: Sequence[QueueRoute], number: Ints, queue_offset: Ints, offset: Ints) -> tuple[Placed, ...]:
-    """Messages of a queue that are consecutive on both sides, as one each."""
+    """Messages of a queue that are consecutive on both sides, as one each; where these are very many, as a map takes them."""
     order = np.argsort(number, kind="stable")
     number, queue_offset, offset = number[order], queue_offset[order], offset[order]
     goes_on = (np.diff(number) == 0) & (np.diff(queue_offset) == 1) & (np.diff(offset) == 1)
     first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
     counts = np.diff(np.append(first, len(number)))
-    return tuple(
-        Placed(routes[route].queue, begin, count, routes[route].topic, routes[route].partition, at)
-        for route, begin, count, at in zip(
-            number[first].tolist(),
-            queue_offset[first].tolist(),
-            counts.tolist(),
-            offset[first].tolist(),
-            strict=True,
+    owner, begin, at = number[first], queue_offset[first], offset[first]
+    made: list[Placed] = []
+    edges = np.flatnonzero(np.diff(owner, prepend=-1))
+    for low, high in pairwise([*edges.tolist(), len(owner)]):
+        route = routes[int(owner[low])]
+        runs = {"first": begin[low:high], "messages": counts[low:high], "target_offset": at[low:high]}
+        found = map_of_runs(0, 0, route.topic, route.topic_id, route.partition, runs)
+        columns = (found.first, found.messages, found.target_offset, found.left_out, found.between)
+        made += (
+            Placed(
+                route.queue, here, count, route.topic, route.partition, there, left, between, route.topic_id
+            )
+            for here, count, there, left, between in zip(*(c.tolist() for c in columns), strict=True)
         )
-    )
+    return tuple(made)

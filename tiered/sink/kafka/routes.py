@@ -21,12 +21,13 @@ as they came, and one of a clock that goes ahead would be refused, and all behin
 
 @dataclass(frozen=True, slots=True)
 class QueueRoute:
-    """``number`` counts a sink's queues from 0."""
+    """``number`` counts a sink's queues from 0. ``topic_id``: Kafka's of the topic."""
 
     number: int
     queue: MessageQueue
     topic: str
     partition: int
+    topic_id: str = ""
 
 
 class QueueRoutes:
@@ -70,6 +71,11 @@ class QueueRoutes:
         """Where the queues met go, to be kept."""
         return self._kept
 
+    def known_id(self, topic: str) -> str | None:
+        """Kafka's id of a topic that has messages of this sink."""
+        found = self._found.get(topic)
+        return self._known.get(topic) if found is None else found.id
+
     def unkept(self) -> list[KafkaTopic]:
         """Topics whose ids are not kept yet; asked once before they are."""
         fresh = [topic for name, topic in self._found.items() if self._known.get(name) != topic.id]
@@ -110,7 +116,9 @@ class QueueRoutes:
                 hint="the topic was made anew with fewer: give it as many, or rewind the sink after removing its position",
             )  # fmt: skip
         self._kept[queue] = target, partition
-        route = self._routes[queue] = QueueRoute(len(self.all), queue, target, partition)
+        route = self._routes[queue] = QueueRoute(
+            len(self.all), queue, target, partition, self._found[target].id
+        )
         self.all.append(route)
 
     def _partition(self, queue: MessageQueue, partitions: int) -> int:

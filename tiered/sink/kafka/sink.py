@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,13 +14,14 @@ from tiered.clock import Clock
 from tiered.codec.types import Ints
 from tiered.errors import Fenced, Invalid, TieredError, Unavailable
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
+from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
 from tiered.sink.kafka.keeping import Keeping, check_topics, transactional_id
 from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
 from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
 from tiered.sink.kafka.reports import Report, Reports
+from tiered.sink.kafka.rereading import RecordReader, Sought, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
@@ -44,6 +45,7 @@ class KafkaSink:
     def __init__(self, settings: KafkaSettings, place: SinkPlace, clock: Clock) -> None:
         """Open it: in mode transactional any other process that has it is fenced, and what that had not committed is undone."""
         self._settings = settings
+        self._clock = clock
         self._heard = Heard(settings.secrets)
         self._reports = Reports(refuse_recreated=settings.refuse_recreated)
         self._topics = KafkaTopics(settings, clock)
@@ -108,6 +110,24 @@ class KafkaSink:
             if self._settings.transactional:
                 self._commit()
         return SafePoint(position, placed)
+
+    def placed_between(
+        self, unmapped: Mapping[MessageQueue, Unmapped]
+    ) -> dict[MessageQueue, tuple[Placed, ...]]:
+        """See ``OffsetSink``: by the headers of the records."""
+        if not self._settings.headers:
+            return {}
+        asked: dict[MessageQueue, Sought] = {}
+        none: dict[MessageQueue, tuple[Placed, ...]] = {}
+        for queue, gap in unmapped.items():
+            topic, partition = self._routes.partitions().get(queue, ("", 0))
+            topic_id = self._routes.known_id(topic)
+            if topic_id:
+                lowest = gap.target_offset if gap.target_id == topic_id else 0
+                asked[queue] = Sought(topic, partition, topic_id, lowest, gap)
+            elif gap.first is None:  # where a queue begins of which no message was ever given
+                none[queue] = ()
+        return none | placed_again(RecordReader(self._settings, self._clock), asked)
 
     def close(self) -> None:
         producer, self._producer = self._producer, None
