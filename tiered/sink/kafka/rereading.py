@@ -34,7 +34,7 @@ class Found(NamedTuple):
     physical: int
 
 
-class Sought(NamedTuple):
+class SoughtPlaces(NamedTuple):
     """Messages of a queue to find in a partition, not below ``lowest``."""
 
     topic: str
@@ -100,7 +100,7 @@ class RecordReader:
 
 
 def placed_again(
-    reader: RecordReader, asked: Mapping[MessageQueue, Sought]
+    reader: RecordReader, asked: Mapping[MessageQueue, SoughtPlaces]
 ) -> dict[MessageQueue, tuple[Placed, ...]]:
     """Where the messages asked for lie, of each queue of which that is certain: all of the partition behind ``lowest`` is still
     there and not too much, and no message is met twice (another broker's, with the same name and numbers, might be)."""
@@ -140,7 +140,9 @@ def _fits(record: Found, gap: Unmapped) -> bool:
     return gap.upto is None or gap.upto < 0 or record.physical <= gap.upto
 
 
-def _runs(queue: MessageQueue, places: list[tuple[int, int]], sought: Sought) -> tuple[Placed, ...] | None:
+def _runs(
+    queue: MessageQueue, places: list[tuple[int, int]], sought: SoughtPlaces
+) -> tuple[Placed, ...] | None:
     """Consecutive ones as one; ``None`` if they are not in order."""
     if not places:
         return ()

@@ -21,7 +21,7 @@ from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
 from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
 from tiered.sink.kafka.reports import Report, Reports
-from tiered.sink.kafka.rereading import RecordReader, Sought, placed_again
+from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
@@ -117,14 +117,14 @@ class KafkaSink:
         """See ``OffsetSink``: by the headers of the records."""
         if not self._settings.headers:
             return {}
-        asked: dict[MessageQueue, Sought] = {}
+        asked: dict[MessageQueue, SoughtPlaces] = {}
         none: dict[MessageQueue, tuple[Placed, ...]] = {}
         for queue, gap in unmapped.items():
             topic, partition = self._routes.partitions().get(queue, ("", 0))
             topic_id = self._routes.known_id(topic)
             if topic_id:
                 lowest = gap.target_offset if gap.target_id == topic_id else 0
-                asked[queue] = Sought(topic, partition, topic_id, lowest, gap)
+                asked[queue] = SoughtPlaces(topic, partition, topic_id, lowest, gap)
             elif gap.first is None:  # where a queue begins of which no message was ever given
                 none[queue] = ()
         return none | placed_again(RecordReader(self._settings, self._clock), asked)
