@@ -132,6 +132,9 @@ class Refused(Invalid):
     exit_code = 3
 
 
+EXIT_INCOMPLETE = 9
+"""Exit code of a comparison that found no difference and could not look at everything."""
+
 EXIT_UNEXPECTED = 70
 """Exit code of an error that is not one of this tree (sysexits' EX_SOFTWARE)."""
 

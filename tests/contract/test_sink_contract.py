@@ -53,6 +53,7 @@ FOUND_BY = {
     broken.LeavesOutWildTopics: "test_names_that_no_broker_takes",
     broken.ForeignErrors: "test_an_answer_lost_at_any_request",
     broken.SwallowsAbsence: "test_a_destination_that_is_away",
+    broken.ReadsNoBodies: "test_what_is_read_back_is_what_was_given",
     broken.NothingDurable: "test_a_stop_after_a_flush_doubles_nothing",
 }
 

@@ -28,6 +28,7 @@ from tiered.sink.file import sink as module
 from tiered.sink.file.formats import file_format
 from tiered.sink.file.kind import FileKind
 from tiered.sink.file.manifest import decode_manifest
+from tiered.sink.file.reading import FileReadBack
 from tiered.sink.file.sink import FileSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
@@ -65,6 +66,10 @@ class TestedFile(TestedSink):
             return
         for m in pq.read_table(path).to_pylist():
             yield Received(m["topic"], m["queue_id"], m["queue_offset"], m["body"], dict(m["properties"]))
+
+    def read_back(self) -> FileReadBack:
+        driver = open_driver(f"file://{self.directory}", Store(), SystemClock())
+        return FileReadBack(driver, self.place.name, parquet=self.form == "parquet")
 
     def interrupted(self, request: int, *, done: bool) -> AbstractContextManager[Interrupted]:
         return self.breaks.at(request, done=done)

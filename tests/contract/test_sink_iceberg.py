@@ -18,6 +18,7 @@ from tiered.errors import Fenced, Invalid, Refused, Unavailable
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import RewindMarking, Rewound, Sink, SinkPosition
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Feeding, Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
@@ -68,6 +69,9 @@ class TestedIceberg(TestedSink):
 
     def table(self) -> Any:
         return self.catalog.load_table("logs.orders")
+
+    def read_back(self) -> ReadBack:
+        return IcebergKind().read_back(SinkOrder("orders", "iceberg", self.options), self.place)
 
     def read(self) -> Iterable[Received]:
         """The commits in their order: a scan of a table has none."""

@@ -16,18 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, OffsetSpec
 
 from tests.kit import kafkafeeder
 from tests.kit.kafkabroker import PASSWORD, USER, KafkaBroker, committed, kafka_broker
 from tests.kit.ports import free_port
 from tests.kit.process import Child
+from tests.kit.sinkrunning import KindScene
 from tests.kit.sinkscene import PLACE
-from tiered.errors import Fenced, Invalid, Unavailable
+from tiered.errors import Fenced, Invalid, Refused, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, SinkPosition, Unmapped
+from tiered.sink.comparison.base import ReadBack
+from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
@@ -35,6 +38,7 @@ from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.markers import MARKER
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
+from tiered.sink.progress import SinkPhase
 
 pytestmark = pytest.mark.kafka
 _numbers = itertools.count()
@@ -90,6 +94,9 @@ class TestedKafka(TestedSink):
             for read in committed(self.kafka.address, topic)
         ]
         return [_received(read.headers, read.value or b"") for read in found]
+
+    def read_back(self) -> ReadBack:
+        return KafkaKind().read_back(order_of(self.kafka, self.place, **self.options), self.place)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -517,3 +524,62 @@ def test_what_the_broker_lost_is_told_once_among_the_messages(
         "rocketmq.marker": b"rewound", "rocketmq.topic": queue.topic.encode(), "rocketmq.queue": b"1",
         "rocketmq.from": b"1", "rocketmq.to": b"3", "rocketmq.generation": b"7",
     }  # fmt: skip
+
+
+# ---- compared with the archive
+
+
+def test_what_is_in_kafka_is_held_against_the_archive(
+    kafka: KafkaBroker, place: SinkPlace, tmp_path: Path
+) -> None:
+    """The same; then a record of a producer that writes it again, one that was changed, and records that Kafka deleted."""
+    order = order_of(
+        kafka, place, partitions="1", dead_letter_topic=f"{place.name}-dead", max_message_bytes="1500"
+    )
+    scene = KindScene(tmp_path, order)
+    scene.put(10)
+    scene.put(5, "Bills")
+    scene.archive()
+    assert scene.run() is SinkPhase.LIVE
+    scene.commit()
+    found = scene.verified()
+    assert (found.verdict, found.totals["same"], found.compared_queues) == (SinkVerdict.SAME, 15, 2)
+    scene.log.append(bytes(2_000), topic=b"Orders", queue_offset=10)
+    scene.next[MessageQueue("Orders", 0)] = 11
+    scene.put(1)
+    scene.archive()
+    scene.run()
+    scene.commit()
+    found = scene.verified()
+    assert (found.verdict, found.totals["same"], found.totals["dead_letters"]) == (SinkVerdict.SAME, 16, 1)
+    topic = f"{place.name}.Orders"
+    records = committed(kafka.address, topic)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    producer.produce(topic, records[3].value, headers=records[3].headers)
+    producer.produce(
+        topic,
+        b"another",
+        headers=[*records[4].headers[:2], ("rocketmq.offset", b"12"), records[4].headers[3]],
+    )
+    producer.flush(30)
+    found = scene.verified()
+    assert (found.verdict, found.totals["doubled"], found.totals["ahead"]) == (SinkVerdict.DIFFERENT, 1, 1)
+    assert [(q.topic, q.first, q.first_offset) for q in found.queues if q.different] == [
+        ("Orders", "doubled", 3)
+    ]
+    bills, admin = TopicPartition(f"{place.name}.Bills", 0, 2), kafka.admin()
+    [gone] = admin.delete_records([bills]).values()
+    gone.result(30)
+    found = scene.verified("Bills")
+    assert (found.verdict, found.totals["same"], found.totals["not_comparable"]) == (
+        SinkVerdict.INCOMPLETE,
+        3,
+        2,
+    )
+    scene.runner.close()
+    scene.daemon.close()
+
+
+def test_records_without_headers_cannot_be_compared(kafka: KafkaBroker, place: SinkPlace) -> None:
+    with pytest.raises(Refused, match="without headers"):
+        KafkaKind().read_back(order_of(kafka, place, headers="none"), place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tiered.codec.record.message import decode_message
@@ -11,6 +11,8 @@ from tiered.errors import Fenced, Unavailable
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, SafePoint, Sink, SinkBatch, SinkPosition
+from tiered.sink.comparison.base import Marks
+from tiered.sink.comparison.content import content_of, marks_of, origin_of
 from tiered.sink.contract.feeding import Interrupted, TestedSink
 from tiered.sink.contract.samples import Received
 
@@ -46,6 +48,7 @@ class MemorySink:
     """Exactly once, if ``keeps``."""
 
     keeps = True
+    reads_bodies = True
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -62,7 +65,8 @@ class MemorySink:
     def position(self) -> SinkPosition | None:
         return self.memory.position if self.keeps else None
 
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
         for row in batch.rows.tolist():
             m = decode_message(batch.messages.record(row))
             yield Received(m.topic, m.queue_id, m.queue_offset, m.body, m.properties)
@@ -188,25 +192,29 @@ class WritesAtClose(MemorySink):
 
 
 class EmptyBodiesAreNone(MemorySink):
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
-        return (m for m in super().received(batch) if m.body)
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
+        return (m for m in MemorySink.received(batch) if m.body)
 
 
 class TextOnly(MemorySink):
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
-        return (m._replace(body=m.body.decode(errors="replace").encode()) for m in super().received(batch))
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
+        return (m._replace(body=m.body.decode(errors="replace").encode()) for m in MemorySink.received(batch))
 
 
 class CutsProperties(MemorySink):
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
-        for m in super().received(batch):
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
+        for m in MemorySink.received(batch):
             given = m.properties or {}
             yield m._replace(properties={k: v.partition("\x01")[0] for k, v in given.items()})
 
 
 class CleansTopics(MemorySink):
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
-        return (m._replace(topic=m.topic.lower()) for m in super().received(batch))
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
+        return (m._replace(topic=m.topic.lower()) for m in MemorySink.received(batch))
 
 
 class ClosesOnce(MemorySink):
@@ -219,8 +227,9 @@ class ClosesOnce(MemorySink):
 
 
 class LeavesOutWildTopics(MemorySink):
-    def received(self, batch: SinkBatch) -> Iterator[Received]:
-        return (m for m in super().received(batch) if m.topic.isascii())
+    @staticmethod
+    def received(batch: SinkBatch) -> Iterator[Received]:
+        return (m for m in MemorySink.received(batch) if m.topic.isascii())
 
 
 class ForeignErrors(MemorySink):
@@ -257,6 +266,52 @@ class NothingDurable(PlainSink):
         self.waiting = []
 
 
+class ReadsNoBodies(MemorySink):
+    """Its reader leaves out what it should compare."""
+
+    reads_bodies = False
+
+
+class MemoryReadBack:
+    """A memory read back."""
+
+    ordered = True
+
+    def __init__(self, memory: Memory, *, bodies: bool) -> None:
+        self.memory, self.bodies = memory, bodies
+
+    def position(self) -> SinkPosition | None:
+        return self.memory.position
+
+    def target(self, queue: MessageQueue) -> MessageQueue:
+        return queue
+
+    def given(self, batch: SinkBatch) -> Marks:
+        return self._marks(list(MemorySink.received(batch)), bodies=True)
+
+    def read(self, queues: Collection[MessageQueue]) -> Iterator[Marks]:
+        yield self._marks(self.memory.messages, bodies=self.bodies)
+
+    def buried(self) -> Iterator[Marks]:
+        return iter(())
+
+    def begins_late(self, queue: MessageQueue) -> bool:
+        return False
+
+    def unread(self) -> str | None:
+        return None
+
+    def close(self) -> None: ...
+
+    def _marks(self, given: Sequence[Received], *, bodies: bool) -> Marks:
+        return marks_of(
+            [(m.topic, m.queue_id) for m in given],
+            [m.queue_offset for m in given],
+            [origin_of(f"{m.topic}/{m.queue_id}/{m.queue_offset}") for m in given],
+            [content_of(m.body if bodies else b"", (m.properties or {}).items()) for m in given],
+        )
+
+
 class TestedMemory(TestedSink):
     """A sink of this class into a memory of its own."""
 
@@ -271,6 +326,9 @@ class TestedMemory(TestedSink):
 
     def read(self) -> Iterable[Received]:
         return self.memory.messages
+
+    def read_back(self) -> MemoryReadBack:
+        return MemoryReadBack(self.memory, bodies=self.kind.reads_bodies)
 
     @contextlib.contextmanager
     def interrupted(self, request: int, *, done: bool) -> Iterator[Interrupted]:

@@ -4,6 +4,7 @@ remembers what it was given, survives its process, and fails when told to."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from tests.kit.assemble import Assembly, Counting, assemble, memory, progress_of
 from tests.kit.brokerlog import BrokerLog
 from tiered.archive.log.line import CommitLine
+from tiered.archive.read.view import View
 from tiered.backoff import Backoff
 from tiered.clock import ManualClock
 from tiered.errors import Unavailable
@@ -21,12 +23,16 @@ from tiered.model import MessageQueue
 from tiered.settings import Hold, Source
 from tiered.sink.base import Accepted, Rewound, SafePoint, Sink, SinkBatch, SinkPosition
 from tiered.sink.book import SinkRewind, StoredSink
+from tiered.sink.comparison.comparing import merged
+from tiered.sink.comparison.found import Compared
+from tiered.sink.comparison.verifying import compare, reader_of, taking, whole_scope
+from tiered.sink.kinds import SinkPlace, find_kind
 from tiered.sink.ledger import SinkCommit, SinkLedger
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
 from tiered.sink.running import UNHEARD, SinkRunner
 from tiered.sink.source import SinkPace
-from tiered.sink.writersource import writer_source
+from tiered.sink.writersource import WriterArchive, writer_source
 from tiered.source.local import LocalCommitLog
 
 Given = tuple[MessageQueue, int, bytes]
@@ -219,6 +225,39 @@ class SinkScene:
     @property
     def proven(self) -> int:
         return progress_of(self.daemon)
+
+
+ARCHIVE = bytes(range(16))
+
+
+class KindScene(SinkScene):
+    """The same with a destination of a kind that there is, which can be compared with the archive afterwards."""
+
+    def __init__(self, directory: Path, order: SinkOrder) -> None:
+        super().__init__(directory)
+        self.stored = StoredSink(b"\7" * 16, order)
+        self.runner.change(self.stored)
+        self.runner._pace = SinkPace(1 << 20, 1.0, 0.1, 5.0)  # one flush: one file
+        self.there.open = self._open  # type: ignore[method-assign]
+
+    def _open(self, stored: StoredSink) -> Sink:
+        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name)
+        return find_kind(stored.order.kind).open(stored.order, place)
+
+    @property
+    def view(self) -> View:
+        return WriterArchive(self.daemon.log, self.daemon.objects).at()
+
+    def verified(self, topic: str = "") -> Compared:
+        """Both sides compared, at once and queue by queue."""
+        with closing(reader_of(self.stored, "DefaultCluster", "broker-a", ARCHIVE)) as reader:
+            policy = TopicPolicy(cluster="DefaultCluster", broker="broker-a")
+            scope = whole_scope(self.view, self.stored, reader, taking(self.stored, policy, topic))
+            found = compare(self.view, reader, scope)
+            parts = [compare(self.view, reader, scope, {each.queue}) for each in scope.queues]
+        joined = merged(parts)
+        assert (joined.verdict, joined.queues, joined.unread) == (found.verdict, found.queues, found.unread)
+        return found
 
 
 def away(times: int, *calls: str) -> Callable[[str], None]:

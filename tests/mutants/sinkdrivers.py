@@ -91,8 +91,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/iceberg/sink.py",
-        "            parent = snapshot.parent_snapshot_id\n",
-        "            parent = None\n",
+        "        parent = snapshot.parent_snapshot_id\n",
+        "        parent = None\n",
         f"{_ICEBERG}::test_what_others_do_to_the_table_does_not_hide_the_position",
     ),
     Mutant(

@@ -8,18 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.brokensinks import Memory, MemorySink, TestedMemory
+from tests.kit.brokensinks import Memory, MemoryReadBack, MemorySink, TestedMemory
 from tests.kit.sinkscene import PLACE
 from tiered.codec.record.message import Message
 from tiered.errors import Invalid
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, Sink, SinkPosition
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.samples import Received, batch_of, message_of
 from tiered.sink.fields import message_values
 from tiered.sink.order import SinkOrder
 from tiered.sink.shape import MessageShape, shape_of, without_shape
+from tiered.sink.shapedreading import ShapedReadBack
 from tiered.sink.shaping import ShapedKind, ShapingSink
 
 
@@ -149,8 +151,13 @@ _OLD = {"o": "Orders", "pments": "Payments"}
 class TestedShaped(TestedMemory):
     """A topic has another name at the destination, which the reader knows."""
 
+    shape = MessageShape(renames=(("Orders", "o"), ("Pay*", "p*")))
+
     def open(self) -> Sink:
-        return ShapingSink(super().open(), MessageShape(renames=(("Orders", "o"), ("Pay*", "p*"))))
+        return ShapingSink(super().open(), self.shape)
+
+    def read_back(self) -> ReadBack:
+        return ShapedReadBack(MemoryReadBack(self.memory, bodies=True), self.shape)
 
     def read(self) -> Iterable[Received]:
         return [m._replace(topic=_OLD.get(m.topic, m.topic)) for m in super().read()]

@@ -22,6 +22,7 @@ from tiered.cli.entry import EXIT_INTERRUPTED
 from tiered.cli.stdout import drop_stdout, unwritten
 from tiered.daemon.config import environment
 from tiered.errors import (
+    EXIT_INCOMPLETE,
     EXIT_UNEXPECTED,
     Conflict,
     Corrupt,
@@ -82,6 +83,7 @@ EXIT_CODES: Mapping[int, str] = {
     Fenced.exit_code: "another writer owns the archive",
     Corrupt.exit_code: "bytes are not what their checksum or format says; "
     "of run --once: the commitlog is damaged, the rest is archived",
+    EXIT_INCOMPLETE: "of sink verify: no difference found, and not all could be compared",
     EXIT_UNEXPECTED: "a bug: --debug shows the traceback",
     EXIT_INTERRUPTED: "interrupted",
     EXIT_NO_READER: "the reader of standard output went away",

@@ -17,6 +17,7 @@ from tiered.archive.read.find import find_identity
 from tiered.archive.state.sinks import sinks as known_sinks
 from tiered.cli.access import archive_settings, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
+from tiered.cli.sinkverify import verify_command
 from tiered.cli.status import ask_daemon
 from tiered.clock import SystemClock
 from tiered.errors import Invalid
@@ -71,6 +72,7 @@ Excluded = Annotated[
 ]
 
 app = typer.Typer(no_args_is_help=True)
+app.command("verify")(verify_command)
 
 
 @app.callback()

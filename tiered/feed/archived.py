@@ -84,7 +84,7 @@ class ArchivedFeed:
         for stretch in file.read(max(first, file.min_offset)):
             offset = int(stretch.queue_offsets[0])
             lost = None if offset <= expected else _lost(expected, offset)
-            yield FeedBatch(_messages(stretch), FeedPosition(), anew, lost)
+            yield FeedBatch(stretch_messages(stretch), FeedPosition(), anew, lost)
             anew, expected = None, int(stretch.next_offset)
         if expected < file.max_offset:
             yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, file.max_offset))
@@ -100,14 +100,14 @@ class ArchivedFeed:
         stretch = next(iter(file.read(follow.next - 1, 1)), None)
         if stretch is None:
             return False
-        return int(_messages(stretch).headers["physical_offset"][-1]) != follow.physical
+        return int(stretch_messages(stretch).headers["physical_offset"][-1]) != follow.physical
 
 
 def _lost(first: int, end: int) -> str:
     return f"offsets {first} to {end - 1} are in no archive: trimmed by retention, or a recorded gap"
 
 
-def _messages(stretch: Stretch) -> MessageBatch:
+def stretch_messages(stretch: Stretch) -> MessageBatch:
     """Records as they were stored; the archive's own checksums have proven the block."""
     frames = Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END)
     good, messages = verify_headers(stretch.data, frames, None)

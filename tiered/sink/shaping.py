@@ -31,6 +31,7 @@ from tiered.sink.base import (
     SinkPosition,
     Unmapped,
 )
+from tiered.sink.comparison.base import ReadBack, open_read_back
 from tiered.sink.shape import RENAME, MessageShape, shape_of, without_shape
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ class ShapedKind:
         if not shape.filters and not shape.rebuilds:
             return sink
         return ShapingOffsetSink(sink, shape) if isinstance(sink, OffsetSink) else ShapingSink(sink, shape)
+
+    def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
+        """As of ``ReadableKind``."""
+        from tiered.sink.shapedreading import ShapedReadBack  # which needs what is here
+
+        shape = shape_of(order)
+        inner = open_read_back(self.kind, replace(order, options=without_shape(order.options)), place)
+        return ShapedReadBack(inner, shape) if shape.filters or shape.rebuilds else inner
 
 
 class ShapingSink:

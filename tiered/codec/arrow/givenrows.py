@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,11 @@ class ParquetFile:
         if self._waiting:
             self._writer.write_table(pa.concat_tables(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
+
+
+def given_rows(data: bytes, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Some columns of such a file, so many rows at a time. ``ValueError`` if it is none."""
+    yield from pq.ParquetFile(pa.BufferReader(data)).iter_batches(rows, columns=list(columns))
 
 
 def joined_tables(tables: Sequence[pa.Table]) -> pa.Table:

@@ -7,11 +7,13 @@ other message twice than such as were written and not known to be flushed when t
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 
 from tiered.errors import Conflict, Fenced, Invalid, Unavailable
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import Sink, SinkPosition
+from tiered.sink.comparison.base import Marks
 from tiered.sink.contract.feeding import Feeding, TestedSink
 from tiered.sink.contract.samples import (
     LEGAL_TOPICS,
@@ -268,6 +270,40 @@ class SinkContract:
         feeding.finish()
         feeding.judge(may_double=maybe)
 
+    def test_what_is_read_back_is_what_was_given(self, tested: TestedSink) -> None:
+        """Where a driver can be read back: its marks are those of the batches, each queue in its order, and its position is the
+        sink's. The sink that is open meanwhile goes on."""
+        feeding = Feeding(tested)
+        sink = feeding.open()
+        odd = [m for m in hostile(("Hostile", "a-b"), large=0) if m.body or tested.takes_empty_bodies]
+        feeding.write(sink, feeding.add(odd))
+        feeding.flush(sink)
+        feeding.write(sink, feeding.add(ordinary(20)))
+        feeding.flush(sink)
+        reader = tested.read_back()
+        if reader is None:
+            sink.close()
+            return
+        with contextlib.closing(reader):
+            position = reader.position()
+            assert position is None or position == feeding.known, (
+                "the position read back is the one flushed last"
+            )
+            expected = _by_queue([reader.given(batch_of(feeding.log)[0])])
+            targets = {reader.target(MessageQueue(m.topic, m.queue_id)) for m in feeding.log}
+            assert set(expected) == targets, "marks name queues as ``target`` does"
+            found = _by_queue(reader.read(targets))
+            assert set(found) == targets, "every queue is read back, and no other"
+            for queue, wanted in expected.items():
+                there = found[queue] if reader.ordered else sorted(found[queue])
+                assert there == wanted, f"{queue} is read back as it was given, in its order"
+            assert not any(len(marks.queue) for marks in reader.buried()), "nothing was buried"
+            assert reader.unread() is None, "all could be read"
+        feeding.write(sink, feeding.add(ordinary(1, first=20)))
+        feeding.flush(sink)
+        sink.close()
+        feeding.judge()
+
     def test_closing_twice_raises_nothing(self, tested: TestedSink) -> None:
         """After work, without any, and after a failure."""
         feeding = Feeding(tested)
@@ -293,6 +329,16 @@ class SinkContract:
         finally:
             if sink is not None:
                 sink.close()
+
+
+def _by_queue(parts: Iterable[Marks]) -> dict[MessageQueue, list[tuple[int, int, int]]]:
+    """(offset, origin, content) of each message."""
+    found: dict[MessageQueue, list[tuple[int, int, int]]] = {}
+    for marks in parts:
+        columns = (marks.queue, marks.queue_offset, marks.origin, marks.content)
+        for queue, *mark in zip(*(column.tolist() for column in columns), strict=True):
+            found.setdefault(marks.queues[queue], []).append(tuple(mark))
+    return found
 
 
 def _refused(sink: Sink, feeding: Feeding) -> None:

@@ -11,6 +11,7 @@ from tiered.errors import Fenced, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import SafePoint, Sink, SinkPosition
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.contract.samples import LARGE_BODY_BYTES, Received, batch_of
 
 
@@ -40,6 +41,10 @@ class TestedSink:
     def read(self) -> Iterable[Received]:
         """All that a reader of the destination sees now, each queue in the order that the destination keeps."""
         raise NotImplementedError
+
+    def read_back(self) -> ReadBack | None:
+        """The destination opened as ``tiered sink verify`` does. ``None``: the driver does not offer that."""
+        return None
 
     def interrupted(self, request: int, *, done: bool) -> AbstractContextManager[Interrupted] | None:
         """While it is entered, the answer to the driver's request of this number (from 0) is lost, the request itself

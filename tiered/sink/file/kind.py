@@ -11,7 +11,9 @@ from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Store
 from tiered.sink.base import Sink
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.file.formats import FORMATS, file_format
+from tiered.sink.file.reading import FileReadBack
 from tiered.sink.file.sink import FileSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import choice_of, known_options, needed, size_of
@@ -53,6 +55,11 @@ class FileKind:
         except BaseException:
             provider.close()
             raise
+
+    def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
+        """As of ``ReadableKind``."""
+        made = choice_of(order, "format", FORMATS, "jsonl")
+        return FileReadBack(self._provider(order), place.name, parquet=made == "parquet")
 
     def _provider(self, order: SinkOrder) -> Provider:
         location = resolve(needed(order, "location", "file:///path or s3://bucket/prefix"))

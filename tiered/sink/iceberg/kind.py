@@ -6,6 +6,8 @@ import re
 
 from tiered.errors import Invalid
 from tiered.sink.base import Sink
+from tiered.sink.comparison.base import ReadBack
+from tiered.sink.iceberg.reading import IcebergReadBack
 from tiered.sink.iceberg.sink import IcebergSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import known_options, needed
@@ -32,6 +34,11 @@ class IcebergKind:
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         tables = self._tables(order)
         return IcebergSink(open_catalog(tables, {}, ""), tables.table, place)
+
+    def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
+        """As of ``ReadableKind``."""
+        tables = self._tables(order)
+        return IcebergReadBack(open_catalog(tables, {}, ""), tables.table, place)
 
     def _tables(self, order: SinkOrder) -> KeptTables:
         catalog = resolve(needed(order, "catalog", "https://host/catalog"))

@@ -122,7 +122,7 @@ class IcebergSink:
 
     def _overtaken(self, error: Exception) -> Fenced | Unavailable:
         """Whose commit was faster: another opening's, or that of a program that looks after tables."""
-        said = self._newest(self._catalog.load_table(self._table.name()))
+        said = newest_said(self._catalog.load_table(self._table.name()))
         if said is not None and said.get(WRITER) != self._writer:
             return Fenced(
                 "another process has this sink now", sink=self._place.name, table=self._name,
@@ -159,15 +159,9 @@ class IcebergSink:
 
     def _kept(self) -> SinkPosition:
         """The position in the newest snapshot that a sink made. ``Refused`` for a table of somebody else."""
-        found, place = self._table.properties, self._place
-        if (found.get(ARCHIVE), found.get(SINK)) != (place.archive_id.hex(), place.name):
-            raise Refused(
-                "a table of this name belongs to somebody else", table=self._name,
-                expected=f"archive {place.archive_id.hex()}, sink {place.name}",
-                found=f"archive {found.get(ARCHIVE, 'none')}, sink {found.get(SINK, 'none')}",
-                hint="give the option table another name; nothing was changed",
-            )  # fmt: skip
-        said = self._newest(self._table)
+        place = self._place
+        check_owner(self._table, self._name, place)
+        said = newest_said(self._table)
         if said is None:
             if self._table.current_snapshot() is not None:
                 raise Refused(
@@ -179,20 +173,31 @@ class IcebergSink:
             raise Fenced(
                 "a later writer has this sink", sink=place.name, expected=place.epoch, found=said[EPOCH]
             )
-        return _unpacked(said[POSITION], self._name)
+        return unpacked(said[POSITION], self._name)
 
-    def _newest(self, table: Table) -> Mapping[str, str] | None:
-        """What the newest snapshot with a position says; programs that look after tables make others on top of it."""
-        snapshot = table.current_snapshot()
-        while snapshot is not None:
-            said: Mapping[str, str] = (
-                {} if snapshot.summary is None else snapshot.summary.additional_properties
-            )
-            if POSITION in said:
-                return said
-            parent = snapshot.parent_snapshot_id
-            snapshot = None if parent is None else table.snapshot_by_id(parent)
-        return None
+
+def newest_said(table: Table) -> Mapping[str, str] | None:
+    """What the newest snapshot with a position says; programs that look after tables make others on top of it."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        said: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if POSITION in said:
+            return said
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return None
+
+
+def check_owner(table: Table, name: str, place: SinkPlace) -> None:
+    """``Refused`` for a table of somebody else."""
+    found = table.properties
+    if (found.get(ARCHIVE), found.get(SINK)) != (place.archive_id.hex(), place.name):
+        raise Refused(
+            "a table of this name belongs to somebody else", table=name,
+            expected=f"archive {place.archive_id.hex()}, sink {place.name}",
+            found=f"archive {found.get(ARCHIVE, 'none')}, sink {found.get(SINK, 'none')}",
+            hint="give the option table another name; nothing was changed",
+        )  # fmt: skip
 
 
 def _told(rewound: Sequence[Rewound]) -> dict[str, str]:
@@ -213,7 +218,8 @@ def _packed(position: SinkPosition) -> str:
     return packed
 
 
-def _unpacked(packed: str, name: str) -> SinkPosition:
+def unpacked(packed: str, name: str) -> SinkPosition:
+    """A position out of a snapshot's summary. ``Corrupt``."""
     try:
         return position_of(json.loads(zlib.decompress(base64.b64decode(packed))))
     except (ValueError, zlib.error) as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tiered.clock import Clock, SystemClock
 from tiered.errors import Invalid
 from tiered.sink.base import Sink
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.kafka.client import kafka_library
+from tiered.sink.kafka.reading import KafkaReadBack
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.sink import KafkaSink
 from tiered.sink.kafka.topics import KafkaTopics
@@ -32,3 +34,7 @@ class KafkaKind:
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         return KafkaSink(KafkaSettings.of(order), place, self._clock)
+
+    def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
+        """As of ``ReadableKind``."""
+        return KafkaReadBack(KafkaSettings.of(order), place, self._clock)

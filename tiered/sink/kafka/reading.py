@@ -1,0 +1,167 @@
+"""What is in Kafka, read back by a plain consumer at ``read_committed``: nobody is fenced, and nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from tiered.clock import Clock
+from tiered.errors import Refused, Unavailable
+from tiered.model import MessageQueue
+from tiered.sink.base import SinkBatch, SinkPosition
+from tiered.sink.comparison.base import Marks
+from tiered.sink.comparison.content import content_of, marks_of, origin_of, taken_apart
+from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.keeping import Keeping
+from tiered.sink.kafka.naming import target_name
+from tiered.sink.kafka.positions import Kept
+from tiered.sink.kafka.records import BODY, FLAG, MESSAGE_ID, OFFSET, PROPERTY, QUEUE, TOPIC
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.topics import KafkaTopics
+from tiered.sink.kinds import SinkPlace
+
+_OURS = (TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY)
+_AT_ONCE = 5_000
+_WAIT_SECONDS = 0.5
+_BUFFER_KIB = 32 << 10
+
+
+class KafkaReadBack:
+    """Of one sink. A queue whose partition Kafka keeps is read there alone; others in all partitions of their topic."""
+
+    ordered = True
+
+    def __init__(self, settings: KafkaSettings, place: SinkPlace, clock: Clock) -> None:
+        if not settings.headers:
+            raise Refused(
+                "records without headers do not say which messages they are", field="options.headers", found="none",
+                hint="compare by the offsets that tiered sink offsets gives, or make the sink anew with headers=all",
+            )  # fmt: skip
+        self._settings, self._place, self._clock = settings, place, clock
+        self._heard = Heard(settings.secrets)
+        self._topics = KafkaTopics(settings, clock)
+        self._topics.reachable()
+        self._kept = Kept()
+        keeping = Keeping(settings, place, self._topics, clock)
+        if settings.transactional and self._topics.find([keeping.topic]):
+            self._kept = keeping.read()
+        self._late: set[tuple[str, int]] = set()
+
+    def position(self) -> SinkPosition | None:
+        return self._kept.position if self._settings.transactional else None
+
+    def target(self, queue: MessageQueue) -> MessageQueue:
+        return queue
+
+    def given(self, batch: SinkBatch) -> Marks:
+        return taken_apart(batch)
+
+    def read(self, queues: Collection[MessageQueue]) -> Iterator[Marks]:
+        whole = sorted({self._name(queue) for queue in queues if queue not in self._kept.partitions})
+        found = self._topics.find(whole)
+        parts = {(name, number) for name, topic in found.items() for number in range(topic.partitions)}
+        parts |= {self._kept.partitions[queue] for queue in queues if queue in self._kept.partitions}
+        there = self._topics.find({name for name, _ in parts})
+        yield from self._records(
+            sorted(
+                (name, number) for name, number in parts if name in there and number < there[name].partitions
+            )
+        )
+
+    def buried(self) -> Iterator[Marks]:
+        name = self._settings.dead_letter_topic
+        found = self._topics.find([name] if name else [])
+        yield from self._records(
+            [(name, number) for topic in found.values() for number in range(topic.partitions)]
+        )
+
+    def begins_late(self, queue: MessageQueue) -> bool:
+        kept = self._kept.partitions.get(queue)
+        if kept is not None:
+            return kept in self._late
+        return any(topic == self._name(queue) for topic, _ in self._late)
+
+    def unread(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        """Each reading has a client of its own."""
+
+    def _name(self, queue: MessageQueue) -> str:
+        return target_name(self._settings.topic, queue.topic, self._place.broker, self._place.cluster)
+
+    def _records(self, parts: Sequence[tuple[str, int]]) -> Iterator[Marks]:
+        """Up to the end that each partition has when it is reached for the first time, or had at the beginning."""
+        if not parts:
+            return
+        library = kafka_library()
+        told = {
+            **self._settings.client(), "group.id": f"tiered-verify-{self._place.name}", "isolation.level": "read_committed",
+            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False, "queued.max.messages.kbytes": _BUFFER_KIB, "fetch.wait.max.ms": 20,
+        }  # fmt: skip
+        consumer = made(library.Consumer, told, self._heard)
+        try:
+            with asking(self._heard, "what a sink gave to Kafka was read"):
+                yield from self._consumed(consumer, parts)
+        finally:
+            consumer.close()
+
+    def _consumed(self, consumer: Any, parts: Sequence[tuple[str, int]]) -> Iterator[Marks]:
+        library, seconds = kafka_library(), self._settings.seconds
+        ends = {}
+        for name, number in parts:
+            low, high = consumer.get_watermark_offsets(library.TopicPartition(name, number), timeout=seconds)
+            if low > 0:
+                self._late.add((name, number))
+            if high > low:
+                ends[name, number] = high
+        consumer.assign([library.TopicPartition(name, number, 0) for name, number in ends])
+        deadline = self._clock.monotonic() + seconds
+        while ends:
+            some = []
+            first = consumer.poll(_WAIT_SECONDS)
+            for message in (first, *consumer.consume(_AT_ONCE, 0)) if first is not None else ():
+                place, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise library.KafkaException(error)
+                deadline = self._clock.monotonic() + seconds
+                if place not in ends:
+                    continue
+                if error is None:
+                    some.append(message)
+                if error is not None or message.offset() >= ends[place] - 1:
+                    del ends[place]
+                    consumer.incremental_unassign([library.TopicPartition(*place)])
+            if some:
+                yield self._marks(some)
+            elif self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    "Kafka does not give what a sink gave to it", topic=parts[0][0], partitions=len(ends)
+                )
+
+    def _marks(self, messages: Sequence[Any]) -> Marks:
+        queues, offsets, origins, contents = [], [], [], []
+        for message in messages:
+            headers = message.headers() or []
+            own = {name: value for name, value in headers if name in _OURS}
+            try:
+                queue = own[TOPIC].decode("utf-8", "surrogateescape"), int(own[QUEUE])
+                offset, origin = int(own[OFFSET]), origin_of(own[MESSAGE_ID].decode())
+            except (KeyError, ValueError, AttributeError, TypeError):
+                continue  # somebody else's record
+            properties = {
+                _free(name): (value or b"").decode("utf-8", "replace")
+                for name, value in headers
+                if name not in _OURS
+            }
+            queues.append(queue)
+            offsets.append(offset)
+            origins.append(origin)
+            contents.append(content_of(message.value() or b"", properties.items()))
+        return marks_of(queues, offsets, origins, contents)
+
+
+def _free(name: str) -> str:
+    """The property's own name."""
+    return name.removeprefix(PROPERTY) if name.startswith(PROPERTY) else name
