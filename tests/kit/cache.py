@@ -12,6 +12,7 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     kafka-<version>/lib/*.jar              a Kafka broker
     iceberg-rest/                          Iceberg's REST catalog (lib), its ``main`` compiled (classes-<hash>)
     pyspark-oldest/                        the oldest PySpark that is supported (python), Delta and Iceberg for it (jars)
+    pyspark-4.2/                           the one between it and the newest (python), Delta for it (jars)
     classes/spark-<hash>.jsa               classes that Spark's JVMs map (classarchive.py); the hash covers java and the jars
     <name>.installed                       marker, written last; holds what was installed, as JSON
     <name>.lock                            held while one process installs
@@ -37,6 +38,7 @@ GRPC_SOURCE = JAVA_DIRECTORY / "Grpc.java"
 PROXY_POMS = (JAVA_DIRECTORY / "pom-proxy.xml", JAVA_DIRECTORY / "pom-grpc.xml")
 
 TABLES_POM = JAVA_DIRECTORY / "pom-sparktables.xml"
+DELTA_POM = JAVA_DIRECTORY / "pom-sparkdelta.xml"
 REST_POM = JAVA_DIRECTORY / "pom-icebergrest.xml"
 REST_SOURCE = JAVA_DIRECTORY / "RestCatalog.java"
 KAFKA_POM = JAVA_DIRECTORY / "pom-kafka.xml"
@@ -73,9 +75,10 @@ REST_CATALOG = "iceberg-rest"
 KAFKA_VERSION = "4.4.0"
 KAFKA = f"kafka-{KAFKA_VERSION}"
 """Name of the counterpart that is a Kafka broker, as its pom file pins it."""
-PYSPARK = "4.1.0"
 OLD_SPARK = "pyspark-oldest"
 """Name of the counterpart that is the oldest PySpark that is supported, with table formats for it."""
+MIDDLE_SPARK = "pyspark-4.2"
+"""Name of the counterpart that is the PySpark between it and the newest, with Delta, which has a release for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ COUNTERPARTS = {
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
         Counterpart(KAFKA, "kafka", KAFKA_VERSION),
-        Counterpart(OLD_SPARK, "oldspark", PYSPARK),
+        Counterpart(OLD_SPARK, "oldspark", "4.1.0"),
+        Counterpart(MIDDLE_SPARK, "middlespark", "4.2.1"),
     )
 }
 
@@ -165,9 +169,14 @@ def kafka_directory() -> Path:
     return root() / KAFKA
 
 
-def old_spark() -> Path:
-    """Where the oldest PySpark (``python``) and table formats for it (``jars``) are."""
-    return root() / OLD_SPARK
+def spark_home(name: str) -> Path:
+    """Where a PySpark that is not the newest (``python``) and table formats for it (``jars``) are."""
+    return root() / name
+
+
+def spark_pom(name: str) -> Path:
+    """The pom file that pins its table formats."""
+    return TABLES_POM if name == OLD_SPARK else DELTA_POM
 
 
 def versitygw_binary() -> Path:
@@ -207,8 +216,8 @@ def expected_marker(counterpart: Counterpart) -> str:
         facts["pom"] = _digest(pom(counterpart.version))
     if counterpart.tier == "proxy":
         facts |= {"poms": _digest(*PROXY_POMS), "python": GRPC_PYTHON}
-    if counterpart.tier == "oldspark":
-        facts["pom"] = _digest(TABLES_POM)
+    if counterpart.name in (OLD_SPARK, MIDDLE_SPARK):
+        facts["pom"] = _digest(spark_pom(counterpart.name))
     if counterpart.tier == "restcatalog":
         facts["pom"] = _digest(REST_POM)
     if counterpart.tier == "kafka":
@@ -234,8 +243,8 @@ def installed(name: str) -> bool:
         return (rest_classes() / "RestCatalog.class").exists()
     if counterpart.tier == "kafka":
         return (kafka_directory() / "lib").exists()
-    if counterpart.tier == "oldspark":
-        return (old_spark() / "python" / "pyspark").exists() and (old_spark() / "jars").exists()
+    if name in (OLD_SPARK, MIDDLE_SPARK):
+        return all((spark_home(name) / part).exists() for part in ("python/pyspark", "jars"))
     if counterpart.tier == "porcupine":
         return checker_binary().exists()
     if counterpart.tier == "etcd":

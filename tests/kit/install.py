@@ -58,8 +58,8 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_rocketmq(counterpart, say)
         elif counterpart.tier == "proxy":
             _install_proxy(say)
-        elif counterpart.tier == "oldspark":
-            _install_old_spark(say)
+        elif counterpart.name in (cache.OLD_SPARK, cache.MIDDLE_SPARK):
+            _install_spark(counterpart, say)
         elif counterpart.tier == "restcatalog":
             _install_rest_catalog(counterpart, say)
         elif counterpart.tier == "kafka":
@@ -177,20 +177,19 @@ def _install_kafka(counterpart: cache.Counterpart, say: Callable[[str], None]) -
         _copy_jars(cache.KAFKA_POM, home / "lib")
 
 
-def _install_old_spark(say: Callable[[str], None]) -> None:
+def _install_spark(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
     """PySpark alone, in a directory for ``PYTHONPATH``: what else it needs the tests' own environment has."""
     _need("mvn", "java")
-    home = cache.old_spark()
+    name, version = counterpart.name, counterpart.version
+    home = cache.spark_home(name)
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "jars").exists():
-        say(f"{cache.OLD_SPARK}: mvn copies Delta and Iceberg to {home / 'jars'}")
-        _copy_jars(cache.TABLES_POM, home / "jars")
+        say(f"{name}: mvn copies table formats to {home / 'jars'}")
+        _copy_jars(cache.spark_pom(name), home / "jars")
     if not (home / "python").exists():
-        say(
-            f"{cache.OLD_SPARK}: pip installs pyspark {cache.PYSPARK} (450 MB, about a minute) to {home / 'python'}"
-        )
+        say(f"{name}: pip installs pyspark {version} (450 MB, about a minute) to {home / 'python'}")
         with tempfile.TemporaryDirectory(dir=home, prefix="part-") as part:
-            wanted = ["--no-deps", "--target", f"{part}/python", f"pyspark=={cache.PYSPARK}"]
+            wanted = ["--no-deps", "--target", f"{part}/python", f"pyspark=={version}"]
             _run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], timeout_seconds=900)
             os.replace(f"{part}/python", home / "python")
 

@@ -1,6 +1,7 @@
-"""A session of the PySpark on the path, whichever it is, with the archive in Delta and Iceberg: what it saw, as JSON on stdout.
+"""A session of the PySpark on the path, whichever it is: what it saw of an archive, in Delta and, where its jar is there, in
+Iceberg too, as JSON on stdout.
 
-``python -m tests.kit.oldspark ARCHIVE SEALED DIRECTORY JARS`` — a process of its own, as the tests have a newer PySpark loaded.
+``python -m tests.kit.olderspark ARCHIVE SEALED DIRECTORY JARS``: a process of its own, as tests have a newer PySpark loaded.
 ``SEALED`` is the archive again, its days sealed.
 """
 
@@ -20,6 +21,12 @@ from tiered_spark import SteadyQuery, frame, late_frame, register
 
 COLUMNS = "topic,queue_id,queue_offset,tags,body"
 ICEBERG = "ice.db.messages"
+ICEBERG_CONF = {
+    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.ice.type": "hadoop",
+}
+A_BATCH = "5000"
+"""Messages of a batch of the stream that is bounded: fewer than the archive has."""
 
 
 def main(url: str, sealed: str, directory: Path, jars: Path) -> None:
@@ -33,11 +40,11 @@ def main(url: str, sealed: str, directory: Path, jars: Path) -> None:
         "spark.jars": ",".join(classes),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": f"file://{directory}/ice",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
+    iceberg = any("iceberg" in jar for jar in classes)
+    if iceberg:
+        conf |= {**ICEBERG_CONF, "spark.sql.catalog.ice.warehouse": f"file://{directory}/ice"}
     seen: dict[str, Any] = {"version": pyspark.__version__}
     with session(jvm=PLAIN_JVM, **{name.replace(".", "__"): value for name, value in conf.items()}) as spark:
         register(spark)
@@ -48,23 +55,29 @@ def main(url: str, sealed: str, directory: Path, jars: Path) -> None:
         seen["sealed"] = _rows(frame(spark, sealed, columns=COLUMNS, decodeBody=False))
         scanned.write.format("delta").save(f"{directory}/delta")
         seen["delta"] = _rows(spark.read.format("delta").load(f"{directory}/delta"))
-        scanned.writeTo(ICEBERG).create()
-        seen["iceberg"] = _rows(spark.table(ICEBERG))
+        if iceberg:
+            scanned.writeTo(ICEBERG).create()
+            seen["iceberg"] = _rows(spark.table(ICEBERG))
 
         def start(**more: str) -> Any:
             found = spark.readStream.format("rocketmq_tiered").options(**options, **more).load()
             place = f"{directory}/checkpoint-{len(more)}"
             writer = found.writeStream.format("delta").option("checkpointLocation", place)
-            return writer.trigger(availableNow=True).start(f"{directory}/streamed")
+            return writer.trigger(availableNow=True).start(f"{directory}/streamed-{len(more)}")
 
         SteadyQuery(start).wait()
-        seen["delta stream"] = _rows(spark.read.format("delta").load(f"{directory}/streamed"))
-        for name in ("delta", "iceberg"):
+        seen["delta stream"] = _rows(spark.read.format("delta").load(f"{directory}/streamed-0"))
+        for name in ("delta", "iceberg") if iceberg else ("delta",):
             seen[f"pipeline {name}"] = _pipeline(spark, url, f"{directory}/pipeline-{name}", name)
         try:
-            SteadyQuery(lambda: start(maxMessagesPerTrigger="100")).wait()
+            SteadyQuery(lambda: start(maxMessagesPerTrigger=A_BATCH)).wait()
         except Exception as error:
-            seen["bounded"] = str(error)
+            seen["refused"] = str(error)
+        else:
+            streamed = spark.read.format("delta").load(f"{directory}/streamed-1")
+            seen["bounded stream"] = _rows(streamed)
+            logs = (Path(directory, f"streamed-{n}", "_delta_log") for n in (0, 1))
+            seen["batches"] = [len(list(log.glob("*.json"))) for log in logs]
     print(json.dumps(seen))
 
 
