@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.kit.ports import free_port
 from tests.kit.process import Child
 from tests.kit.sinkrunning import KindScene
 from tests.kit.sinkscene import PLACE
-from tiered.errors import Fenced, Invalid, Refused, Unavailable
+from tiered.errors import Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, SinkPosition, Unmapped
@@ -34,6 +34,7 @@ from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
+from tiered.sink.kafka.keeping import position_topic
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.markers import MARKER
 from tiered.sink.kinds import SinkPlace
@@ -288,6 +289,104 @@ def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker, place: SinkPl
     sink.close()
     open_sink(kafka, place).close()
     assert [read.value for read in committed(kafka.address, topic)] == [b"again"]
+
+
+def test_a_sink_that_begins_anew_gives_everything_to_new_topics(kafka: KafkaBroker, place: SinkPlace) -> None:
+    queue, topic = MessageQueue("T", 5), f"{place.name}.T"
+    sink = open_sink(kafka, place, partitions="8")
+    sink.write(batch_of([message_of("T", 5, 0, b"before")])[0])
+    sink.flush(behind({queue: 1}))
+    sink.close()
+    kafka.delete(topic)
+    kafka.create(topic, 2)
+    with pytest.raises(Invalid, match=r"another one now.*[Rr]ewind"):
+        open_sink(kafka, place)
+    anew = open_sink(kafka, replace(place, anew=True))
+    anew.flush(behind({queue: 0}))
+    anew.close()
+    for at in range(
+        2
+    ):  # the process that began anew was killed before it gave anything: the next one goes on
+        again = open_sink(kafka, place)
+        position = again.position()
+        assert position is not None
+        assert position.queues[queue].next == at
+        again.write(batch_of([message_of("T", 5, at, b"%d" % at)])[0])
+        again.flush(behind({queue: at + 1}))
+        again.close()
+    assert [(read.partition, read.value) for read in committed(kafka.address, topic)] == [
+        (1, b"0"),
+        (1, b"1"),
+    ]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_position_that_was_deleted_is_said(kafka: KafkaBroker, place: SinkPlace, *, again: bool) -> None:
+    """Gone while the sink runs, and then perhaps made anew by hand, so that a flush goes well: the next opening knows."""
+    queues = [MessageQueue("T", queue) for queue in range(2)]
+    sink = open_sink(kafka, place, timeout_ms="2000")
+    sink.write(batch_of([message_of("T", 0, 0, b"x"), message_of("T", 1, 0, b"x")])[0])
+    sink.flush(behind(dict.fromkeys(queues, 1)))
+    kept = position_topic(place)
+    kafka.delete(kept)
+    if again:
+        kafka.create(kept, cleanup_policy="compact")
+    with contextlib.suppress(Invalid, Unavailable):
+        sink.write(batch_of([message_of("T", 0, 1, b"x")])[0])
+        sink.flush(behind({queues[0]: 2}))
+    sink.close()
+    told: str | SinkPosition | None
+    try:
+        told = open_sink(kafka, place).position()
+    except Invalid as error:
+        told = error.message
+    assert told in (SinkPosition(), "the Kafka topic with this sink's position was deleted"), (
+        "half a position is none"
+    )
+    anew = open_sink(kafka, replace(place, anew=True))
+    anew.flush(behind(dict.fromkeys(queues, 0)))
+    anew.close()
+    open_sink(kafka, place).close()
+
+
+def test_records_of_a_transaction_that_kafka_forgot_are_not_committed_later(
+    kafka: KafkaBroker, place: SinkPlace
+) -> None:
+    """A Kafka of one node that was away for more than ten seconds, longer than a transaction may be open, ends it and its
+    partitions never hear of that."""
+    queue, topic = MessageQueue("T", 0), f"{place.name}.T"
+    sink = open_sink(kafka, place, transaction_timeout_ms="1000", timeout_ms="8000")
+    sink.write(batch_of([message_of("T", 0, 0, b"first")])[0])
+    sink.flush(behind({queue: 1}))
+    sink.write(batch_of([message_of("T", 0, 1, b"again")])[0])
+    shown = IsolationLevel.READ_UNCOMMITTED
+    wait_until(lambda: end_of(kafka, topic, shown) >= 3, "a record of an open transaction")
+    kafka.kill()
+    time.sleep(11)
+    kafka.start()
+    with contextlib.suppress(TieredError):
+        sink.flush(behind({queue: 2}))
+    sink.close()
+    again = open_sink(kafka, place)
+    position = again.position()
+    assert position is not None
+    assert position.queues[queue].next == 1
+    again.write(batch_of([message_of("T", 0, 1, b"again")])[0])
+    again.flush(behind({queue: 2}))
+    again.close()
+    assert [read.value for read in committed(kafka.address, topic)] == [b"first", b"again"]
+
+
+def end_of(kafka: KafkaBroker, topic: str, level: IsolationLevel) -> int:
+    admin, at = kafka.admin(), TopicPartition(topic, 0)
+    return int(admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=level)[at].result(30).offset)
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
 
 
 def test_credentials_and_rights(

@@ -21,6 +21,9 @@ from tests.kit.process import Child, Scratch
 
 MEMORY = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 READY_SECONDS = 60.0
+_PROTOCOLS = {
+    "PLAINTEXT": "PLAINTEXT", "SECURED": "SASL_PLAINTEXT", "OUTSIDE": "PLAINTEXT", "CONTROLLER": "PLAINTEXT",
+}  # fmt: skip
 USER, PASSWORD = "stranger", "a password of tests"
 """Who may log in at ``secured`` and has no rights there."""
 
@@ -35,6 +38,8 @@ class KafkaBroker:
         self._port = free_block()
         self._scratch = Scratch(directory / "tmp")
         self._child: Child | None = None
+        self.advertised = self.outside
+        """What clients that come to ``outside`` are told to come to: a proxy, from the next start on."""
 
     @property
     def address(self) -> str:
@@ -45,6 +50,11 @@ class KafkaBroker:
     def secured(self) -> str:
         """Where clients log in (SASL PLAIN)."""
         return f"127.0.0.1:{self._port + 2}"
+
+    @property
+    def outside(self) -> str:
+        """A listener that a proxy may stand before."""
+        return f"127.0.0.1:{self._port + 3}"
 
     @property
     def pid(self) -> int:
@@ -103,7 +113,8 @@ class KafkaBroker:
         return ["java", *MEMORY, self._scratch.java_option, quiet, "-cp", jars, *arguments]
 
     def _format(self, properties: Path) -> None:
-        cluster = base64.urlsafe_b64encode(os.urandom(15)).decode() + "AA"
+        # With a zero before it, or some would begin with "-".
+        cluster = base64.urlsafe_b64encode(b"\0" + os.urandom(14)).decode() + "AA"
         command = self._java(
             "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--ignore-formatted"
         )
@@ -115,15 +126,17 @@ class KafkaBroker:
 
     def _defaults(self) -> dict[str, object]:
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-        listeners = f"PLAINTEXT://{self.address},SECURED://{self.secured}"
+        own = f"PLAINTEXT://{self.address},SECURED://{self.secured}"
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{self._port + 1}",
-            "advertised.listeners": listeners,
+            "listeners": f"{own},OUTSIDE://{self.outside},CONTROLLER://127.0.0.1:{self._port + 1}",
+            "advertised.listeners": f"{own},OUTSIDE://{self.advertised}",
             "controller.quorum.voters": f"1@127.0.0.1:{self._port + 1}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items()
+            ),
             "listener.name.secured.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.secured.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -48,13 +48,16 @@ class Remembered:
     position: SinkPosition = field(default_factory=SinkPosition)
     marks: list[Rewound] = field(default_factory=list)
     opened: int = 0
+    anew: list[bool] = field(default_factory=list)
+    """Of each opening, whether an operator had the sink begin again."""
     fail: Callable[[str], None] = lambda call: None
     half: bool = False
     """Without ``keeps``: what is written is there although it was not flushed."""
 
-    def open(self, stored: StoredSink) -> Sink:
+    def open(self, stored: StoredSink, anew: bool) -> Sink:
         self.fail("open")
         self.opened += 1
+        self.anew.append(anew)
         return RememberingSink(self)
 
     def of(self, queue: MessageQueue) -> list[int]:
@@ -167,7 +170,7 @@ class SinkScene:
         pace = SinkPace(self.flush_bytes, 1.0, 0.1, 5.0)
         self.runner = SinkRunner(
             self.stored,
-            lambda stored: self.there.open(stored),
+            self.there.open,
             source,
             self.ledger,
             self.clock,

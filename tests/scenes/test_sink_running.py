@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 from tests.kit.sinkrunning import Given, SinkScene, away
 from tiered.archive.state.sinks import sink, sink_queues
+from tiered.backoff import Backoff
 from tiered.codec.format.edits import SinkStep
 from tiered.errors import Fenced, Invalid
 from tiered.model import MessageQueue
+from tiered.sink.base import SinkPosition
 from tiered.sink.ledger import SinkAdvance
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
@@ -128,6 +131,50 @@ def test_a_destination_that_is_away_for_a_while(scene: SinkScene, call: str) -> 
     else:  # nobody knows that they are there, and they come again
         assert set(got) == set(scene.everything())
         assert len(got) > len(scene.everything())
+
+
+@pytest.mark.parametrize("call", ["write", "flush"])
+def test_a_destination_that_opens_and_then_refuses_goes_on_with_its_first_flush(
+    scene: SinkScene, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """Each try opens, reads and fails: it stands still all the while, is asked ever more seldom, and says both once."""
+    caplog.set_level(logging.INFO, "tiered.sink")
+    filled(scene)
+    scene.there.fail = away(6, call)
+    phases: list[SinkPhase] = []
+    began = scene.clock.monotonic()
+    while scene.runner.progress.phase is not SinkPhase.LIVE:
+        wait = scene.runner.step().wait_seconds
+        phases.append(scene.runner.progress.phase)
+        scene.clock.advance(wait or 0)
+        assert len(phases) < 500
+    failed = phases.index(SinkPhase.AWAY)
+    assert set(phases[failed:-1]) <= {SinkPhase.AWAY, SinkPhase.OPENING}
+    assert scene.clock.monotonic() - began > sum(Backoff().seconds(1) for _ in range(12))
+    said = [record.message for record in caplog.records]
+    assert said[:2] == ["a sink stands still", "a sink goes on"]
+    assert "a sink stands still" not in said[1:]
+    scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_a_destination_that_forgot_its_position_stops_the_sink_until_it_is_told_where_to_begin(
+    tmp_path: Path,
+) -> None:
+    scene = filled(SinkScene(tmp_path))
+    scene.run()
+    scene.commit()
+    before = scene.got()
+    scene.there.position = SinkPosition()
+    scene.restart()
+    assert scene.run() is SinkPhase.STOPPED
+    assert "does not know any more" in str(scene.runner.progress.why)
+    assert "rewind-to copy" in str(scene.runner.progress.why)
+    assert scene.got() == before, "nothing comes twice in silence"
+    scene.change(rewind_ms=None)
+    assert scene.run() is SinkPhase.LIVE
+    assert scene.there.anew == [False, False, True]
+    assert sorted(scene.got()) == sorted([*before, *scene.everything()])
 
 
 def test_without_a_position_of_its_own_what_no_commit_knew_comes_again_in_order(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class SinkServices:
         log.info("a sink begins", extra={"sink": stored.name, "kind": stored.order.kind})
         service.start()
 
-    def _open_sink(self, stored: StoredSink) -> Sink:
+    def _open_sink(self, stored: StoredSink, anew: bool) -> Sink:
         head = self._parts.log.tip
         place = SinkPlace(
             self._archive_id,
@@ -169,6 +169,7 @@ class SinkServices:
             self._parts.settings.source.broker,
             0 if head is None else head.epoch,
             stored.name,
+            anew,
         )
         kind = find_kind(stored.order.kind)
         kind.check(stored.order)

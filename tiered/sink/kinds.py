@@ -18,13 +18,15 @@ REGISTERED = "tiered.sinks"
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
     """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
-    that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others."""
+    that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others.
+    ``anew``: an operator has it begin again, so that what it gave before may be gone."""
 
     archive_id: bytes
     cluster: str
     broker: str
     epoch: int
     name: str
+    anew: bool = False
 
 
 class SinkKind(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from tiered.archive.state.sinks import NOWHERE, SinkState
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import SinkStep
+from tiered.errors import Invalid
 from tiered.feed.base import FeedPosition, Follow, LogAnchor
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import SinkPosition
+from tiered.sink.book import SinkRewind
 from tiered.sink.choosing import LostRange
 
 LOST_AT_SOURCE = "the sink has them, and the broker lost them"
@@ -46,6 +48,40 @@ def beginning(state: ArchiveState, takes: Callable[[str], bool], *, from_start: 
     if from_start or reached is None:
         return SinkPosition(FeedPosition(), follows)
     return SinkPosition(FeedPosition(reached.physical_offset), follows)  # type: ignore[arg-type]
+
+
+def begun(
+    position: SinkPosition | None,
+    state: ArchiveState,
+    takes: Callable[[str], bool],
+    find: Callable[[int], Mapping[MessageQueue, Follow]],
+    rewind: SinkRewind | None,
+    *,
+    from_start: bool,
+) -> Reconciled:
+    """Where a new sink begins, or one that was told to begin again. ``position``: what the destination has; ``find``: where the
+    messages of a time begin."""
+    head = state.head()
+    start = beginning(state, takes, from_start=from_start or rewind is not None)
+    queues = dict(start.queues)
+    if rewind is not None and rewind.time_ms is not None:
+        queues.update(find(rewind.time_ms))
+    if position is not None:  # what the destination keeps of other queues goes back as well
+        queues = {**dict.fromkeys(position.queues, Follow()), **queues}
+    looked, lineage = (0, 1) if head is None else (head.seq, head.lineage)
+    return Reconciled(SinkPosition(start.log, queues), looked, lineage)
+
+
+def widened(
+    found: Reconciled, state: ArchiveState, takes: Callable[[str], bool], *, from_start: bool
+) -> Reconciled:
+    """The order is another than the position was reached under, or nobody knows: it may take queues that it did not. They
+    begin as a new sink would begin them, and what is behind that comes by way of the archive."""
+    had = found.position.queues
+    start = beginning(state, takes, from_start=from_start).queues
+    more = {queue: follow for queue, follow in start.items() if queue not in had}
+    position = SinkPosition(FeedPosition(), {**had, **more})
+    return replace(found, position=position, changed={**found.changed, **more})
 
 
 def reconcile(
@@ -177,6 +213,19 @@ def tells_apart(known: SinkState, state: ArchiveState) -> bool:
         part.closed_by is not None and part.closed_by > known.looked for part in state.closed_parts()
     )
     return rewound or (head is not None and known.lineage < head.lineage)
+
+
+def check_not_forgotten(name: str, own: SinkPosition | None, recorded: SinkPosition | None) -> None:
+    """``Invalid`` where a destination keeps its position, and has none although the archive knows of messages that it was
+    given: the archive's is an older one, and messages would come twice in silence."""
+    if own is None or not is_empty(own) or recorded is None:
+        return
+    if any(follow.next > 0 for follow in recorded.queues.values()):
+        raise Invalid(
+            "the destination does not know any more what it had of this sink", sink=name,
+            hint=f"its position was deleted, or it is another destination: tiered sink rewind-to {name} TIME, or start; "
+            "what it still has from then on comes twice",
+        )  # fmt: skip
 
 
 def step_to(known: SinkState | None, recorded: SinkPosition | None, found: Reconciled) -> SinkStep:

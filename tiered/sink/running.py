@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tiered.archive.state.sinks import SinkState, sink, sink_queues
 from tiered.archive.state.view import ArchiveState
@@ -27,8 +28,18 @@ from tiered.sink.choosing import Chooser, LostRange
 from tiered.sink.ledger import SinkAdvance, SinkLedger
 from tiered.sink.mapping import Follows, OffsetMaps, found_again, maps_of_flush
 from tiered.sink.progress import SinkPhase, SinkProgress
-from tiered.sink.reconciling import Reconciled, beginning, is_empty, place_of, reconcile, step_to, tells_apart
+from tiered.sink.reconciling import (
+    begun,
+    check_not_forgotten,
+    is_empty,
+    place_of,
+    reconcile,
+    step_to,
+    tells_apart,
+    widened,
+)
 from tiered.sink.source import SinkPace, SinkSource
+from tiered.sink.telling import tell_anew, tell_lost, tell_phase
 
 log = logging.getLogger("tiered.sink")
 
@@ -44,7 +55,8 @@ PATIENCE = Backoff()
 @dataclass(slots=True)
 class _Open:
     """A destination that is open, and what goes with it. ``since``: when the oldest message was written that is not flushed.
-    ``unheard``: nothing is given before the archive has ``looked``."""
+    ``unheard``: nothing is given before the archive has ``looked``. ``took``: it was flushed since, or there was nothing to
+    flush. ``backfills``: the feed reads the archive."""
 
     sink: Sink
     chooser: Chooser
@@ -57,6 +69,8 @@ class _Open:
     since: float | None = None
     flushed_at: float = 0.0
     unheard: bool = False
+    took: bool = False
+    backfills: bool = False
 
 
 class _NotYet(Unavailable):
@@ -69,7 +83,7 @@ class SinkRunner:
     def __init__(
         self,
         stored: StoredSink,
-        open_sink: Callable[[StoredSink], Sink],
+        open_sink: Callable[[StoredSink, bool], Sink],
         source: SinkSource,
         ledger: SinkLedger,
         clock: Clock,
@@ -86,9 +100,13 @@ class SinkRunner:
         self._backoff = backoff
         self._open: _Open | None = None
         self._failures = 0
+        """Of the destination, since it last took what it was given."""
+        self._source_failures = 0
         self._stopped: StoredSink | None = None
         self._cut = False
         self._said: tuple[SinkPhase, str | None] | None = None
+        self._standing: tuple[SinkPhase, str | None] = (SinkPhase.OPENING, None)
+        """How it stands while a destination has not taken anything."""
         self._last: SinkState | None = None
         self._had: dict[MessageQueue, Follow] = {}
         """With ``_last``: what was flushed last and told to the ledger, which the archive may not have yet."""
@@ -168,10 +186,10 @@ class SinkRunner:
         except Unavailable as error:  # the source's; the destination stays open
             if self._is_due(opened):
                 self._flush(opened)
-            self._failures += 1
+            self._source_failures += 1
             self._enter(SinkPhase.WAITING, str(error))
-            return pause(self._backoff.seconds(self._failures))
-        self._failures = 0
+            return pause(self._backoff.seconds(self._source_failures))
+        self._source_failures = 0
         if batch is None:
             return self._at_end(opened)
         self._give(opened, batch)
@@ -197,9 +215,11 @@ class SinkRunner:
 
     def _at_end(self, opened: _Open) -> Next:
         waiting = opened.feed.waiting
-        self._enter(SinkPhase.LIVE if waiting is None else SinkPhase.WAITING, waiting)
         if self._is_due(opened):
             self._flush(opened)
+        if opened.since is None:
+            self._took(opened)  # or there is nothing that it could refuse
+        self._move(opened, SinkPhase.LIVE if waiting is None else SinkPhase.WAITING, waiting)
         if opened.since is None and waiting is None:
             self.progress.at_end()
         self._measure(opened)
@@ -209,11 +229,13 @@ class SinkRunner:
         chosen = opened.chooser.choose(batch)
         if batch.position.physical is not None:
             opened.log = batch.position
-            self._enter(SinkPhase.LIVE)
+            opened.backfills = False
+            self._move(opened, SinkPhase.LIVE)
         else:
-            if self.progress.phase is not SinkPhase.BACKFILLING:
+            if not opened.backfills:
+                opened.backfills = True
                 self.progress.begin_backfill(self._source.backlog(opened.chooser) + len(chosen.rows))
-            self._enter(SinkPhase.BACKFILLING)
+            self._move(opened, SinkPhase.BACKFILLING)
         self._tell("missing", chosen.lost, chosen.anew)
         if len(chosen.rows):
             accepted = opened.sink.write(SinkBatch(batch.messages, chosen.rows))
@@ -251,6 +273,7 @@ class SinkRunner:
         opened.pending_bytes, opened.since = 0, None
         opened.flushed_at, opened.flushed_log = self._clock.monotonic(), opened.log
         self.progress.flushes += 1
+        self._took(opened)
 
     # ------------------------------------------------------------------ opening
 
@@ -261,26 +284,31 @@ class SinkRunner:
         head = fold.head()
         if self._ledger.rewound > (-1 if head is None else head.seq):
             raise _NotYet("the broker lost a tail, and the archive does not have that yet")
-        opened = self._open_sink(self._stored)
+        known, _ = self._recorded(fold)
+        anew = known is not None and known.revision < self._stored.anew
+        opened = self._open_sink(self._stored, anew)
         try:
-            return self._placed(opened, fold)
+            return self._placed(opened, fold, anew=anew)
         except BaseException:
             opened.close()
             raise
 
-    def _placed(self, opened: Sink, fold: ArchiveState) -> _Open:
+    def _placed(self, opened: Sink, fold: ArchiveState, *, anew: bool) -> _Open:
         stored = self._stored
         known, recorded = self._recorded(fold)
         own = opened.position()
+        if not anew:
+            check_not_forgotten(stored.name, own, recorded)
         position = recorded if own is None or is_empty(own) else own
-        afresh = position is None or (known is not None and known.revision < stored.anew)
+        afresh = position is None or anew
         if afresh:
-            found = self._begin(fold, position)
+            find = partial(self._source.find, fold, self.takes)
+            found = begun(position, fold, self.takes, find, stored.rewind, from_start=stored.order.from_start)
         else:
             assert position is not None
             found = reconcile(position, known, fold, cut=self._cut)
             if known is None or known.revision != stored.revision:
-                found = self._widened(found, fold)
+                found = widened(found, fold, self.takes, from_start=stored.order.from_start)
         self._cut = False
         self._tell("source", found.lost, found.anew)
         if found.lost and isinstance(opened, RewindMarking):
@@ -293,40 +321,16 @@ class SinkRunner:
         made = _Open(
             opened, chooser, feed, found.looked, found.lineage, log_position, log_position, flushed_at=now
         )
-        anew = afresh or known is None
-        made.unheard = not anew and known is not None and tells_apart(known, fold)
+        made.unheard = not afresh and known is not None and tells_apart(known, fold)
         self._had = {}
-        step = SinkStep.ANEW if anew else step_to(known, recorded, found)
+        step = SinkStep.ANEW if afresh or known is None else step_to(known, recorded, found)
         maps = {} if afresh else found_again(opened, stored, recorded, found.position, fold)
         self._keep(made, found.position.queues, step, maps)
         return made
 
-    def _widened(self, found: Reconciled, fold: ArchiveState) -> Reconciled:
-        """The order is another than the position was reached under, or nobody knows: it may take queues that it did not. They
-        begin as a new sink would begin them, and what is behind that comes by way of the archive."""
-        had = found.position.queues
-        start = beginning(fold, self.takes, from_start=self._stored.order.from_start).queues
-        more = {queue: follow for queue, follow in start.items() if queue not in had}
-        position = SinkPosition(FeedPosition(), {**had, **more})
-        return replace(found, position=position, changed={**found.changed, **more})
-
     def takes(self, topic: str) -> bool:
         """Whether a topic is replicated."""
         return self._stored.order.takes(topic, system=self._source.system(topic))
-
-    def _begin(self, fold: ArchiveState, position: SinkPosition | None) -> Reconciled:
-        """Where a new sink begins, or one that was told to begin again."""
-        stored = self._stored
-        rewind = stored.rewind
-        head = fold.head()
-        start = beginning(fold, self.takes, from_start=stored.order.from_start or rewind is not None)
-        queues = dict(start.queues)
-        if rewind is not None and rewind.time_ms is not None:
-            queues.update(self._source.find(fold, self.takes, rewind.time_ms))
-        if position is not None:  # what the destination keeps of other queues goes back as well
-            queues = {**dict.fromkeys(position.queues, Follow()), **queues}
-        looked, lineage = (0, 1) if head is None else (head.seq, head.lineage)
-        return Reconciled(SinkPosition(start.log, queues), looked, lineage)
 
     def _recorded(self, fold: ArchiveState) -> tuple[SinkState | None, SinkPosition | None]:
         """What is known of the sink: what this process flushed last, else what the archive has."""
@@ -350,10 +354,23 @@ class SinkRunner:
 
     # ------------------------------------------------------------------ what is said
 
+    def _took(self, opened: _Open) -> None:
+        """The destination has taken what it was given."""
+        opened.took, self._failures, self._standing = True, 0, (SinkPhase.OPENING, None)
+
+    def _move(self, opened: _Open, phase: SinkPhase, why: str | None = None) -> None:
+        """It moves; but it goes on when it has flushed, not when it was opened: else one that opens and refuses says both in
+        turn."""
+        if opened.took:
+            self._enter(phase, why)
+        else:
+            self.progress.enter(*self._standing)
+
     def _retry(self, phase: SinkPhase, why: str) -> Next:
         """Let go and try again: what was not flushed is given again."""
         self.close()
         self._failures += 1
+        self._standing = phase, why
         self._enter(phase, why)
         return pause(self._backoff.seconds(self._failures))
 
@@ -367,32 +384,15 @@ class SinkRunner:
         if phase is SinkPhase.OPENING or self._said == (phase, why):
             return
         self._said = (phase, why)
-        said = {"sink": self._stored.name, "phase": phase.value, **({} if why is None else {"why": why})}
-        if phase is SinkPhase.STOPPED:
-            log.error("a sink has stopped", extra=said)
-        elif phase in (SinkPhase.AWAY, SinkPhase.WAITING):
-            log.warning("a sink stands still", extra=said)
-        else:
-            log.info("a sink goes on", extra=said)
+        tell_phase(self._stored.name, phase, why)
 
     def _tell(self, kind: str, lost: tuple[LostRange, ...], anew: tuple[MessageQueue, ...]) -> None:
         if lost:
             self.progress.missing(kind, lost)
-            text = (
-                "a sink lacks messages"
-                if kind == "missing"
-                else "the broker lost messages that a sink has had"
-            )
-            shown = [f"{gone.queue} {gone.first} to {gone.end - 1}: {gone.why}" for gone in lost[:5]]
-            extra = {"sink": self._stored.name, "messages": sum(g.messages for g in lost), "ranges": shown}
-            log.error(text, extra=extra)
+            tell_lost(self._stored.name, kind, lost)
         if anew:
             self.progress.anew(anew)
-            shown = [str(queue) for queue in anew[:5]]
-            log.warning(
-                "queues begin anew: their topics were deleted and made again",
-                extra={"sink": self._stored.name, "queues": len(anew), "some": shown},
-            )
+            tell_anew(self._stored.name, anew)
 
     def _measure(self, opened: _Open) -> None:
         physical = opened.log.physical

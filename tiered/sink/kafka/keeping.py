@@ -7,7 +7,7 @@ from tiered.errors import Unavailable
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
 from tiered.sink.kafka.positions import Kept
 from tiered.sink.kafka.settings import KafkaSettings
-from tiered.sink.kafka.topics import KafkaTopics, check_same
+from tiered.sink.kafka.topics import KafkaTopics
 from tiered.sink.kinds import SinkPlace
 
 _CONFIG = {
@@ -76,9 +76,3 @@ class Keeping:
                         raise Unavailable("the position in Kafka cannot be read now", topic=self.topic)
         finally:
             consumer.close()
-
-
-def check_topics(kept: Kept, topics: KafkaTopics, refuse: bool) -> None:
-    """``Invalid`` where a topic that has this sink's messages is gone or another one."""
-    if refuse and kept.topics:
-        check_same(kept.topics, topics.find(kept.topics), refuse)

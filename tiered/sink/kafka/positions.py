@@ -7,14 +7,15 @@ else must outlive a process lies beside it: the partition that a queue was given
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Invalid, TieredError
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkPosition
+from tiered.sink.kafka.topics import KafkaTopic
 
 LOG, OWNER = b"log", b"owner"
 _QUEUE, _TOPIC = b"queue:", b"topic:"
@@ -44,6 +45,19 @@ class Kept:
         """As the port has it."""
         return SinkPosition(self.log, dict(self.queues))
 
+    def forget(self, now: Mapping[str, KafkaTopic]) -> list[str]:
+        """Know nothing of topics that are gone, or others ``now``, and give their queues partitions anew; the topics' names."""
+        gone = [name for name, known in self.topics.items() if name not in now or now[name].id != known]
+        for name in gone:
+            del self.topics[name]
+        self.partitions = {queue: at for queue, at in self.partitions.items() if at[0] not in gone}
+        return gone
+
+    def check_whole(self, topic: str) -> None:
+        """``Invalid`` if ``topic``, in which this lies, was made anew while a sink ran: it has what changed since then."""
+        if self.owner is None and (self.queues or self.log.physical is not None):
+            raise position_deleted(topic)
+
     def take(self, key: bytes, value: bytes) -> None:
         """A record of the topic, in its order. ``Corrupt``."""
         try:
@@ -54,18 +68,34 @@ class Kept:
             if key == OWNER:
                 self.owner = SinkOwner(int(told["epoch"]), str(told["opening"]))
             elif key.startswith(_TOPIC):
-                self.topics[str(told["topic"])] = str(told["id"])
+                self._topic(str(told["topic"]), told["id"])
             elif key.startswith(_QUEUE):
                 queue = MessageQueue(str(told["topic"]), int(told["queue"]))
                 physical = told["physical"]
                 self.queues[queue] = Follow(int(told["next"]), None if physical is None else int(physical))
                 if told.get("target") is not None:
                     self.partitions[queue] = str(told["target"]), int(told["partition"])
+                else:
+                    self.partitions.pop(queue, None)
         except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(
                 "the position that Kafka keeps of a sink cannot be read", key=ascii(key)[:80], found=ascii(value)[:120],
                 hint="somebody else wrote to the topic: delete it, and rewind the sink to where it is to go on",
             ) from error  # fmt: skip
+
+    def _topic(self, name: str, topic_id: str | None) -> None:
+        if topic_id is None:
+            self.topics.pop(name, None)
+        else:
+            self.topics[name] = topic_id
+
+
+def position_deleted(topic: str) -> TieredError:
+    """What to say where the sink's position is gone."""
+    return Invalid(
+        "the Kafka topic with this sink's position was deleted", topic=topic,
+        hint="tiered sink rewind-to NAME TIME, or start: what Kafka still has from then on comes twice",
+    )  # fmt: skip
 
 
 def owner_record(owner: SinkOwner) -> tuple[bytes, bytes]:
@@ -73,8 +103,8 @@ def owner_record(owner: SinkOwner) -> tuple[bytes, bytes]:
     return OWNER, _json(epoch=owner.epoch, opening=owner.opening)
 
 
-def topic_record(topic: str, topic_id: str) -> tuple[bytes, bytes]:
-    """Key and value of which topic it is."""
+def topic_record(topic: str, topic_id: str | None) -> tuple[bytes, bytes]:
+    """Key and value of which topic it is; ``None``: there is none any more that counts."""
     return _TOPIC + topic.encode(), _json(topic=topic, id=topic_id)
 
 

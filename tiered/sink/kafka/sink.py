@@ -15,16 +15,24 @@ from tiered.codec.types import Ints
 from tiered.errors import Fenced, Invalid, TieredError, Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
-from tiered.sink.kafka.client import Heard, asking, kafka_library, made
-from tiered.sink.kafka.keeping import Keeping, check_topics, transactional_id
+from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
+from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
+from tiered.sink.kafka.keeping import Keeping, transactional_id
 from tiered.sink.kafka.markers import marker_of
-from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
+from tiered.sink.kafka.positions import (
+    Kept,
+    SinkOwner,
+    owner_record,
+    position_deleted,
+    position_records,
+    topic_record,
+)
 from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
 from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
-from tiered.sink.kafka.topics import KafkaTopics
+from tiered.sink.kafka.topics import KafkaTopics, check_same
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.messages import MAX_BODY_BYTES, SinkMessages, messages_of
 
@@ -54,6 +62,8 @@ class KafkaSink:
         self._producer: Any = None
         self._in_transaction = False
         self._owner = SinkOwner(place.epoch, os.urandom(8).hex())
+        self._retold: list[tuple[bytes, bytes]] = []
+        """Records about topics that are others now, for the flush of a sink that begins anew."""
         kept = Kept()
         if settings.transactional:
             self._keeping.make()
@@ -64,8 +74,7 @@ class KafkaSink:
             if settings.transactional:
                 with asking(self._heard, "the sink was opened", transactional_id=transactional_id(place)):
                     self._producer.init_transactions(settings.seconds)
-                kept = self._keeping.read()
-                check_topics(kept, self._topics, settings.refuse_recreated)
+                kept = self._kept(place)
                 self._own()
             self._routes = QueueRoutes(settings, place, self._topics, kept.partitions, kept.topics)
             if settings.dead_letter_topic:
@@ -101,6 +110,8 @@ class KafkaSink:
         with self._telling("a flush"):
             if self._settings.transactional:
                 self._begin()
+                while self._retold:
+                    self._keep(*self._retold.pop())
                 for topic in self._routes.unkept():
                     self._keep(*topic_record(topic.name, topic.id))
                 for key, value in position_records(position, self._routes.partitions()):
@@ -143,6 +154,24 @@ class KafkaSink:
             log.debug("closed with a transaction open: %s", self._heard.said(error.args[0]))
 
     # ---- opening
+
+    def _kept(self, place: SinkPlace) -> Kept:
+        """What Kafka keeps, with topics that are the ones that have this sink's messages; of a sink that begins anew,
+        without those that are not."""
+        kept = self._keeping.read()
+        now = self._topics.find([*kept.topics, self._keeping.topic])
+        if place.anew:
+            self._retold = [topic_record(name, None) for name in kept.forget(now)]
+        else:
+            kept.check_whole(self._keeping.topic)
+            check_same(kept.topics, now, self._settings.refuse_recreated)
+        hung = hanging(
+            self._topics, [(topic.name, at) for topic in now.values() for at in range(topic.partitions)]
+        )
+        if hung:
+            check_not_committed(self._settings, self._clock, hung, kept)
+            end_hanging(self._producer, self._heard, hung, self._settings.seconds)
+        return kept
 
     def _check_epoch(self, place: SinkPlace) -> None:
         """A later writer's sink must not be fenced by an earlier one's that wakes up."""
@@ -340,6 +369,8 @@ class KafkaSink:
             raise self._failure(*self._reports.failure)
 
     def _failure(self, error: Any, topic: str) -> TieredError:
+        if topic == self._keeping.topic and error.name() in GONE:
+            return position_deleted(topic)
         return self._heard.error("a record was given", error, topic=topic)
 
 

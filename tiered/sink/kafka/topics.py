@@ -84,6 +84,23 @@ class KafkaTopics:
             found |= self._seen(absent)
         return found
 
+    def ends(self, partitions: Iterable[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
+        """Behind the last record of each partition, or of those that are there for consumers at ``read_committed``."""
+        library = kafka_library()
+        latest = {library.TopicPartition(*at): library.admin.OffsetSpec.latest() for at in partitions}
+        if not latest:
+            return {}
+        level = (
+            library.IsolationLevel.READ_COMMITTED if committed else library.IsolationLevel.READ_UNCOMMITTED
+        )
+        what, seconds = "Kafka was asked for the ends of partitions", self._settings.seconds
+        with asking(self._heard, what):
+            answers = self._admin.list_offsets(latest, isolation_level=level, request_timeout=seconds)
+        found = {}
+        for at, answer in answers.items():
+            found[at.topic, at.partition] = int(self._answer(answer, what, at.topic, but=()).offset)
+        return found
+
     def check_configuration(self, names: Iterable[str], wanted: int) -> None:
         """``Invalid`` if one of these topics takes less than ``wanted`` bytes; retention that deletes old messages is logged.
         Nothing where the sink may not ask."""

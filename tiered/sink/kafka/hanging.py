@@ -1,0 +1,118 @@
+"""Records of a transaction that nobody ended: a broker of Kafka that is killed and started again may forget to.
+
+It then takes the transaction for aborted, but the partitions do not know that: consumers at ``read_committed`` wait at its
+first record, and *the next commit of the same producer commits these records, too*: what was given again is there twice. So
+they are ended when a sink is opened: a record in the same partition, by the same producer, in a transaction that is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from tiered.clock import Clock
+from tiered.errors import Invalid, Unavailable
+from tiered.model import MessageQueue
+from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.positions import Kept
+from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.topics import KafkaTopics
+
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 0.5
+
+
+class Hanging(NamedTuple):
+    """A partition with records from ``first`` on, below ``end``, that are neither committed nor aborted."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+def hanging(topics: KafkaTopics, partitions: Collection[tuple[str, int]]) -> list[Hanging]:
+    """Those of these partitions. Other producers' transactions that go on just now are among them."""
+    # Committed first: what comes between the two questions only makes more partitions look so.
+    shown = topics.ends(partitions, committed=True)
+    ends = topics.ends(partitions, committed=False)
+    return [Hanging(*at, shown[at], ends[at]) for at in sorted(shown) if shown[at] < ends[at]]
+
+
+def check_not_committed(settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], kept: Kept) -> None:
+    """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
+    seen, and to abort the rest would lose messages. Records without headers cannot be told."""
+    library, heard = kafka_library(), Heard(settings.secrets)
+    told = {
+        **settings.client(), "group.id": "tiered", "isolation.level": "read_uncommitted", "enable.auto.commit": False,
+        "enable.partition.eof": True, "allow.auto.create.topics": False, "queued.max.messages.kbytes": 16 << 10,
+    }  # fmt: skip
+    consumer = made(library.Consumer, told, heard)
+    try:
+        for part in found:
+            deadline = clock.monotonic() + settings.seconds
+            with asking(heard, "records of an open transaction were read", topic=part.topic):
+                consumer.assign([library.TopicPartition(part.topic, part.partition, part.first)])
+                at = part.first
+                while at < part.end:
+                    message = consumer.poll(_WAIT_SECONDS)
+                    if message is None:
+                        if clock.monotonic() > deadline:
+                            raise Unavailable(
+                                "records of an open transaction cannot be read now", topic=part.topic
+                            )
+                        continue
+                    if message.error() is not None:
+                        if message.error().name() == "_PARTITION_EOF":
+                            break
+                        raise library.KafkaException(message.error())
+                    at = message.offset() + 1
+                    _check_record(part, message, kept)
+    finally:
+        consumer.close()
+
+
+def _check_record(part: Hanging, message: Any, kept: Kept) -> None:
+    headers = dict(message.headers() or ())
+    try:
+        queue = MessageQueue(headers["rocketmq.topic"].decode(), int(headers["rocketmq.queue"]))
+        offset = int(headers["rocketmq.offset"])
+    except (KeyError, ValueError, AttributeError):
+        return
+    follow = kept.queues.get(queue)
+    mine = kept.partitions.get(queue) == (part.topic, part.partition)
+    if mine and follow is not None and offset < follow.next:
+        raise Invalid(
+            "Kafka committed a transaction in part: it keeps the position behind messages that it does not show",
+            topic=part.topic, partition=part.partition, offset=message.offset(), queue=str(queue), queue_offset=offset,
+            hint="tiered sink rewind-to NAME TIME gives them again; kafka-transactions.sh find-hanging shows the transaction",
+        )  # fmt: skip
+
+
+def end_hanging(producer: Any, heard: Heard, found: list[Hanging], seconds: float) -> None:
+    """Abort what hangs. ``producer``: of the same transactional id, initialised, without a transaction of its own."""
+    log.warning(
+        "Kafka did not end a transaction of this sink: its records are aborted now",
+        extra={
+            "partitions": len(found),
+            "some": [f"{part.topic}/{part.partition} from {part.first}" for part in found[:5]],
+        },
+    )
+    failed: list[Any] = []
+
+    def report(error: Any, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    with asking(heard, "a transaction that hung was ended"):
+        producer.begin_transaction()
+        for part in found:
+            producer.produce(part.topic, b"", b"aborted", part.partition, report)
+        left = producer.flush(seconds + 1)
+        if failed:
+            raise heard.error("a transaction that hung was ended", failed[0])
+        if left:
+            raise Unavailable("Kafka does not take records", waiting=left)
+        producer.abort_transaction(seconds)
