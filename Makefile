@@ -74,7 +74,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-kafka demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv config model mutants mutants-sample
+.PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-kafka demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv soak-sinks config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
 	$(BIN)/python -m tests.kit.demo
@@ -188,6 +188,12 @@ SEEDS ?= $(SEED)
 soak-kv: install-dev ## two key-value views of real brokers under faults, twice SECONDS for each of SEEDS ("1 2 3"); histories checked
 	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 porcupine
 	$(BIN)/python -m tests.kit.soakkv --seconds $(SECONDS) --seeds $(SEEDS)
+
+KILLS ?= 200
+soak-sinks: install-dev install-kafka ## a real broker into a real Kafka: KILLS kills (200) from SEED, in SOAK_SECONDS (3600) at most
+	$(BIN)/python -m tests.kit.install rocketmq-5.5.0 versitygw kafka-4.4.0
+	$(BIN)/python -m tests.kit.soaksinks --kills $(KILLS) --seconds $(SOAK_SECONDS) --seed $(SEED) $(SOAK_ARGS)
+SOAK_SECONDS ?= 3600
 
 MUTANTS_SAMPLE ?= 10
 mutants: install-dev ## change every critical line in turn: the test that guards it must fail (minutes)

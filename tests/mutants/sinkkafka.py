@@ -22,6 +22,24 @@ MUTANTS = (
         f"{_REAL}::test_what_is_not_certain_is_not_said",
     ),
     Mutant(
+        "tiered/sink/kafka/sink.py",
+        "            end_hanging(self._producer, self._heard, hung, self._settings.seconds)\n",
+        "",
+        f"{_REAL}::test_records_of_a_transaction_that_kafka_forgot_are_not_committed_later",
+    ),
+    Mutant(
+        "tiered/sink/kafka/positions.py",
+        "        if self.owner is None and (self.queues or self.log.physical is not None):\n",
+        "        if False:\n",
+        f"{_UNIT}::test_half_a_position_is_none",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "            self._retold = [topic_record(name, None) for name in kept.forget(now)]\n",
+        "            kept.forget(now)\n",
+        f"{_REAL}::test_a_sink_that_begins_anew_gives_everything_to_new_topics",
+    ),
+    Mutant(
         "tiered/sink/kafka/naming.py",
         '_LEGAL = re.compile(rb"[A-Za-z0-9_-]")\n',
         '_LEGAL = re.compile(rb"[A-Za-z0-9._-]")\n',
@@ -59,8 +77,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/kafka/sink.py",
-        "                kept = self._keeping.read()\n",
-        "                self._keeping.read()\n",
+        "                kept = self._kept(place)\n",
+        "                self._kept(place)\n",
         f"{_REAL}::test_exactly_once_over_kills_of_the_process_and_of_kafka",
     ),
     Mutant(

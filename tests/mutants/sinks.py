@@ -13,7 +13,7 @@ _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink
 MUTANTS = (
     Mutant(
         "tiered/sink/running.py",
-        "        made.unheard = not anew and known is not None and tells_apart(known, fold)\n",
+        "        made.unheard = not afresh and known is not None and tells_apart(known, fold)\n",
         "        made.unheard = False\n",
         f"{_RUN}::test_a_lost_tail_is_told_once_whenever_the_daemon_is_killed",
     ),
@@ -76,6 +76,18 @@ MUTANTS = (
         "            if known is None or known.revision != stored.revision:\n",
         "            if False:\n",
         f"{_RUN}::test_topics_are_chosen_and_what_is_included_later_comes_from_its_beginning",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "        if opened.took:\n            self._enter(phase, why)\n",
+        "        if True:\n            self._enter(phase, why)\n",
+        f"{_RUN}::test_a_destination_that_opens_and_then_refuses_goes_on_with_its_first_flush",
+    ),
+    Mutant(
+        "tiered/sink/reconciling.py",
+        "    if any(follow.next > 0 for follow in recorded.queues.values()):\n",
+        "    if False:\n",
+        f"{_RUN}::test_a_destination_that_forgot_its_position_stops_the_sink_until_it_is_told_where_to_begin",
     ),
     Mutant(
         "tiered/sink/ledger.py",

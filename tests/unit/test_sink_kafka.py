@@ -22,6 +22,7 @@ from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_
 from tiered.sink.kafka.reports import Reports
 from tiered.sink.kafka.routes import QueueRoute
 from tiered.sink.kafka.settings import KafkaSettings
+from tiered.sink.kafka.topics import KafkaTopic
 from tiered.sink.order import SinkOrder
 
 LEGAL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -177,6 +178,38 @@ def placed(
         reports.of(routes[route].topic, routes[route].partition)(None, Reported(offset))  # type: ignore[arg-type]
     reports.give(np.array([g[0] for g in given]), np.array([g[1] for g in given]))
     return reports.placed(routes)
+
+
+def test_half_a_position_is_none() -> None:
+    """Of a topic that was deleted and made anew while the sink ran: who opened it is not there any more."""
+    kept = Kept()
+    kept.check_whole("__tiered.x.copy")
+    kept.take(*topic_record("Orders", "id"))
+    for key, value in position_records(SinkPosition(FeedPosition(), {MessageQueue("T", 1): Follow(3)}), {}):
+        kept.take(key, value)
+    with pytest.raises(Invalid, match=r"position was deleted.*__tiered.x.copy.*rewind-to"):
+        kept.check_whole("__tiered.x.copy")
+    kept.take(*owner_record(SinkOwner(1, "one")))
+    kept.check_whole("__tiered.x.copy")
+
+
+def test_topics_that_are_gone_or_others_are_forgotten_with_their_partitions() -> None:
+    queues = [MessageQueue("T", number) for number in range(3)]
+    kept = Kept()
+    for name in ("same", "gone", "other"):
+        kept.take(*topic_record(name, "id of before"))
+    places = {queues[0]: ("same", 1), queues[1]: ("gone", 1), queues[2]: ("other", 1)}
+    for key, value in position_records(
+        SinkPosition(FeedPosition(), dict.fromkeys(queues, Follow(3))), places
+    ):
+        kept.take(key, value)
+    now = {"same": KafkaTopic("same", 2, "id of before"), "other": KafkaTopic("other", 2, "another id")}
+    assert sorted(kept.forget(now)) == ["gone", "other"]
+    assert (kept.topics, kept.partitions) == ({"same": "id of before"}, {queues[0]: ("same", 1)})
+    again = Kept()
+    for record in (topic_record("gone", "id"), topic_record("gone", None)):
+        again.take(*record)
+    assert again.topics == {}
 
 
 def test_consecutive_messages_are_one_run() -> None:
