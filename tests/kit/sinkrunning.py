@@ -170,7 +170,7 @@ class SinkScene:
         pace = SinkPace(self.flush_bytes, 1.0, 0.1, 5.0)
         self.runner = SinkRunner(
             self.stored,
-            self.there.open,
+            lambda stored, anew: self.there.open(stored, anew),  # what stands there then
             source,
             self.ledger,
             self.clock,
@@ -243,8 +243,8 @@ class KindScene(SinkScene):
         self.runner._pace = SinkPace(1 << 20, 1.0, 0.1, 5.0)  # one flush: one file
         self.there.open = self._open  # type: ignore[method-assign]
 
-    def _open(self, stored: StoredSink) -> Sink:
-        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name)
+    def _open(self, stored: StoredSink, anew: bool) -> Sink:
+        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name, anew)
         return find_kind(stored.order.kind).open(stored.order, place)
 
     @property

@@ -32,6 +32,7 @@ from tests.kit.s3archive import IMPATIENT
 from tests.kit.s3server import REGION
 from tests.kit.sinkload import SinkLoad
 from tests.kit.sinktruth import Had, Judgement, SinkTruth, by_queue
+from tests.kit.soakdaemons import SoakError
 from tests.kit.stack import Stack
 from tiered.crashpoint import SinkPoint
 
@@ -57,10 +58,6 @@ SETTINGS: dict[str, object] = {
 }
 STILL_SECONDS = 90.0
 KILLS = ("daemon", "Kafka", "broker", "S3 server")
-
-
-class SoakError(Exception):
-    """The campaign met something that must not happen."""
 
 
 @dataclass(slots=True)

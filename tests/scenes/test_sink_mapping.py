@@ -27,7 +27,7 @@ class Numbered(Remembered):
 
     readable: bool = True
 
-    def open(self, stored: StoredSink) -> Sink:
+    def open(self, stored: StoredSink, anew: bool) -> Sink:
         self.fail("open")
         self.opened += 1
         return NumberedSink(self)
