@@ -81,15 +81,19 @@ class Gateway(Pages):
         self._environment["TIERED_CONFIG"] = str(file)
         return self
 
-    def start(self) -> Gateway:
-        """Start it and wait until its name-server front answers from behind."""
+    def launch(self) -> Gateway:
+        """Start it, and wait for nothing."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         command = (*self._program, "gateway", "--archive", self.archive, *sets)
         self.port_file.unlink(missing_ok=True)
         self._child = Child("gateway", command, self.log, self._environment, fork=self._program != UNFAIR)
-        self._child.wait_until(self.answers, START_SECONDS, "its first answer")
+        return self
+
+    def start(self) -> Gateway:
+        """Start it and wait until its name-server front answers from behind."""
+        self.launch().child.wait_until(self.answers, START_SECONDS, "its first answer")
         if self._waits:
-            self._child.wait_until(self.ready, START_SECONDS, "its archive")
+            self.child.wait_until(self.ready, START_SECONDS, "its archive")
         return self
 
     @contextmanager

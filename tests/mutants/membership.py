@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _CONTRACT = "tests/contract/test_membership_contract.py"
 _ETCD = "tests/contract/test_membership_etcd.py"
+_ACCESS = "tests/contract/test_membership_etcd_access.py"
 _KUBERNETES = "tests/unit/test_membership_kubernetes.py"
 _BUCKET = "tests/unit/test_membership_bucket.py"
 
@@ -99,5 +100,29 @@ MUTANTS = (
         "            self._seen.failed()\n",
         "            pass\n",
         f"{_KUBERNETES}::test_of_a_time_without_answers_nothing_counts",
+    ),
+    Mutant(
+        "tiered/membership/etcdclient.py",
+        "        if self._token and any(ended in _said(answer) for ended in _ENDED):\n",
+        "        if False:\n",
+        f"{_ACCESS}::test_tokens_that_end_are_renewed_and_nobody_notices",
+    ),
+    Mutant(
+        "tiered/membership/etcdclient.py",
+        'headers = {"Authorization": self._token} if self._token else None',
+        "headers = None",
+        f"{_ACCESS}::test_a_node_and_a_gateway_that_may",
+    ),
+    Mutant(
+        "tiered/membership/etcdclient.py",
+        "ssl.create_default_context(cafile=settings.ca or None)",
+        "ssl._create_unverified_context()",
+        f"{_ACCESS}::test_who_may_not_hears_why_and_never_the_password",
+    ),
+    Mutant(
+        "tiered/membership/etcdclient.py",
+        'hint = "set etcd.user and etcd.password to those of a user of etcd"',
+        "hint = self._access.password",
+        f"{_ACCESS}::test_who_may_not_hears_why_and_never_the_password",
     ),
 )

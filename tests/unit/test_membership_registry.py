@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit import cache
 from tiered.clock import Clock, ManualClock
-from tiered.daemon.checks import check
+from tiered.daemon.checks import cautions, check
 from tiered.daemon.config import load
 from tiered.errors import Invalid
 from tiered.membership.open import open_membership
@@ -27,6 +27,7 @@ def test_what_names_something() -> None:
     assert parse_membership("", key="serve.membership") is None
     assert parsed("bucket") == Registry("bucket")
     assert parsed("etcd://a:1,[::1]:2/x/y/") == Registry("etcd", (("a", 1), ("::1", 2)), "x/y")
+    assert parsed("etcds://a:1/x") == Registry("etcd", (("a", 1),), "x", tls=True)
     assert parsed("kubernetes:read-nodes") == Registry("kubernetes", place="read-nodes")
 
 
@@ -39,6 +40,8 @@ def test_what_names_something() -> None:
         "etcd://a:1/",
         "etcd://a/x",
         "etcd://u:p@a:1/x",
+        "etcds://u:p@a:1/x",
+        "etcds://a:1",
         "kubernetes:",
         "kubernetes:A_b",
         "zk://a:1/x",
@@ -56,9 +59,27 @@ def test_a_list_and_a_membership_are_not_both_looked_at() -> None:
     check(load(env={"TIERED_GATEWAY_MEMBERSHIP": "bucket", "TIERED_SERVE_MEMBERSHIP": "etcd://a:1/x"}))
 
 
+def test_what_etcd_needs_comes_in_pairs_and_a_password_in_the_clear_is_said() -> None:
+    for name, missing in (
+        ("USER", "password"),
+        ("PASSWORD", "user"),
+        ("KEY", "certificate"),
+        ("CERTIFICATE", "key"),
+    ):
+        with pytest.raises(Invalid, match="go together") as caught:
+            check(load(env={f"TIERED_ETCD_{name}": "x"}))
+        assert caught.value.fields["missing"] == f"etcd.{missing}"
+    user = {"TIERED_ETCD_USER": "u", "TIERED_ETCD_PASSWORD": "p"}
+    for scheme, said in (("etcd", True), ("etcds", False)):
+        loaded = load(env={**user, "TIERED_SERVE_MEMBERSHIP": f"{scheme}://a:1/x"})
+        check(loaded)
+        assert any("in the clear" in one for one in cautions(loaded.settings)) == said
+    assert "p" in loaded.secrets()
+
+
 def test_every_driver_is_opened_without_a_request() -> None:
     settings = replace(Settings(), archive=Archive(url="s3://bucket/prefix"))
-    for text in ("bucket", "etcd://127.0.0.1:1/x", "kubernetes:here"):
+    for text in ("bucket", "etcd://127.0.0.1:1/x", "etcds://127.0.0.1:1/x", "kubernetes:here"):
         made = open_membership(text, settings, ManualClock(), key="serve.membership", look_seconds=1.0)
         assert made is not None
         made.close()

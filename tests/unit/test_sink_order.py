@@ -10,7 +10,8 @@ import pytest
 from tiered.errors import Invalid
 from tiered.sink import kinds
 from tiered.sink.kinds import find_kind
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
+from tiered.text.references import resolve
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a" * 61, "a\n", "a/b"])

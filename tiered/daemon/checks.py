@@ -56,7 +56,14 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
 
 
 def _membership(settings: Settings) -> None:
-    """Whom gateways ask is named by one setting, and by a form that is one."""
+    """Whom gateways ask is named by one setting, and by a form that is one; what etcd needs is there in pairs."""
+    etcd = settings.etcd
+    for one, other in (("user", "password"), ("certificate", "key")):
+        if bool(getattr(etcd, one)) != bool(getattr(etcd, other)):
+            missing = f"etcd.{other if getattr(etcd, one) else one}"
+            raise Invalid(
+                f"etcd.{one} and etcd.{other} go together", missing=missing, hint=where_to_set(missing)
+            )
     parse_membership(settings.serve.membership, key="serve.membership")
     if (
         parse_membership(settings.gateway.membership, key="gateway.membership")
@@ -85,6 +92,11 @@ def cautions(settings: Settings) -> tuple[str, ...]:
         said.append(
             "store.object_lock_ms is longer than retain.keep_ms: what retention takes is no longer served, and is stored and"
             " paid for until its lock ends"
+        )
+    named = {settings.serve.membership, settings.gateway.membership}
+    if settings.etcd.password and any(one.startswith("etcd://") for one in named):
+        said.append(
+            "etcd.password goes over the network in the clear: write etcds:// where the membership is named"
         )
     return tuple(said)
 

@@ -15,21 +15,26 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.errors import Conflict, Corrupt, Invalid, Unavailable
+from tiered.errors import Conflict, Corrupt, Unavailable
 from tiered.membership.base import MOST_MEMBERS, Card, Member, Members, damaged
 from tiered.membership.bucket import held, lost
-from tiered.membership.web import JsonServers
+from tiered.membership.etcdclient import EtcdAccess, EtcdClient
 
-ASK_SECONDS = 3.0
-"""How long one server is waited for."""
 PAUSE_SECONDS = 0.5
 
 
 class EtcdMembership:
     """Nodes of one archive, below ``<prefix>/<cluster>/<broker>/``."""
 
-    def __init__(self, servers: Sequence[tuple[str, int]], prefix: str, keys: ArchiveKeys) -> None:
-        self._servers = JsonServers("etcd", [_url(*server) for server in servers], ASK_SECONDS)
+    def __init__(
+        self,
+        servers: Sequence[tuple[str, int]],
+        prefix: str,
+        keys: ArchiveKeys,
+        access: EtcdAccess = EtcdAccess(),  # noqa: B008  (a frozen value)
+    ) -> None:
+        self._client = EtcdClient(servers, access)
+        self._ask = self._client.ask
         self._prefix = f"{prefix}/{keys.root}"
         self._revision = 0
 
@@ -77,29 +82,18 @@ class EtcdMembership:
             "range_end": _coded(_end(self._prefix)),
             "start_revision": str(self._revision + 1),
         }
-        for line in self._servers.lines("POST", "/v3/watch", {"create_request": watched}, None, seconds):
+        for line in self._client.lines("watch", {"create_request": watched}, seconds):
             result = line.get("result", {})
-            if result.get("events") or result.get("canceled"):
+            if result.get("events"):
                 return
+            if result.get("canceled"):
+                break
         stop.wait(
             min(seconds, PAUSE_SECONDS)
-        )  # silence, or a connection that broke: no look at once, again and again
+        )  # silence, a broken connection, or a watch that etcd does not give: no look at once, again and again
 
     def close(self) -> None:
-        self._servers.close()
-
-    def _ask(self, verb: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = self._servers.ask("POST", f"/v3/{verb}", body)
-        if answer.status == 200:
-            return answer.body
-        said = str(answer.body.get("message", ""))[:200]
-        if answer.status in (401, 403):
-            raise Invalid(
-                "etcd lets nobody without a name and a password ask",
-                found=said,
-                hint="use an etcd without users for read nodes",
-            )
-        raise Unavailable("etcd does not do what it is asked", request=verb, status=answer.status, found=said)
+        self._client.close()
 
 
 class EtcdLease:
@@ -189,10 +183,6 @@ def _card(pair: Mapping[str, Any], name: str, key: str) -> Card:
     if not isinstance(fields, dict):
         raise damaged(key, repr(fields)[:100])
     return Card.parse(fields, name=name, where=key)
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _coded(text: str) -> str:

@@ -34,8 +34,9 @@ def open_membership(
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     if found.kind == ETCD:
         from tiered.membership.etcd import EtcdMembership
+        from tiered.membership.etcdclient import etcd_access
 
-        return EtcdMembership(found.servers, found.place, keys)
+        return EtcdMembership(found.servers, found.place, keys, etcd_access(settings.etcd, tls=found.tls))
     if found.kind == KUBERNETES:
         from tiered.membership.kubernetes import KubernetesMembership
 

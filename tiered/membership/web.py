@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +36,17 @@ class JsonServers:
     """``what``: a noun for errors; ``seconds``: for connecting, and for each wait for bytes."""
 
     def __init__(
-        self, what: str, urls: Sequence[str], seconds: float, *, context: ssl.SSLContext | None = None
+        self,
+        what: str,
+        urls: Sequence[str],
+        seconds: float,
+        *,
+        context: ssl.SSLContext | None = None,
+        advice: Callable[[str], str | None] = lambda found: None,
     ) -> None:
-        """``urls``: servers that are asked in turn, from the last that answered on."""
+        """``urls``: servers that are asked in turn, from the last that answered on; ``advice``: what to do
+        where none answers, by what was found."""
+        self._advice = advice
         self._what = what
         self._urls = list(urls)
         self._seconds = seconds
@@ -65,9 +73,14 @@ class JsonServers:
             except HTTPError as error:
                 failure = error
             self._urls.append(self._urls.pop(0))
-        raise Unavailable(
-            f"{self._what} does not answer", servers=", ".join(self._urls), found=str(failure)[:300]
+        servers, found = ", ".join(self._urls), str(failure)[:300]
+        untrusted = "CERTIFICATE_VERIFY_FAILED" in found
+        said = (
+            f"the certificate of {self._what} is not trusted"
+            if untrusted
+            else f"{self._what} does not answer"
         )
+        raise Unavailable(said, servers=servers, found=found, hint=self._advice(found))
 
     def lines(
         self,

@@ -7,7 +7,8 @@ from tiered.errors import Conflict, Invalid
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Store
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
+from tiered.text.references import resolve
 
 
 class DeadLetters:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from tiered.errors import Invalid
+from tiered.text.references import ENVIRONMENT, is_file_reference
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,58}[a-z0-9])?\Z")
-ENVIRONMENT, FILE = "env:", "file:"
 MAX_OPTIONS_BYTES = 32 * 1024
 """Most that names and values of a sink's options take together: an order is one small object."""
 
@@ -60,36 +58,6 @@ class SinkOrder:
         if system:
             return topic in self.topics
         return any(fnmatchcase(topic, pattern) for pattern in self.topics)
-
-
-def resolve(
-    value: str,
-    environment: Mapping[str, str] = os.environ,  # noqa: TID251  (the door of what sinks keep secret)
-) -> str:
-    """What an option's value means on this host: that of the variable ``env:NAME``, the text of the file ``file:PATH`` without
-    the line's end, or itself. ``file://…`` is a URL. ``Invalid`` where it is not there; never says what it holds."""
-    if value.startswith(ENVIRONMENT):
-        name = value.removeprefix(ENVIRONMENT)
-        if name not in environment:
-            raise Invalid(
-                "an option names a variable that is not set",
-                found=value,
-                hint=f"set {name} where the daemon runs",
-            )
-        return environment[name]
-    if is_file_reference(value):
-        path = value.removeprefix(FILE)
-        try:
-            return Path(path).read_text().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or "not text"
-            raise Invalid("an option names a file that cannot be read", found=value, reason=reason) from error
-    return value
-
-
-def is_file_reference(value: str) -> bool:
-    """``file:PATH``, and no URL."""
-    return value.startswith(FILE) and not value.startswith("file://")
 
 
 def _check_patterns(name: str, patterns: tuple[str, ...]) -> None:

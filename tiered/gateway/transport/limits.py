@@ -112,7 +112,7 @@ Entry = tuple[int, asyncio.Future[None]]
 """Somebody who waits: bytes, and what tells him that he has them."""
 
 
-class Waiting(Protocol):
+class Takers(Protocol):
     """Who waits, and whose turn it is; ``share`` is whatever it tells apart."""
 
     def push(self, share: Any, cost: int, item: Entry) -> None: ...
@@ -146,12 +146,12 @@ class ByteBudget:
     def __init__(
         self,
         most: int,
-        waiting: Waiting | None = None,
+        waiting: Takers | None = None,
         share: Callable[[str, str], Any] = lambda topic, group: None,
     ) -> None:
         """``waiting``: whose turn it is, else first come first served; ``share``: whose an answer is, by topic and group."""
         self._most = most
-        self._waiting: Waiting = _InOrder() if waiting is None else waiting
+        self._waiting: Takers = _InOrder() if waiting is None else waiting
         self._share = share
         self.taken = 0
 

@@ -17,7 +17,8 @@ from tiered.sink.file.reading import FileReadBack
 from tiered.sink.file.sink import FileSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import choice_of, known_options, needed, size_of
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
+from tiered.text.references import resolve
 
 KEYS = ("access_key_id", "secret_access_key", "session_token")
 OPTIONS = ("location", "format", "file_bytes", *KEYS)

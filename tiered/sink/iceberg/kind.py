@@ -11,9 +11,10 @@ from tiered.sink.iceberg.reading import IcebergReadBack
 from tiered.sink.iceberg.sink import IcebergSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import known_options, needed
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
 from tiered.table.catalog import no_pyiceberg, open_catalog
 from tiered.table.orders import EMBEDDED, KeptTables
+from tiered.text.references import resolve
 
 PROPERTY = "catalog."
 _TABLE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+\Z")

@@ -9,7 +9,8 @@ from typing import Any
 from tiered.errors import Invalid
 from tiered.sink.kafka.naming import is_template
 from tiered.sink.optionvalues import choice_of, known_options, needed, number_of, size_of, switch_of
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
+from tiered.text.references import resolve
 
 PASSED = "kafka."
 """Begins options that are librdkafka's own."""

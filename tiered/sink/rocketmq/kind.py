@@ -11,10 +11,11 @@ from tiered.sink.base import Sink
 from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import known_options, needed, number_of, switch_of
-from tiered.sink.order import SinkOrder, resolve
+from tiered.sink.order import SinkOrder
 from tiered.sink.rocketmq.cluster import DestinationCluster
 from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 from tiered.text.addresses import split_address
+from tiered.text.references import resolve
 
 OPTIONS = (
     "name_servers", "create_topics", "queues", "same_names", "access_key", "secret_key", "tls", "ca_file", "timeout_ms",

@@ -13,9 +13,10 @@ from tiered.sink.base import Sink
 from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import choice_of, known_options, needed, number_of, size_of
-from tiered.sink.order import ENVIRONMENT, SinkOrder, is_file_reference, resolve
+from tiered.sink.order import SinkOrder
 from tiered.sink.webhook.requests import CONTENT_TYPES
 from tiered.sink.webhook.sink import WebhookSettings, WebhookSink
+from tiered.text.references import ENVIRONMENT, is_file_reference, resolve
 
 OPTIONS = (
     "url", "format", "secret", "authorization", "request_bytes", "timeout_ms", "attempts", "ca_bundle", "dead_letters",
