@@ -18,7 +18,6 @@ from tests.kit import remoting
 from tests.kit.daemonproc import TIERED, Pages
 from tests.kit.ports import BLOCK, free_block
 from tests.kit.process import HURRIED, Child
-from tests.kit.unfair import UNFAIR
 from tests.kit.warm import IN_A_HURRY
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 
@@ -86,7 +85,9 @@ class Gateway(Pages):
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]
         command = (*self._program, "gateway", "--archive", self.archive, *sets)
         self.port_file.unlink(missing_ok=True)
-        self._child = Child("gateway", command, self.log, self._environment, fork=self._program != UNFAIR)
+        self._child = Child(
+            "gateway", command, self.log, self._environment, fork=self._program in (TIERED, HURRIED)
+        )
         return self
 
     def start(self) -> Gateway:
