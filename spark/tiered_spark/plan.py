@@ -31,6 +31,9 @@ log = logging.getLogger("tiered.spark")
 MAX_PIECES = 20_000
 """Runs of one partition, whatever their size."""
 
+CUT_AT_ONCE = 1 << 17
+"""Runs that are cut into pieces together."""
+
 SEALED_LEVEL = 2
 
 
@@ -151,39 +154,56 @@ def enough(options: Options, runs: Iterable[RunTable]) -> Options:
 
 
 def partitions(snapshot: Snapshot, runs: RunTable, options: Options) -> list[ScanPartition]:
-    """Runs by object, packed up to ``partition_bytes``; a run that is larger is split at blocks."""
+    """Runs by object, packed up to ``partition_bytes``; a run that is larger is split at blocks. ``runs`` are sorted where they
+    lie, and the partitions' are parts of them: with very many, a copy would be the most of a plan's memory."""
     records = runs.records
-    order = np.lexsort((records["first_block"], records["object"], records["commit_seq"]))
-    run_of, first, end, size = _pieces(runs, order, options.partition_bytes)
+    runs.sort(np.lexsort((records["first_block"], records["object"], records["commit_seq"])))
+    run_of, first, end, size = _pieces(runs, options.partition_bytes)
     filled = np.concatenate([[0], np.cumsum(size)])
     made: list[ScanPartition] = []
     start = 0
     while start < len(run_of):
         most = int(np.searchsorted(filled, filled[start] + options.partition_bytes, side="right")) - 1
         stop = min(max(most, start + 1), start + MAX_PIECES, len(run_of))
-        part = slice(start, stop)
-        used, mine = np.unique(run_of[part], return_inverse=True)
-        some = runs.only(order[used]).compact()
+        part, low = slice(start, stop), int(run_of[start])
+        some = runs.part(low, int(run_of[stop - 1]) + 1).compact()
         refs = dict.fromkeys(
             zip(some.records["commit_seq"].tolist(), some.records["object"].tolist(), strict=True)
         )
         objects = {item.ref: item for item in snapshot.objects([ObjectRef(*ref) for ref in refs])}
-        which = (column.astype(np.int32) for column in (mine, first[part], end[part]))
+        which = (column.astype(np.int32) for column in (run_of[part] - low, first[part], end[part]))
         made.append(ScanPartition(snapshot.place, objects, some, *which))
         start = stop
     return made
 
 
-def _pieces(runs: RunTable, order: Ints, partition_bytes: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Runs cut where they are too large: of each piece its run (an index of ``order``), first block, end block and about its
-    bytes."""
-    size = np.maximum(runs.sizes[order], 1)
-    blocks = runs.records["block_count"][order].astype(np.int64)
+def _pieces(
+    runs: RunTable, partition_bytes: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], Ints]:
+    """Runs cut where they are too large: of each piece its run (an index), first block, end block and about its bytes."""
+    firsts = range(0, max(1, len(runs)), CUT_AT_ONCE)
+    cut = [_cut(runs.part(first, first + CUT_AT_ONCE), first, partition_bytes) for first in firsts]
+    run_of, first, end, size = (np.concatenate(columns) for columns in zip(*cut, strict=True))
+    return run_of, first, end, size
+
+
+def _cut(
+    runs: RunTable, number: int, partition_bytes: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], Ints]:
+    """``_pieces`` of some of them, of which the first is ``number``."""
+    size = np.maximum(runs.sizes, 1)
+    blocks = runs.records["block_count"].astype(np.int64)
     step = np.minimum(blocks, np.maximum(1, blocks * partition_bytes // size))
     count = -(-blocks // np.maximum(step, 1))
-    run_of = np.repeat(np.arange(len(order)), count)
-    number = np.arange(len(run_of)) - np.repeat(np.cumsum(count) - count, count)
-    begin = runs.records["first_block"][order].astype(np.int64)[run_of]
-    first = begin + number * step[run_of]
+    run_of = np.repeat(np.arange(len(count)), count)
+    piece = np.arange(len(run_of)) - np.repeat(np.cumsum(count) - count, count)
+    begin = runs.records["first_block"].astype(np.int64)[run_of]
+    first = begin + piece * step[run_of]
     end = np.minimum(first + step[run_of], begin + blocks[run_of])
-    return run_of, first, end, size[run_of] * (end - first) // blocks[run_of]
+    bytes_each = size[run_of] * (end - first) // blocks[run_of]
+    return (
+        (run_of + number).astype(np.int32),
+        first.astype(np.int32),
+        end.astype(np.int32),
+        bytes_each,
+    )

@@ -22,6 +22,10 @@ from tiered_spark.queues import CHUNK, Queues, gathered, put_since, read_queues
 APART = 64
 """Of so many queues between two chosen ones the runs are passed over rather than looked for a second time."""
 
+_SLICE = np.dtype((np.void, RUN_RECORD_DTYPE.itemsize // 5))
+"""What of all records is in memory twice while they are sorted."""
+_INDEX_BITS = 20
+"""Of an object's place in its commit: a commit holds no more edits."""
 _OFFSET_BYTES = 8
 _GENERATION_BYTES = 4 + _OFFSET_BYTES
 _BEHIND = b"\xff" * (_OFFSET_BYTES + 1)
@@ -63,6 +67,17 @@ class RunTable:
         if rows.dtype == np.bool_ and rows.all():
             return self
         return replace(self, queue=self.queue[rows], records=self.records[rows])
+
+    def sort(self, order: Ints) -> None:
+        """Put them in this order, every row once, where they lie: there are never two of all."""
+        slices = self.records.view(_SLICE).reshape(len(self), -1)
+        for column in range(slices.shape[1]):
+            slices[:, column] = slices[order, column]
+        self.queue[:] = self.queue[order]
+
+    def part(self, first: int, end: int) -> RunTable:
+        """Rows [first, end), not copied, with all queues."""
+        return replace(self, queue=self.queue[first:end], records=self.records[first:end])
 
     def compact(self) -> RunTable:
         """The same with none but their own queues."""
@@ -130,9 +145,6 @@ def _common(low: bytes, high: bytes) -> bytes:
 
 def objects_of(runs: RunTable) -> tuple[list[ObjectRef], Ints]:
     """Objects that runs lie in, and of each run its object (an index)."""
-    seqs, seq = np.unique(runs.records["commit_seq"], return_inverse=True)
-    numbers = runs.records["object"].astype(np.int64)
-    width = int(numbers.max(initial=0)) + 1
-    codes, mine = np.unique(seq * width + numbers, return_inverse=True)
-    pairs = zip(seqs[codes // width].tolist(), (codes % width).tolist(), strict=True)
-    return [ObjectRef(*pair) for pair in pairs], mine
+    code = (runs.records["commit_seq"] << _INDEX_BITS) | runs.records["object"]
+    found, mine = np.unique(code, return_inverse=True)
+    return [ObjectRef(each >> _INDEX_BITS, each & (1 << _INDEX_BITS) - 1) for each in found.tolist()], mine

@@ -97,6 +97,12 @@ MUTANTS = (
     ),
     Mutant(
         "spark/tiered_spark/runs.py",
+        "        self.queue[:] = self.queue[order]\n",
+        "        pass\n",
+        "tests/spark/test_job_queues.py::test_partitions_hold_every_run_of_its_own_queue_in_the_order_of_objects",
+    ),
+    Mutant(
+        "spark/tiered_spark/runs.py",
         "found = np.array([rank.get(key[1:-_OFFSET_BYTES], -1) for",
         "found = np.array([rank.get(key[1:-_OFFSET_BYTES], 0) for",
         "tests/spark/test_spark_queues.py -k test_runs_of_chosen_queues_are_those_of_a_walk_over_all",

@@ -3,6 +3,7 @@ for a queue, a run or a gap. No JVM."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tests.kit.fetchscene import scene as new_scene
 from tests.kit.histories import History
 from tests.kit.litebroker import LiteBroker
 from tests.kit.litehistories import LiteHistory
-from tests.kit.manyqueues import many_queues, topic_name
+from tests.kit.manyqueues import RECORD_BYTES, ROWS, many_queues, topic_name
 from tests.kit.sparkedits import MEMORY, QUEUES, Following, send
 from tiered.archive.state.keys import QUEUE, queue_key
 from tiered.archive.state.layout import QueueRecord, pack_queue
@@ -35,7 +36,7 @@ from tiered_jobs.estimate import codecs
 from tiered_jobs.estimate.stats import stats_of
 from tiered_jobs.profile import facts as facts_module
 from tiered_jobs.profile.facts import gather
-from tiered_spark import loss, snapshot
+from tiered_spark import loss, plan, snapshot
 from tiered_spark.datasource import MetadataReader
 from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.loss import warn_of_gaps
@@ -118,6 +119,10 @@ def test_what_a_profile_knows_of_topics(
 
     def of_object(found: Snapshot, times: object, item: object, some: RunTable) -> tuple[Any, Any, Any]:
         """Objects are not there: a byte for each run, two of them stored."""
+        numbers = some.records["physical_start"] // (ROWS * RECORD_BYTES) % COUNT % TOPICS
+        assert some.queues.topics.take(some.queues.topic[some.queue]).to_pylist() == [
+            *map(topic_name, numbers)
+        ]
         topics, counts = np.unique(some.queues.topic[some.queue], return_counts=True)
         return topics, counts, 2 * counts
 
@@ -151,6 +156,22 @@ def test_shares_of_an_audit(opened: Snapshot, as_arrays: None) -> None:
     assert Counter(ref for share in made for ref in share.firsts) == refs, (
         "each object's tables are checked once"
     )
+
+
+def test_partitions_hold_every_run_of_its_own_queue_in_the_order_of_objects(
+    opened: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted where they lie, cut a thousand at a time, and as they arrive where a task runs."""
+    monkeypatch.setattr(plan, "CUT_AT_ONCE", 1000)
+    small = parse_options({**MEMORY, "partitionBytes": "100000"})
+    made = partitions(opened, wanted_runs(opened, small, first_wish(small)), small)
+    parts: list[ScanPartition] = pickle.loads(pickle.dumps(made))
+    found = [piece.run for part in parts for portion in part.portions for piece in portion.pieces]
+    runs = sorted(
+        opened.view.state.runs_all(),
+        key=lambda run: (run.object.commit_seq, run.object.index, run.first_block),
+    )
+    assert found == runs != []
 
 
 def rows(table: str, options: Options) -> list[dict[str, Any]]:

@@ -135,16 +135,18 @@ def _together(
 
 
 def _sizes(snapshot: Snapshot, runs: RunTable, times: Range) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Topics (indexes of ``runs.queues.topics``) with raw and stored bytes of their blocks, object by object."""
+    """Topics (indexes of ``runs.queues.topics``) with raw and stored bytes of their blocks, object by object. ``runs`` are
+    sorted so where they lie."""
     refs, mine = objects_of(runs)
     order = np.argsort(mine, kind="stable")
     edges = np.searchsorted(mine[order], np.arange(len(refs) + 1))
+    runs.sort(order)
     step = 64 * REQUESTS
     with ThreadPoolExecutor(REQUESTS, "tables") as pool:
         for start in range(0, len(refs), step):
             items = snapshot.objects(refs[start : start + step])
             cuts = edges[start : start + step + 1].tolist()
-            parts = [runs.only(order[first:end]) for first, end in pairwise(cuts)]
+            parts = [runs.part(first, end) for first, end in pairwise(cuts)]
             yield from pool.map(partial(_of_object, snapshot, times), items, parts)
 
 
