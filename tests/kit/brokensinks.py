@@ -286,6 +286,9 @@ class MemoryReadBack:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return queue
 
+    def lane(self, queue: MessageQueue) -> str:
+        return ""
+
     def given(self, batch: SinkBatch) -> Marks:
         return self._marks(list(MemorySink.received(batch)), bodies=True)
 

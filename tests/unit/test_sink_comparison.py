@@ -71,6 +71,9 @@ class There:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return queue
 
+    def lane(self, queue: MessageQueue) -> str:
+        return ""
+
     def given(self, batch: SinkBatch) -> Marks:
         raise NotImplementedError
 

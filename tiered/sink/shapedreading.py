@@ -46,6 +46,9 @@ class ShapedReadBack:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return self._inner.target(MessageQueue(self._shape.topic(queue.topic), queue.queue_id))
 
+    def lane(self, queue: MessageQueue) -> str:
+        return self._inner.lane(queue)
+
     def given(self, batch: SinkBatch) -> Marks:
         self._caught.batch = None
         self._shaping.write(batch)

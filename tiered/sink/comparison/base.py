@@ -48,6 +48,10 @@ class ReadBack(Protocol):
         """What a queue of the source is called in marks."""
         ...
 
+    def lane(self, queue: MessageQueue) -> str:
+        """What has to be read for a queue (``target``): queues of one lane are best read together, by one reader."""
+        ...
+
     def given(self, batch: SinkBatch) -> Marks:
         """The marks that a reader must find of a batch."""
         ...

@@ -46,6 +46,9 @@ class FileReadBack:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return queue
 
+    def lane(self, queue: MessageQueue) -> str:
+        return ""
+
     def given(self, batch: SinkBatch) -> Marks:
         if self._parquet:
             from tiered.codec.arrow.givenrows import given_table

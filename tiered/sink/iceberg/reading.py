@@ -44,6 +44,9 @@ class IcebergReadBack:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return queue
 
+    def lane(self, queue: MessageQueue) -> str:
+        return ""
+
     def given(self, batch: SinkBatch) -> Marks:
         from tiered.codec.arrow.givenrows import given_table
 

@@ -53,6 +53,10 @@ class KafkaReadBack:
     def target(self, queue: MessageQueue) -> MessageQueue:
         return queue
 
+    def lane(self, queue: MessageQueue) -> str:
+        kept = self._kept.partitions.get(queue)
+        return self._name(queue) if kept is None else f"{kept[0]}/{kept[1]}"
+
     def given(self, batch: SinkBatch) -> Marks:
         return taken_apart(batch)
 
