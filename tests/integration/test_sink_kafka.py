@@ -37,6 +37,7 @@ from tiered.sink.contract.samples import Received, batch_of, message_of, ordinar
 from tiered.sink.kafka.keeping import position_topic
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.markers import MARKER
+from tiered.sink.kafka.sink import KafkaSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
@@ -504,6 +505,31 @@ def test_an_earlier_writer_does_not_fence_a_later_one(kafka: KafkaBroker, place:
     later.write(batch_of([message_of("T", 0, 0, b"x")])[0])
     later.flush(behind({MessageQueue("T", 0): 1}))
     later.close()
+
+
+def test_an_earlier_writer_that_wakes_between_two_steps_does_not_stop_a_later_one(
+    kafka: KafkaBroker, place: SinkPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked for the owner before there was a later one, and fences that: which is away then, and opens the sink again."""
+    later = replace(place, epoch=place.epoch + 1)
+    own, wakes = KafkaSink._own, [True]
+
+    def interrupted(sink: KafkaSink) -> None:
+        if wakes:
+            wakes.clear()
+            open_sink(kafka, place).close()
+        own(sink)
+
+    monkeypatch.setattr(KafkaSink, "_own", interrupted)
+    with pytest.raises(Unavailable, match=r"at the same time"):
+        open_sink(kafka, later)
+    opened = open_sink(kafka, later)
+    monkeypatch.setattr(KafkaSink, "_check_epoch", lambda sink, place: None)
+    open_sink(kafka, place).close()
+    with pytest.raises(Unavailable, match=r"earlier writer"):
+        opened.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+        opened.flush(behind({MessageQueue("T", 0): 1}))
+    opened.close()
 
 
 def test_a_sink_that_was_taken_over_is_fenced(kafka: KafkaBroker, place: SinkPlace) -> None:

@@ -28,6 +28,12 @@ MUTANTS = (
         f"{_REAL}::test_records_of_a_transaction_that_kafka_forgot_are_not_committed_later",
     ),
     Mutant(
+        "tiered/sink/kafka/sink.py",
+        "        if owner is not None and owner.epoch < self._owner.epoch:\n",
+        "        if False:\n",
+        f"{_REAL}::test_an_earlier_writer_that_wakes_between_two_steps_does_not_stop_a_later_one",
+    ),
+    Mutant(
         "tiered/sink/kafka/positions.py",
         "        if self.owner is None and (self.queues or self.log.physical is not None):\n",
         "        if False:\n",

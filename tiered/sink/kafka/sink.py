@@ -72,10 +72,10 @@ class KafkaSink:
         self._producer = made(library.Producer, settings.producer(transactional_id(place)), self._heard)
         try:
             if settings.transactional:
-                with asking(self._heard, "the sink was opened", transactional_id=transactional_id(place)):
+                with self._opening(place):
                     self._producer.init_transactions(settings.seconds)
-                kept = self._kept(place)
-                self._own()
+                    kept = self._kept(place)
+                    self._own()
             self._routes = QueueRoutes(settings, place, self._topics, kept.partitions, kept.topics)
             if settings.dead_letter_topic:
                 self._routes.topic(settings.dead_letter_topic)
@@ -188,6 +188,18 @@ class KafkaSink:
         self._commit()
 
     @contextmanager
+    def _opening(self, place: SinkPlace) -> Iterator[None]:
+        """Around what makes the sink this process's. Whoever fences it may be an earlier writer that just woke up: the
+        next try finds out whose the sink is."""
+        try:
+            with asking(self._heard, "the sink was opened", transactional_id=transactional_id(place)):
+                yield
+        except SystemError:  # as of ``_telling``
+            raise Unavailable("the sink was opened: Kafka's client met a fatal error") from None
+        except Fenced as error:
+            raise Unavailable("another process opened the sink at the same time", found=error.said) from error
+
+    @contextmanager
     def _telling(self, what: str) -> Iterator[None]:
         """Around all that speaks to Kafka: errors as of ``Sink``."""
         try:
@@ -210,6 +222,8 @@ class KafkaSink:
             return Unavailable(
                 "Kafka took this sink's transaction away, and does not say for whom", found=away.message
             )
+        if owner is not None and owner.epoch < self._owner.epoch:
+            return Unavailable("an earlier writer, which was overtaken, opened this sink", found=error.said)
         if owner != self._owner:
             return error
         return Unavailable(
