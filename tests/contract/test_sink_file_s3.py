@@ -10,10 +10,12 @@ import pytest
 
 from tests.kit.s3server import S3Server
 from tests.kit.sinkscene import PLACE
+from tiered.errors import Conflict
 from tiered.sink.base import Sink
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import MIB, Received
+from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.file.kind import FileKind
 from tiered.sink.order import SinkOrder
 
@@ -60,3 +62,25 @@ class TestFileSinkOnS3(SinkContract):
     @pytest.fixture
     def tested(self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> TestedFileOnS3:
         return TestedFileOnS3(s3_server, monkeypatch)
+
+
+def test_dead_letters_of_other_kinds_lie_in_a_bucket_by_the_usual_credentials(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given again they are there once; others under the same name are refused, and nothing is written over."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket, client = s3_server.bucket(), s3_server.client()
+    order = SinkOrder("orders", "http", {"url": "http://x", "dead_letters": s3_server.url(bucket, "dead")})
+    for _ in range(2):
+        letters = dead_letters_of(order, make=True)
+        assert letters is not None
+        letters.bury("T-0-7", b'{"queue_offset": 7}\n', 1)
+        assert letters.buried == 1
+        with pytest.raises(Conflict):
+            letters.bury("T-0-7", b'{"queue_offset": 8}\n', 1)
+        letters.close()
+    [there] = client.list_objects_v2(Bucket=bucket)["Contents"]
+    assert there["Key"] == "dead/orders/dead-letters/T-0-7.ndjson"
+    assert client.get_object(Bucket=bucket, Key=there["Key"])["Body"].read() == b'{"queue_offset": 7}\n'
+    client.close()
