@@ -34,6 +34,12 @@ MUTANTS = (
         f"{_REAL}::test_an_earlier_writer_that_wakes_between_two_steps_does_not_stop_a_later_one",
     ),
     Mutant(
+        "tiered/sink/kafka/keeping.py",
+        "            self._forgotten = True\n",
+        "            pass\n",
+        f"{_REAL}::test_a_position_that_was_deleted_is_said",
+    ),
+    Mutant(
         "tiered/sink/kafka/positions.py",
         "        if self.owner is None and (self.queues or self.log.physical is not None):\n",
         "        if False:\n",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tiered.clock import Clock
 from tiered.errors import Unavailable
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
-from tiered.sink.kafka.positions import Kept
+from tiered.sink.kafka.positions import Kept, position_deleted
+from tiered.sink.kafka.reports import Reports
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
 from tiered.sink.kinds import SinkPlace
@@ -76,3 +79,28 @@ class Keeping:
                         raise Unavailable("the position in Kafka cannot be read now", topic=self.topic)
         finally:
             consumer.close()
+
+
+class KeptReports:
+    """What Kafka reports of records of the position. A topic that was deleted and made anew while the sink runs begins at its
+    first offset again, and has nothing of what was kept before. One thread, as of ``Reports``."""
+
+    def __init__(self, topic: str, reports: Reports) -> None:
+        self._topic = topic
+        self._reports = reports
+        self._last = -1
+        self._forgotten = False
+
+    def take(self, error: Any, message: Any) -> None:
+        """The client's ``on_delivery``."""
+        if error is not None:
+            self._reports.failed(error, self._topic)
+        elif message.offset() <= self._last:
+            self._forgotten = True
+        else:
+            self._last = message.offset()
+
+    def check(self) -> None:
+        """``Invalid`` if the topic was made anew."""
+        if self._forgotten:
+            raise position_deleted(self._topic)

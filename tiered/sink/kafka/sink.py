@@ -17,7 +17,7 @@ from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
 from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
 from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
-from tiered.sink.kafka.keeping import Keeping, transactional_id
+from tiered.sink.kafka.keeping import Keeping, KeptReports, transactional_id
 from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.positions import (
     Kept,
@@ -64,6 +64,7 @@ class KafkaSink:
         self._owner = SinkOwner(place.epoch, os.urandom(8).hex())
         self._retold: list[tuple[bytes, bytes]] = []
         """Records about topics that are others now, for the flush of a sink that begins anew."""
+        self._kept_reports = KeptReports(self._keeping.topic, self._reports)
         kept = Kept()
         if settings.transactional:
             self._keeping.make()
@@ -322,7 +323,7 @@ class KafkaSink:
         return queue.queue_id % self._routes.topic(self._settings.dead_letter_topic).partitions
 
     def _keep(self, key: bytes, value: bytes) -> None:
-        self._put(self._keeping.topic, value, key, 0, 0, [])
+        self._put(self._keeping.topic, value, key, 0, 0, [], self._kept_reports.take)
 
     def _put(
         self,
@@ -379,6 +380,7 @@ class KafkaSink:
         self._in_transaction = False
 
     def _check(self) -> None:
+        self._kept_reports.check()
         if self._reports.failure is not None:
             raise self._failure(*self._reports.failure)
 
