@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.kit import cache
@@ -28,6 +29,20 @@ class Way:
     messages_per_second: float
     p50_ms: float
     p99_ms: float
+    cpu_seconds: float
+    """Of the process in the middle, if one was named, in the slices of this way."""
+    rates: Sequence[float]
+    """Messages a second of each slice."""
+
+    @property
+    def cpu_per_call_us(self) -> float:
+        """CPU of the process in the middle for one call, request and answer."""
+        return self.cpu_seconds / self.calls * 1e6 if self.calls else 0.0
+
+    @property
+    def median_rate(self) -> float:
+        """Messages a second: the median of the slices."""
+        return median(self.rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,15 @@ class JavaLoad:
         """``send`` or ``pull`` by way of each name server in turn."""
         found = self._run(command, topic=topic, ways=",".join(ways), **options)["ways"]
         return [
-            Way(w["calls"], w["calls"] / w["seconds"], w["messages"] / w["seconds"], w["p50_ms"], w["p99_ms"])
+            Way(
+                calls=w["calls"],
+                calls_per_second=w["calls"] / w["seconds"],
+                messages_per_second=w["messages"] / w["seconds"],
+                p50_ms=w["p50_ms"],
+                p99_ms=w["p99_ms"],
+                cpu_seconds=w["cpu_ticks"] / _TICKS,
+                rates=w["rates"],
+            )
             for w in found
         ]
 

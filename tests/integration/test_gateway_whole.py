@@ -38,7 +38,10 @@ def test_what_passes_by_its_whole_body_comes_byte_for_byte(known: bool) -> None:
             assert got == {r.opaque: answer_to(r, body=bytes([r.opaque]) * PEEK_BYTES * 3) for r in requests}
             assert len(answers.asked) == (0 if known else 20)
             assert running.held("passed") == len(answers.asked)
-            assert sorted(answers.judged) == [PEEK_BYTES] * 20 + [PEEK_BYTES * 3] * 20
+            assert answers.judged.count(PEEK_BYTES * 3) == 20  # each by all of it, once
+            at_first = answers.judged.count(PEEK_BYTES)  # of those that came in pieces
+            assert at_first <= 20
+            assert len(answers.judged) == 20 + at_first
 
     on_loop(asyncio.wait_for(test(), 30))
 

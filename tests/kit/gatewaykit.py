@@ -15,7 +15,7 @@ from tiered.clock import SystemClock
 from tiered.codec.remoting.frame import Bytes, Command, decode_command, encode_command
 from tiered.errors import Corrupt
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.ports import HOLD, Answering, ConnectionInfo, NewBody, Verdict
+from tiered.gateway.ports import HOLD, NEED_BODY, Answering, ConnectionInfo, NewBody, Verdict
 from tiered.metrics import Metrics
 from tiered.settings import Gateway
 
@@ -192,7 +192,7 @@ class ScriptedAnswers:
 
     def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
         self.judged.append(len(body))
-        return self.then if whole else self.first
+        return self.then if whole and self.first is NEED_BODY else self.first
 
     async def answer(
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo

@@ -45,6 +45,17 @@ class Proxy:
         """Where gRPC clients connect."""
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def remoting_address(self) -> str:
+        """Where clients of the remoting protocol connect, as to a name server."""
+        return f"127.0.0.1:{self._port + 1}"
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        assert self._child is not None, "the Proxy was never started"
+        return self._child.pid
+
     def __enter__(self) -> Self:
         self._port = free_block()
         home = self._directory

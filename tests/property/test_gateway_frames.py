@@ -21,6 +21,7 @@ class Script:
     heads: list[tuple[bytes, int]] = field(default_factory=list)
     peeks: list[bytes] = field(default_factory=list)
     wholes: list[tuple[bytes, bytes]] = field(default_factory=list)
+    bodies: list[bytes | None] = field(default_factory=list)  # what came with each peek
     after: Fate = Fate.PASS
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
@@ -28,8 +29,9 @@ class Script:
         self.after = Fate.HOLD if bytes(header).endswith(b"!") else Fate.PASS
         return Fate(header[0] % 4) if len(header) else Fate.PASS
 
-    def peek(self, first: memoryview) -> Fate:
+    def peek(self, first: memoryview, body: memoryview | None) -> Fate:
         self.peeks.append(bytes(first))
+        self.bodies.append(None if body is None else bytes(body))
         return self.after
 
     def whole(self, header: bytes, body: memoryview) -> None:
@@ -60,11 +62,12 @@ def test_any_cut_gives_the_same(sent: list[tuple[bytes, bytes]], sizes: list[int
         for piece in walk.feed(stream[position : position + size]):
             out += piece
         position, turn = position + size, turn + 1
-    passed, wholes, peeks = bytearray(), [], []
+    passed, wholes, peeks, bodies = bytearray(), [], [], []
     for header, body in sent:
         fate = Fate(header[0] % 4) if header else Fate.PASS
         if fate is Fate.PEEK:
             peeks.append(body[:PEEK_BYTES])
+            bodies.append(body)
             fate = Fate.HOLD if header.endswith(b"!") else Fate.PASS
         if fate is not Fate.HOLD:
             passed += frame(header, body)
@@ -73,6 +76,7 @@ def test_any_cut_gives_the_same(sent: list[tuple[bytes, bytes]], sizes: list[int
     assert bytes(out) == bytes(passed)
     assert script.wholes == wholes
     assert script.peeks == peeks
+    assert all(seen in (None, body) for seen, body in zip(script.bodies, bodies, strict=True))
     assert script.heads == [(header, len(body)) for header, body in sent]
     assert walk.between
     assert walk.kept_bytes == 0
@@ -118,6 +122,19 @@ def test_any_bytes(data: bytes, size: int) -> None:
     except (Corrupt, Refused):
         pass
     assert len(sent) <= len(data)
+
+
+@given(frames)
+def test_bodies_that_are_here_are_looked_at_where_they_lie(sent: list[tuple[bytes, bytes]]) -> None:
+    script = Script()
+    FrameWalk(script, 1 << 20).feed(b"".join(frame(*one) for one in sent))
+    assert script.bodies == [body for header, body in sent if header and Fate(header[0] % 4) is Fate.PEEK]
+
+
+def test_a_chunk_whose_bodies_were_looked_at_goes_on_as_the_same_object() -> None:
+    walk = FrameWalk(Script(), 1 << 20)
+    chunk = frame(bytes([Fate.PEEK.value]) + b"abc", b"x" * 100) * 3
+    assert walk.feed(chunk)[0] is chunk
 
 
 def test_an_untouched_chunk_goes_on_as_the_same_object() -> None:

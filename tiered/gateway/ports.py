@@ -91,7 +91,10 @@ class Answering(Protocol):
         ...
 
     def judge(self, request: Command, answer: Command, body: Bytes, *, whole: bool = False) -> Verdict:
-        """What becomes of an answer: once by the first ``PEEK_BYTES`` of its ``body``, after ``NEED_BODY`` by the ``whole``."""
+        """What becomes of an answer: by the ``whole`` of its body where that is here, else by its first ``PEEK_BYTES``.
+
+        In that case ``NEED_BODY`` has it judged once more, by the whole.
+        """
         ...
 
     async def answer(

@@ -1,4 +1,6 @@
 import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -31,13 +33,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The unmodified Java client under the clock: {@code java Bench COMMAND key=value ...}; the last line of standard output is JSON.
  *
  * <pre>
- *   send  topic= ways=NAMESRV,NAMESRV [threads=4] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
- *   pull  topic= ways=... [slices=] [slice_ms=] [warm_ms=] [batch=32] : a thread a queue, from the first message, over again at the end
+ *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
+ *   pull  topic= ways=... [pids=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
+ *         a thread a queue, at most so many, from the first message, over again at the end
  *   push  topic= namesrv= group= n= [idle=20] [batch=32] [threads=4] : push consumer from the first message
  * </pre>
  *
  * <p>{@code send} and {@code pull} go by each way in turn, a slice at a time, with clients of their own for each that are kept
  * all the while, and time every call. {@code rate=}: calls a second, all threads together; 0: each as soon as its last is done.
+ * {@code pids=}: for each way the process in the middle (0: none), whose CPU is counted in the slices of its way alone.
  */
 public final class Bench {
     private static final PrintStream OUT = new PrintStream(System.out, true);
@@ -95,6 +99,7 @@ public final class Bench {
 
     private static void inTurn(String command) throws Exception {
         String[] ways = text("ways").split(",");
+        String[] pids = OPTIONS.containsKey("pids") ? text("pids").split(",") : new String[0];
         List<List<Call>> workers = new ArrayList<>();
         List<Tally> tallies = new ArrayList<>();
         for (String way : ways) {
@@ -109,7 +114,9 @@ public final class Bench {
         for (int round = 0; round < slices; round++) {
             for (int k = 0; k < ways.length; k++) {
                 int way = round % 2 == 0 ? k : ways.length - 1 - k;   // neither is always the first
+                long before = ticks(pids, way);
                 slice(pool, workers.get(way), number("slice_ms", 1000), tallies.get(way));
+                tallies.get(way).cpuTicks += ticks(pids, way) - before;
             }
         }
         StringBuilder line = new StringBuilder("{\"ways\":[");
@@ -117,6 +124,16 @@ public final class Bench {
             line.append(k > 0 ? "," : "").append(tallies.get(k));
         }
         OUT.println(line.append("]}"));
+    }
+
+    /** CPU that the process of a way has used, user and kernel, in the kernel's ticks. */
+    private static long ticks(String[] pids, int way) throws Exception {
+        if (way >= pids.length || pids[way].equals("0")) {
+            return 0;
+        }
+        String stat = Files.readString(Path.of("/proc", pids[way], "stat"));
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return Long.parseLong(fields[11]) + Long.parseLong(fields[12]);
     }
 
     private static List<Call> senders(String nameServer) throws Exception {
@@ -148,6 +165,9 @@ public final class Bench {
         int batch = number("batch", 32);
         List<Call> calls = new ArrayList<>();
         for (MessageQueue queue : queues) {
+            if (calls.size() == number("queues", Integer.MAX_VALUE)) {
+                break;
+            }
             long[] next = {0};
             calls.add(() -> {
                 PullResult result = consumer.pull(queue, "*", next[0], batch);
@@ -199,6 +219,8 @@ public final class Bench {
         private int calls;
         private long messages;
         private double seconds;
+        private long cpuTicks;
+        private final List<Double> rates = new ArrayList<>();
 
         void add(long duration, int moved) {
             if (calls == nanos.length) {
@@ -219,6 +241,7 @@ public final class Bench {
             long[] sorted = Arrays.copyOf(whole.nanos, whole.calls);
             Arrays.sort(sorted);
             slices.add(new double[] {at(sorted, 0.5), at(sorted, 0.99)});
+            rates.add(whole.messages / whole.seconds);
             calls += whole.calls;
             messages += whole.messages;
             seconds += whole.seconds;
@@ -232,7 +255,7 @@ public final class Bench {
         @Override
         public String toString() {
             return "{\"calls\":" + calls + ",\"messages\":" + messages + ",\"seconds\":" + seconds + ",\"p50_ms\":" + median(0)
-                + ",\"p99_ms\":" + median(1) + "}";
+                + ",\"p99_ms\":" + median(1) + ",\"cpu_ticks\":" + cpuTicks + ",\"rates\":" + rates + "}";
         }
 
         private static double at(long[] sorted, double part) {

@@ -107,6 +107,8 @@ LOGICAL_BROKER_PREFIX = "__syslo__"
 """Names of the pretended brokers of static topics, whose offsets are not those of any stored record."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_SURE_DIGITS = 19
+"""Fewer digits than these are an int64, whatever they are."""
 
 
 def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: int | None = None) -> int:
@@ -116,6 +118,8 @@ def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: 
         if default is not None:
             return default
         raise Invalid("a field is missing", field=name)
+    if len(text) < _SURE_DIGITS and bits == 64 and text.isascii() and text.isdecimal():  # nearly all of them
+        return int(text)
     value = int(text) if _NUMBER.fullmatch(text) else None
     if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise Invalid("a field is not a number", field=name, expected=f"int{bits}", found=repr(text[:40]))
@@ -134,12 +138,13 @@ def text_field(fields: Mapping[str, str], name: str) -> str:
 
 def truth(fields: Mapping[str, str], name: str) -> bool:
     """Java's ``Boolean.parseBoolean``; absent is false."""
-    return fields.get(name, "").lower() == "true"
+    value = fields.get(name)
+    return value is not None and value.lower() == "true"
 
 
 def is_logical(fields: Mapping[str, str]) -> bool:
     """Whether queue ids and offsets of this request are those of a static topic, which the broker maps to physical ones."""
-    return truth(fields, "lo") or fields.get("bname", "").startswith(LOGICAL_BROKER_PREFIX)
+    return fields.get("bname", "").startswith(LOGICAL_BROKER_PREFIX) or truth(fields, "lo")
 
 
 @dataclass(frozen=True, slots=True)

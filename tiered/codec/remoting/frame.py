@@ -187,9 +187,18 @@ class FrameReader:
         return iter(frames)
 
 
+_SCAN = json.JSONDecoder().scan_once
+
+
 def _decode_json(header: bytes | memoryview) -> Command:
     try:
-        fields = json.loads(str(header, "utf-8"))
+        text = str(header, "utf-8")
+        try:
+            fields, end = _SCAN(text, 0)  # as ``loads`` does, without its looks for blanks around
+        except StopIteration:
+            end = -1
+        if end != len(text):
+            fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _corrupt(f"{_WHAT} is not JSON", found=str(error)[:200]) from None
     if not isinstance(fields, dict):

@@ -158,10 +158,12 @@ class PullJudge:
         ``nextPhyFileStartOffset``). For readers with a filter that looks like filtering.
         """
         following = number_field(answer.ext, "nextBeginOffset")
-        if following <= offset + 1 or not self._is_near(answer, offset, NEAR_MINIMUM):
+        if following <= offset + 1:
             return PASS
-        close = self._is_near(answer, offset, CLOSE_TO_MINIMUM)
-        if not close and following - offset <= number_field(request, "maxMsgNums", 32):
+        above = offset - number_field(answer.ext, "minOffset")
+        if above >= NEAR_MINIMUM:
+            return PASS
+        if above >= CLOSE_TO_MINIMUM and following - offset <= number_field(request, "maxMsgNums", 32):
             return PASS  # a broker that leaves out the rest of a file fills the answer from the next one
         if not whole:
             return NEED_BODY

@@ -48,8 +48,11 @@ class Judge(Protocol):
         """The header of a frame whose body is ``body_bytes`` long. The view is good during the call only."""
         ...
 
-    def peek(self, first: memoryview) -> Fate:
-        """The first body bytes of the frame that ``head`` wanted to peek into: ``PASS`` or ``HOLD``. Good during the call."""
+    def peek(self, first: memoryview, body: memoryview | None) -> Fate:
+        """The first body bytes of the frame that ``head`` wanted to peek into: ``PASS`` or ``HOLD``. Good during the call.
+
+        ``body``: all of it, if it is here already and need not be kept to be looked at.
+        """
         ...
 
     def whole(self, header: bytes, body: memoryview) -> None:
@@ -143,7 +146,8 @@ class FrameWalk:
             self.frames += 1
             self._fate = self._judge.head(view[at:end], encoding, body)
             if self._fate is Fate.PEEK and size - end >= min(body, PEEK_BYTES):  # no need to keep anything
-                self._fate = self._judge.peek(view[end : end + min(body, PEEK_BYTES)])
+                whole = view[end : end + body] if body <= size - end else None
+                self._fate = self._judge.peek(view[end : end + min(body, PEEK_BYTES)], whole)
             if self._fate is not Fate.PASS:
                 start = self._keep(view, start, position, end, body, out)
             if self._fate is Fate.PASS and body <= size - end:  # the common case: all of it is here
@@ -210,7 +214,7 @@ class FrameWalk:
         self._kept += view[position : position + take]
         if len(self._kept) < PEEK_BYTES and self._left:
             return position + take
-        self._fate = self._judge.peek(memoryview(bytes(self._kept[:PEEK_BYTES])))
+        self._fate = self._judge.peek(memoryview(bytes(self._kept[:PEEK_BYTES])), None)
         if self._fate is Fate.PASS:
             out += [self._kept_head, bytes(self._kept)]
             self._kept = bytearray()

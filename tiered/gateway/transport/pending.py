@@ -196,7 +196,7 @@ class RequestJudge:
         self._request = request
         return Fate.COPY
 
-    def peek(self, first: memoryview) -> Fate:
+    def peek(self, first: memoryview, body: memoryview | None) -> Fate:
         """Never asked for."""
         return Fate.PASS
 
@@ -245,16 +245,13 @@ class AnswerJudge:
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Whether the frame answers a remembered request. Raises ``Corrupt`` for a header that cannot be read."""
         self._traffic.answers += 1
-        if self._notices and code_of(header, encoding) in self._notices:
-            notice = decode_header(header, encoding)
-            if notice.is_oneway and not notice.is_response:
-                self._held = HeldAnswer(notice, notice)
-                return Fate.HOLD
         if not len(self._opaques):  # those of ``Pending`` are among them
-            return Fate.PASS
+            if not self._notices or code_of(header, encoding) not in self._notices:
+                return Fate.PASS
+            return self._notice(decode_header(header, encoding))
         answer = decode_header(header, encoding)
         if not answer.is_response:
-            return Fate.PASS
+            return self._notice(answer)
         self._opaques.end(answer.opaque)
         request = self._pending.take(answer.opaque)
         if request is None:
@@ -262,13 +259,26 @@ class AnswerJudge:
         self._held = HeldAnswer(request, answer)
         return Fate.PEEK
 
-    def peek(self, first: memoryview) -> Fate:
-        """Whether the answer passes after all; what it vouches for is learnt."""
+    def _notice(self, notice: Command) -> Fate:
+        """A frame that answers nothing, unless it is an answer to what is not known: held if it is one to look at."""
+        if notice.code in self._notices and notice.is_oneway and not notice.is_response:
+            self._held = HeldAnswer(notice, notice)
+            return Fate.HOLD
+        return Fate.PASS
+
+    def peek(self, first: memoryview, body: memoryview | None) -> Fate:
+        """Whether the answer passes after all; what it vouches for is learnt.
+
+        One that must be judged by all of it, and is here, is judged where it lies: nearly all pass, and nothing was copied.
+        """
         held = self._held
         assert held is not None
         request, answer = held.request, held.answer
         self._answers.learn(request, answer, first, self._connection)
-        held.verdict = self._answers.judge(request, answer, first)
+        if body is None:
+            held.verdict = self._answers.judge(request, answer, first)
+        else:
+            held.verdict = self._answers.judge(request, answer, body, whole=True)
         return Fate.PASS if held.verdict is PASS else Fate.HOLD
 
     def whole(self, header: bytes, body: memoryview) -> None:
