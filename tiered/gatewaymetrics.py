@@ -103,6 +103,10 @@ class GatewayMetrics(MetricRegistry):
             REQUEST_SECONDS,
             "what",
         )
+        self.cold_unasked = self._counter(
+            "cold_unasked",
+            "Pulls deep below the broker's begin that it was not asked about, see gateway.cold_recheck_ms",
+        )
         self.cold_holes = self._counter(
             "cold_holes", "Times a consumer was moved past messages that neither broker nor archive has"
         )

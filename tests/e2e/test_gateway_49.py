@@ -34,7 +34,8 @@ def cold(cold_49: ColdScene) -> ColdScene:
 
 @pytest.fixture(scope="module")
 def gateway(cold: ColdScene) -> Iterator[Gateway]:
-    with cold.gateway("posix").running() as gateway:
+    """One that asks the broker about every pull first; others do without for a second."""
+    with cold.gateway("posix", **{"gateway.cold_recheck_ms": 0}).running() as gateway:
         yield gateway
 
 
@@ -69,3 +70,8 @@ def test_with_it_everything_comes_once_and_in_order(
 ) -> None:
     found = compare(cold.sent, consumers[name].wait().lines())
     assert found.exact, str(found)
+
+
+def test_the_broker_was_asked_about_every_pull(gateway: Gateway, consumers: dict[str, Running]) -> None:
+    assert all(consumer.wait().lines() for consumer in consumers.values())
+    assert gateway.metric("tiered_cold_unasked_total") == 0

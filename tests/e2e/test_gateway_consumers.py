@@ -118,6 +118,11 @@ def test_every_kind_of_consumer_gets_everything(
         assert not outcome.summary["statuses"].keys() - {"FOUND", "NO_NEW_MSG"}, outcome.summary
 
 
+def test_the_broker_was_not_asked_about_each_pull(gateway: Gateway, side_by_side: SideBySide) -> None:
+    assert side_by_side.outcome(FIRST).lines()
+    assert gateway.metric("tiered_cold_unasked_total") > 0
+
+
 @pytest.mark.parametrize("kind", ON_S3.values(), ids=ON_S3)
 def test_from_the_s3_server(cold: ColdScene, gateway_s3: Gateway, kind: Kind) -> None:
     found = compare(cold.sent, start(cold, gateway_s3, kind, len(cold.sent)).wait().lines())

@@ -187,6 +187,9 @@ class ScriptedAnswers:
     def wants(self, request: Command) -> bool:
         return request.code in self.wanted
 
+    def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
+        return None
+
     def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         self.learnt.append((request, answer))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _GATEWAY_PULL = "tests/unit/test_gateway_pull.py"
+_GATEWAY_RECHECK = "tests/unit/test_gateway_recheck.py"
 _GATEWAY_PARTS = "tests/unit/test_gateway_parts.py"
 _GATEWAY_HTTP_LIMITS = "tests/unit/test_gateway_http_limits.py"
 _HTTP_CONNECTION = "tests/unit/test_http_connection.py"
@@ -144,6 +145,24 @@ MUTANTS = (
         '            raise Unavailable("a pull cannot be answered", cause=error) from error\n',
         "            raise\n",
         f"{_GATEWAY_PULL}::TestBadInput::test_a_request_that_only_the_broker_understands_is_never_led_over_messages",
+    ),
+    Mutant(
+        "tiered/gateway/pull/recheck.py",
+        "        if self._clock.monotonic() - said.since >= self._seconds:\n",
+        "        if False:\n",
+        f"{_GATEWAY_RECHECK}::test_what_the_broker_said_stands_for_a_second_however_often_it_is_used",
+    ),
+    Mutant(
+        "tiered/gateway/pull/recheck.py",
+        "                said.replaced = replaced\n",
+        "                said.replaced = True\n",
+        f"{_GATEWAY_RECHECK}::test_after_the_archive_had_nothing_the_broker_is_asked",
+    ),
+    Mutant(
+        "tiered/gateway/pull/recheck.py",
+        "        if not 0 <= offset < deep:\n",
+        "        if not 0 <= offset < said.begin:\n",
+        f"{_GATEWAY_RECHECK}::test_near_the_border_every_pull_goes_to_the_broker",
     ),
     Mutant(
         "tiered/gateway/transport/session.py",

@@ -83,6 +83,10 @@ class Answering(Protocol):
         """Whether the answer to this request is to be looked at, by ``learn`` and ``judge``."""
         ...
 
+    def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
+        """What the broker is known to answer to a request of ``codes``, and the verdict on it; ``None``: it is asked."""
+        ...
+
     def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """The broker has answered a wanted request, so it has judged who asks. Once for each answer, before ``judge``.
 

@@ -161,6 +161,13 @@ class Gateway(SettingsSection):
         "answer pulls of lite queues (%LMQ%…) from the archive, too, where the broker has deleted messages of them; needs"
         " dispatch.lite_queues",
     )
+    cold_recheck_ms: int = option(
+        1000,
+        "a reader deep below the broker's begin is answered without asking the broker for this long after it was asked;"
+        " 0: every pull is asked",
+        low=0,
+        high=1000,
+    )
     unproven_reads: bool = option(
         False,
         "also answer signed lite pulls and views by id when nothing shows that the broker grants the key this topic",

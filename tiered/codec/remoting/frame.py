@@ -14,6 +14,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from json.scanner import make_scanner
 from types import MappingProxyType
 
 from tiered.errors import Corrupt, Invalid, Refused
@@ -187,7 +188,7 @@ class FrameReader:
         return iter(frames)
 
 
-_SCAN = json.JSONDecoder().scan_once
+_SCAN = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # any context with the decoder's attributes
 
 
 def _decode_json(header: bytes | memoryview) -> Command:

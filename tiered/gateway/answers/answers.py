@@ -44,6 +44,7 @@ from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, c
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.litequeues import LitePulls
+from tiered.gateway.pull.recheck import Recheck
 from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why
 from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
@@ -135,6 +136,7 @@ class Answers:
             clock,
             self._topics.is_excluded,
         )
+        self._recheck = Recheck(clock, metrics, settings.gateway.cold_recheck_ms / 1000)
         self._lite_pulls = LitePulls(knowledge, filters, settings.gateway, metrics)
         self._offsets = Offsets(archive, asking, minimums, coverage, metrics, unchecked)
         lite = settings.gateway.lite_queues
@@ -157,6 +159,11 @@ class Answers:
         topic = ext.get("topic")
         lite = self._lite_pulls.takes(request) or self._lite_offsets.takes(request)
         return not topic or self._is_served(topic) or lite
+
+    def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
+        """A pull deep below the broker's begin, soon after the broker was asked about another one like it."""
+        answer = self._recheck.stand_in(request, connection)
+        return None if answer is None else (answer, HELD[Why.SKIP])
 
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
@@ -193,6 +200,8 @@ class Answers:
                 if answer.code in PULL_LOOKED and ours is not False:
                     self._positions.pull(request.ext, connection)
                 if ours:
+                    if _is_skip(answer):
+                        self._recheck.hear(request, answer, connection)
                     self._judge.learn(request.ext, answer, first)
                     self._compare(answer, first, connection)
             elif (
@@ -314,7 +323,10 @@ class Answers:
         if isinstance(verdict.why, Why):
             if self._lite_pulls.takes(request):
                 return await self._lite_pulls.answer(request, answer, connection)
-            return await self._pulls.answer(request, answer, verdict.why, connection)
+            with self._recheck.kept(request, answer, connection) as kept:
+                made = await self._pulls.answer(request, answer, verdict.why, connection)
+                kept(made)
+            return made
         return self._resets.delivered(request, answer)
 
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:

@@ -63,6 +63,10 @@ class RouteAnswers:
         """Every route and cluster request."""
         return True
 
+    def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
+        """Routes are asked for each time."""
+        return None
+
     def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """Nothing to learn."""
 

@@ -111,7 +111,18 @@ class RequestJudge:
     """Client → broker: requests of the watched codes are read, and remembered if their answer is wanted. All pass but those
     that are answered here, which ``on_own`` gets whole."""
 
-    __slots__ = ("_answers", "_connection", "_on_own", "_opaques", "_own", "_pending", "_request", "_traffic")
+    __slots__ = (
+        "_answers",
+        "_connection",
+        "_known",
+        "_on_known",
+        "_on_own",
+        "_opaques",
+        "_own",
+        "_pending",
+        "_request",
+        "_traffic",
+    )
 
     def __init__(
         self,
@@ -120,6 +131,7 @@ class RequestJudge:
         pending: Pending,
         traffic: Traffic,
         on_own: Callable[[Command], None] = lambda request: None,
+        on_known: Callable[[HeldAnswer], None] = lambda held: None,
     ) -> None:
         self._answers = answers
         self._connection = connection
@@ -128,7 +140,9 @@ class RequestJudge:
         self._traffic = traffic
         self._own = answers.own
         self._on_own = on_own
+        self._on_known = on_known
         self._request: Command | None = None  # the frame under way, if it is copied or held
+        self._known: HeldAnswer | None = None  # the same, if what the broker would say is known
 
     def head(self, header: memoryview, encoding: int, body_bytes: int) -> Fate:
         """Count the frame, and read it if its code is watched. Raises ``Corrupt`` for a header that cannot be read.
@@ -155,6 +169,8 @@ class RequestJudge:
         request = request or decode_header(data, encoding)
         if request.is_response:
             return Fate.PASS
+        if self._is_known(request):
+            return Fate.HOLD
         if not request.is_oneway:
             opaques.begin(request.opaque)
         return self._watched(request, len(data), body_bytes)
@@ -167,11 +183,19 @@ class RequestJudge:
         self._traffic.seen(code)
         if code in self._own:
             return self._held(decode_header(header, encoding), body_bytes)
+        request = decode_header(header, encoding) if code in self._answers.codes else None
+        if request is not None and self._is_known(request):
+            return Fate.HOLD
         if gets_answer(code, flag):
             self._opaques.begin(opaque)
-        if code not in self._answers.codes:
-            return Fate.PASS
-        return self._watched(decode_header(header, encoding), len(header), body_bytes)
+        return Fate.PASS if request is None else self._watched(request, len(header), body_bytes)
+
+    def _is_known(self, request: Command) -> bool:
+        """What the broker would say is known, so it does not see the request."""
+        known = self._answers.stand_in(request, self._connection)
+        if known is not None:
+            self._known = HeldAnswer(request, *known)
+        return known is not None
 
     def _held(self, request: Command, body_bytes: int) -> Fate:
         """A request that is answered here. Its opaque may be that of another one under way: no broker sees it."""
@@ -202,6 +226,10 @@ class RequestJudge:
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A watched request is complete."""
+        if self._known is not None:
+            known, self._known = self._known, None
+            self._on_known(known)
+            return
         request, self._request = self._request, None
         assert request is not None
         request.body = body

@@ -14,7 +14,7 @@ from typing import cast
 
 from tiered.clock import Clock
 from tiered.codec.remoting.frame import Bytes, Command, encode_command
-from tiered.errors import TieredError
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.frames import FrameWalk
@@ -168,7 +168,7 @@ class Session:
         self.upstream = Side(self, "server")
         self.client.other, self.upstream.other = self.upstream, self.client
         self._pending = Pending(shared.clock.monotonic)
-        requests = RequestJudge(answers, info, self._pending, shared.traffic, self._own)
+        requests = RequestJudge(answers, info, self._pending, shared.traffic, self._own, self._hold)
         replies = AnswerJudge(answers, info, self._pending, shared.traffic, self._hold)
         most = shared.settings.max_frame_bytes
         self.client.walk = FrameWalk(requests, most)
@@ -375,7 +375,10 @@ class Session:
     async def _made(self, held: HeldAnswer) -> Command | NewBody | None:
         if held.is_notice:
             return await self._answers.notice(held.request, self.info)
-        return await self._answers.answer(held.request, held.answer, held.verdict, self.info)
+        made = await self._answers.answer(held.request, held.answer, held.verdict, self.info)
+        if made is None and not held.head:  # the broker was not asked, so there is no answer of its own
+            raise Unavailable("the broker is asked again")
+        return made
 
     def _busy(self, held: HeldAnswer, why: str) -> list[Bytes]:
         """Answer SYSTEM_BUSY, so that the client retries; drop a notice, which has no reply."""
