@@ -185,6 +185,11 @@ def test_only_what_somebody_says_is_given_can_be_lost() -> None:
     assert counted(compared(There([]), end=None, physical=6)) == {"lost": 3}
 
 
+def test_what_is_trimmed_is_not_still_to_be_given() -> None:
+    queues = (QueueScope(Q, 4, 10), QueueScope(Q, None, 10, 7), QueueScope(Q, 2, 10, 9))
+    assert SinkScope(queues, None, False).pending == 6 + 3 + 1
+
+
 def test_too_many_holes_are_said() -> None:
     found = compared(There(WHOLE[::-2], ordered=False), holes=2, window=1)
     assert found.unread != ()

@@ -16,11 +16,13 @@ from tiered.sink.book import StoredSink
 @dataclass(frozen=True, slots=True)
 class QueueScope:
     """A queue of the archive. ``end``: everything below was given, by the word of the archive or of the destination, whichever
-    is more; ``None``: nobody knows anything of it. ``archived``: where the archive ends."""
+    is more; ``None``: nobody knows anything of it. ``archived``: where the archive ends;
+    ``least``: where it begins."""
 
     queue: MessageQueue
     end: int | None
     archived: int
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SinkScope:
     @property
     def pending(self) -> int:
         """How many offsets of the archive are not given yet."""
-        return sum(scope.archived - (scope.end or 0) for scope in self.queues)
+        return sum(scope.archived - max(scope.end or 0, scope.least) for scope in self.queues)
 
 
 def scope_of(
@@ -55,7 +57,7 @@ def scope_of(
             continue
         end = ends.get(found.queue)
         end = None if end is None else min(end, found.max_offset)
-        queues.append(QueueScope(found.queue, end, found.max_offset))
+        queues.append(QueueScope(found.queue, end, found.max_offset, found.min_offset))
     head = state.head()
     counts = known is not None and head is not None and known.revision == stored.revision
     physical = known.physical if counts and known is not None and known.lineage == head.lineage else None  # type: ignore[union-attr]
