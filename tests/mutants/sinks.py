@@ -79,6 +79,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/running.py",
+        "        self.progress.enter(*self._standing)\n        fold",
+        "        self.progress.enter(SinkPhase.OPENING)\n        fold",
+        f"{_RUN}::test_it_stands_still_while_it_is_opened_again",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
         "        if opened.took:\n            self._enter(phase, why)\n",
         "        if True:\n            self._enter(phase, why)\n",
         f"{_RUN}::test_a_destination_that_opens_and_then_refuses_goes_on_with_its_first_flush",

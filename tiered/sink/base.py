@@ -108,7 +108,8 @@ class Sink(Protocol):
     def position(self) -> SinkPosition | None:
         """What the destination has, where it keeps that in one step with the messages: then each comes exactly once. Complete:
         ``queues`` has every queue ever given. ``None``: it keeps nothing; what the archive knows counts, and what
-        was written behind it comes again. Asked once, after opening."""
+        was written behind it comes again. Asked once, after opening. An empty one of
+        a destination that was given messages stops the sink: it has forgotten, or is another one."""
         ...
 
     def write(self, batch: SinkBatch) -> Accepted:

@@ -211,7 +211,7 @@ class SinkRunner:
             self._flush(self._open)
         self.close()
         self._stored = self._wanted
-        self._failures = 0
+        self._failures, self._standing = 0, (SinkPhase.OPENING, None)
 
     def _at_end(self, opened: _Open) -> Next:
         waiting = opened.feed.waiting
@@ -279,7 +279,7 @@ class SinkRunner:
 
     def _opened(self) -> _Open:
         """Open the destination, find out where it is, and hold that against the archive."""
-        self._enter(SinkPhase.OPENING)
+        self.progress.enter(*self._standing)
         fold = self._source.fold()
         head = fold.head()
         if self._ledger.rewound > (-1 if head is None else head.seq):
