@@ -16,7 +16,7 @@ from tests.kit.gatewayproc import Gateway
 from tests.kit.laggard import HELD, Laggard
 from tests.kit.nodeproc import ReadNode
 from tests.kit.process import HURRIED
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keys import LEASE_PREFIX, ArchiveKeys
 from tiered.clock import SystemClock
 from tiered.model import MessageQueue
 from tiered.placement.table import PlacementTable, publish_table, queue_digest
@@ -120,6 +120,9 @@ def test_placement_by_what_nodes_tell_moves_queues_under_a_consumer(
     keys = ArchiveKeys(settings.source.cluster, cold.broker.name)
     provider = open_provider(archive.url, settings.store, SystemClock())
     names = [str(node.settings["serve.name"]) for node in nodes]
+    for stored in list(provider.list(keys.key(LEASE_PREFIX))):  # of nodes that other tests killed
+        if not any(f"/{name}/" in stored.key for name in names):
+            provider.delete(stored.key)
     homes = {queue_digest(MessageQueue(TOPIC, queue)): names[0] for queue in cold.minimum}
     number = publish_table(provider, keys, PlacementTable(tuple(names), homes, {}, "baseline", 0), -1)
     chosen = {
