@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from tests.kit.rocks import CACHE
 from tiered import crashpoint
 from tiered.crashpoint import MetadataPoint, Point
 from tiered.errors import Refused, Unavailable
+from tiered.metadata import mapfile
 from tiered.metadata.base import MetadataView, RedoStore
+from tiered.metadata.keyorder import sorted_keys
 from tiered.metadata.mapfile import ENTRY_BYTES, FILE_NAME, MapRedoStore
 from tiered.metadata.mapformat import MAGIC
 from tiered.metadata.open import open_redo
@@ -73,6 +76,67 @@ def test_a_long_life_with_views_of_it(store: MapRedoStore) -> None:
     for view, then, applied in views:
         sees(view, then, draw)
         assert view.applied() == applied
+
+
+class Interrupted:
+    """A lock; whenever it was given back ``every`` times, somebody else looks."""
+
+    def __init__(self, every: int, look: Callable[[], None]) -> None:
+        self._lock, self._every, self._look = threading.Lock(), every, look
+        self._count, self._looking, self.looks = 0, False, 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+        self._count += 1
+        if self._count % self._every == 0 and not self._looking:
+            self._looking, self.looks = True, self.looks + 1
+            self._look()
+            self._looking = False
+
+
+@pytest.mark.parametrize("every", [2, 3, 7, 10_000])
+def test_keys_are_brought_in_order_part_by_part(
+    store: MapRedoStore, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """Whoever looks between two parts sees every key once, and so does who looks behind the last."""
+    monkeypatch.setattr(mapfile, "_UNORDERED", 300)
+    monkeypatch.setattr(mapfile, "_AT_ONCE", 64)
+    draw, model = random.Random(9), Pairs()
+
+    def look() -> None:
+        found = store._values  # what is there, by its key
+        assert [key for key, _ in store.iterate(b"")] == sorted(found)
+
+    lock = Interrupted(every, look)
+    store._lock = lock  # type: ignore[assignment]
+    for step in range(40):
+        puts = [(b"k%05d" % draw.randrange(9000), b"%d" % step) for _ in range(draw.choice((5, 90, 400)))]
+        store.put_many(puts, applied=b"%d" % step)
+        model.update(puts)
+        assert len(store._unordered) <= 300
+    sees(store, model, draw)
+    assert bool(lock.looks) == (every < 10_000)
+
+
+def test_many_keys_are_sorted_by_all_their_bytes() -> None:
+    """Where presorting sees all, some and nothing of what tells them apart; lengths that differ, zeros at their ends."""
+    draw = random.Random(4)
+    for made in (
+        lambda number: b"n%012d" % number,
+        lambda number: b"n%d" % number,
+        lambda number: b"k" * 40 + b"%04d" % number + bytes(number % 3),
+        lambda number: draw.randbytes(number % 20) + bytes(number % 4),
+        lambda number: b"%d" % (number % 7) + b"same-" * 9 + b"%05d" % number,
+        lambda number: bytes(number + 1),
+    ):
+        keys = list({made(number) for number in range(5000)})
+        draw.shuffle(keys)
+        assert sorted_keys(keys) == sorted(keys)
+        assert sorted_keys(sorted(keys)) == sorted(keys)
+    assert sorted_keys([]) == []
 
 
 def test_what_is_put_while_the_file_is_written_is_in_the_next(tmp_path: Path, store: MapRedoStore) -> None:

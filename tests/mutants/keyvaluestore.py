@@ -35,6 +35,18 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/metadata/mapfile.py",
+        "                del self._unordered[-_AT_ONCE:]\n",
+        "                del self._unordered[-_AT_ONCE - 1 :]\n",
+        f"{_MAP} -k part_by_part",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
+        "        if len(self._unordered) > _UNORDERED:\n            self._bring_in_order()\n",
+        "",
+        f"{_MAP} -k part_by_part",
+    ),
+    Mutant(
+        "tiered/metadata/mapfile.py",
         "            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
         f"{_REDO} -k two_do_not",
@@ -50,6 +62,12 @@ MUTANTS = (
         '        data = self._file.read(count) if count <= self._left else b""\n',
         "        data = self._file.read(count)\n",
         f"{_MAP} -k no_more_bytes",
+    ),
+    Mutant(
+        "tiered/metadata/keyorder.py",
+        "    found.sort()\n",
+        "",
+        f"{_MAP} -k all_their_bytes",
     ),
     Mutant(
         "tiered/metadata/keyorder.py",

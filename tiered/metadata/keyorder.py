@@ -7,11 +7,35 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import lt
+from os.path import commonprefix
 
+import numpy as np
+
+_MANY = 4096
 _LIST_KEYS = 1024
 """Of a list that was cut; one is cut again when it has twice as many."""
 _ONE_BY_ONE = 128
 """Up to so many keys of one list are moved in or out one by one; more by going over the whole list."""
+
+
+def sorted_keys(keys: list[bytes]) -> list[bytes]:
+    """``keys``, ascending. Many are presorted as numbers, by eight bytes behind what some of them have in common: a look at two
+    keys for each step of a search costs more than all that. What these bytes do not say, the sorting behind them does."""
+    if len(keys) < _MANY or all(map(lt, keys, islice(keys, 1, None))):
+        return sorted(keys)
+    skipped = len(commonprefix(keys[:: len(keys) // 64]))  # noqa: RUF071 - of bytes, not of paths
+    ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
+    starts = np.concatenate(([0], ends[:-1])) + skipped
+    data = np.frombuffer(b"".join(keys), np.uint8)
+    heads = np.zeros(len(keys), np.uint64)
+    for place in range(8):
+        at = starts + place
+        heads = heads << np.uint64(8) | np.where(at < ends, data[np.minimum(at, len(data) - 1)], 0)
+    found = list(map(keys.__getitem__, np.argsort(heads).tolist()))
+    found.sort()
+    return found
 
 
 class KeyOrder:

@@ -2,8 +2,7 @@
 
 ``flush`` replaces the file: a crash leaves what one flush wrote, whole. It writes a frozen view, block by block, so neither
 readers nor the writer wait for it. A frozen view costs a pointer for some thousand keys when it is made; while it lives, the
-writer keeps for it what it changes. What a look at the order of keys needs is brought in order by then, some ten thousand keys
-at a time.
+writer keeps for it what it changes. New keys are brought in order when a look needs it, or when they are some hundred thousand.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tiered.crashpoint import MetadataPoint, reach
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import StoreSize
 from tiered.metadata.jsonfile import held, unusable
-from tiered.metadata.keyorder import KeyOrder
+from tiered.metadata.keyorder import KeyOrder, sorted_keys
 from tiered.metadata.mapformat import MapReader, encode
 from tiered.metadata.mapview import MapView
 
@@ -32,8 +31,11 @@ ENTRY_BYTES = 200
 """What an entry costs besides the bytes of its key and its value, at most: two objects, a place among others by its hash, and
 one in the order."""
 _LOCK_NAME = "map.lock"
-_UNORDERED = 64 * 1024
-"""Most new keys that are not in order yet: what a look, or a write, waits for at most."""
+_UNORDERED = 256 * 1024
+"""Most new keys that are not in order yet: what a look at the order waits for at most. The more come to each list of the order
+at one time, the less each costs."""
+_AT_ONCE = 16 * 1024
+"""Keys that are brought in order while the lock is held; who wants values by their keys waits no longer."""
 
 
 class MapRedoStore(MapView):
@@ -134,6 +136,8 @@ class MapRedoStore(MapView):
             self._bytes, self._changed = size, True
             if applied is not None:
                 self._applied = applied
+        if len(self._unordered) > _UNORDERED:
+            self._bring_in_order()
         reach(MetadataPoint.AFTER_REDO_WRITE)
 
     def load(self, batches: Iterable[Sequence[tuple[bytes, bytes]]], *, applied: bytes | None = None) -> None:
@@ -246,10 +250,21 @@ class MapRedoStore(MapView):
         self._views.add(view)
         return view
 
+    def _bring_in_order(self) -> None:
+        """Part by part: each new key is in the order or among those that are not yet, so others may look in between."""
+        found = self._unordered
+        ascending = sorted_keys(found)
+        with self._lock:
+            if self._unordered is found:  # nobody who looked brought them in order meanwhile
+                self._unordered = ascending
+        while self._unordered:
+            with self._lock:
+                self._order.add(self._unordered[-_AT_ONCE:])
+                del self._unordered[-_AT_ONCE:]
+
     def _in_order(self) -> KeyOrder:
         if self._unordered:
-            self._unordered.sort()
-            self._order.add(self._unordered)
+            self._order.add(sorted_keys(self._unordered))
             self._unordered = []
         return self._order
 
@@ -271,8 +286,6 @@ class MapRedoStore(MapView):
         self._values.update(new)
         # A dict keeps the order in which keys came to it: so nobody asks for each whether it was there.
         self._unordered += islice(reversed(self._values), len(self._values) - before)
-        if len(self._unordered) > _UNORDERED:
-            self._in_order()
 
     def _remove(self, lost: dict[bytes, bytes]) -> None:
         if lost:
