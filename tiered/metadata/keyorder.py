@@ -23,7 +23,9 @@ _ONE_BY_ONE = 128
 def sorted_keys(keys: list[bytes]) -> list[bytes]:
     """``keys``, ascending. Many are presorted as numbers, by eight bytes behind what some of them have in common: a look at two
     keys for each step of a search costs more than all that. What these bytes do not say, the sorting behind them does."""
-    if len(keys) < _MANY or all(map(lt, keys, islice(keys, 1, None))):
+    if all(map(lt, keys, islice(keys, 1, None))):
+        return keys
+    if len(keys) < _MANY:
         return sorted(keys)
     skipped = len(commonprefix(keys[:: len(keys) // 64]))  # noqa: RUF071 - of bytes, not of paths
     ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))

@@ -285,7 +285,9 @@ class MapRedoStore(MapView):
         before = len(self._values)
         self._values.update(new)
         # A dict keeps the order in which keys came to it: so nobody asks for each whether it was there.
-        self._unordered += islice(reversed(self._values), len(self._values) - before)
+        fresh = list(islice(reversed(self._values), len(self._values) - before))
+        fresh.reverse()  # as they came: what comes ascending is not sorted
+        self._unordered += fresh
 
     def _remove(self, lost: dict[bytes, bytes]) -> None:
         if lost:
