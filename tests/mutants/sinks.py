@@ -132,6 +132,12 @@ MUTANTS = (
         f"{_MAP}::test_what_is_learned_twice_is_known_once",
     ),
     Mutant(
+        "tiered/archive/state/offsetmap.py",
+        "        kept = kept._ending(begins)\n",
+        "        if len(kept) and begins < kept.target_ends[-1]:\n            return later\n",
+        f"{_MAP}::test_nothing_is_lost_at_what_it_says",
+    ),
+    Mutant(
         "tiered/sink/mapping.py",
         "    found = sink.placed_between(unmapped)\n",
         "    found = dict.fromkeys(unmapped, ())\n",

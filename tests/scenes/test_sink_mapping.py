@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.sinkrunning import Remembered, RememberingSink, SinkScene, away
+from tiered.archive.read.besides import damaged_maps
+from tiered.archive.read.verify import Verifier
+from tiered.archive.read.view import View
+from tiered.archive.state.keys import SINK_MAP
 from tiered.archive.state.offsetmap import OffsetMap
-from tiered.archive.state.sinkmaps import sink_maps
+from tiered.archive.state.sinkmaps import pack_map, sink_maps, unpack_map
 from tiered.archive.state.sinks import sink_queues
+from tiered.archive.state.view import ArchiveState
+from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.sink.base import OffsetSink, Placed, SafePoint, Sink, SinkPosition, Unmapped
 from tiered.sink.book import StoredSink
@@ -188,3 +195,27 @@ def test_begun_again_the_map_begins_again(scene: SinkScene) -> None:
     )
     assert found == (2 * last, 2 * last)
     assert len(scene.there.given) == 2 * len(scene.wrote)
+
+
+def test_verify_looks_at_maps(scene: SinkScene) -> None:
+    some(scene)
+    scene.commit()
+    daemon = scene.daemon
+    archive = View(daemon.log.frozen().head(), daemon.log.frozen(), daemon.objects, daemon.log.reader)
+    report = Verifier(archive).run(deep=False)
+    assert (report.damage, report.sink_maps) == ([], 2)
+    frozen: Any = dict(daemon.log.frozen().view.iterate(b""))
+    (key,) = (name for name in frozen if name.startswith(SINK_MAP) and b"Orders" in name)
+    for wrong, words in (
+        (b"\x93\x01\x02\x03", "map"),
+        (pack_map(unpack_map(frozen[key]).cut(3)), "end where the sink is"),
+    ):
+        store = MemoryStore()
+        store.put_many({**frozen, key: wrong}.items(), applied=None)
+        looked = [
+            error
+            for _, error in damaged_maps(replace(archive, state=ArchiveState(store)))
+            if error is not None
+        ]
+        assert len(looked) == 1
+        assert words in str(looked[0])

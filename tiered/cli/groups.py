@@ -80,7 +80,7 @@ def command(
     out = output(json, json_lines)
     with reading(out, config, archive, sets, store=store) as opened:
         settings = opened.loaded.settings
-        with closing(_look(settings, state, opened.view.identity.archive_id)) as kept:
+        with closing(look_at_groups(settings, state, opened.view.identity.archive_id)) as kept:
             book = GroupBook(kept)
             note = book.note()
             wanted = book.groups(prefix=prefix, after=after)
@@ -105,7 +105,7 @@ def command(
                 out.note("which messages the broker still has is not known: name its store with --store")
 
 
-def _look(settings: Settings, state: str | None, archive_id: bytes) -> RocksDbLook:
+def look_at_groups(settings: Settings, state: str | None, archive_id: bytes) -> RocksDbLook:
     """What the daemon keeps, as it is now."""
     directory = state or settings.state_directory
     hint = "the daemon keeps them beside the broker; name its state directory with --state or --store"

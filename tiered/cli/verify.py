@@ -90,7 +90,9 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
         "physical_gaps": report.physical_gaps,
         "repaired": report.repaired,
     }
-    beside = {"aliases": report.aliases, "projections": report.projections, "orders": report.orders}
+    beside = {
+        "aliases": report.aliases, "projections": report.projections, "sink_maps": report.sink_maps, "orders": report.orders,
+    }  # fmt: skip
     told.update({name: count for name, count in beside.items() if count})
     if as_of is not None:
         told["as_of"] = as_of

@@ -1,4 +1,5 @@
-"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders."""
+"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders; and what
+has to agree inside the fold: maps of sinks."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from tiered.archive.keys import Area, HoldKey, SinkKey, TableKey, parse
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
 from tiered.archive.standing import ORDER_KINDS, OrderKind, check_order
+from tiered.archive.state.keys import SINK_MAP, queue_of
+from tiered.archive.state.sinkmaps import unpack_map
+from tiered.archive.state.sinks import sink_queues, sinks
 from tiered.errors import Corrupt, NotFound, Refused
 
 Looked = tuple[str, Corrupt | NotFound | Refused | None]
@@ -51,6 +55,29 @@ def damaged_orders(archive: View) -> Iterator[Looked]:
             except (Corrupt, NotFound, Refused) as error:
                 found = error
             yield key, found
+
+
+def damaged_maps(archive: View) -> Iterator[Looked]:
+    """The map of each queue of a sink, which ends where the sink is: which it is, and what is wrong. No message is missing; a
+    group's offsets would be translated wrongly, or not at all."""
+    view = archive.state.view
+    for known in sinks(view):
+        reached = dict(sink_queues(view, known.sink_id))
+        head = SINK_MAP + known.sink_id
+        for key, value in view.iterate(head):
+            queue = queue_of(key[len(head) :])
+            name, found = f"map of sink {known.name}, {queue}", None
+            try:
+                end = unpack_map(value).end
+                at = reached.get(queue)
+                if at is None or at.next != end:
+                    expected = "a position of the sink" if at is None else at.next
+                    raise Corrupt(
+                        "a sink's map does not end where the sink is", key=name, expected=expected, found=end
+                    )
+            except Corrupt as error:
+                found = error
+            yield name, found
 
 
 def _orders(archive: View, kind: OrderKind) -> dict[str, bytes | None]:

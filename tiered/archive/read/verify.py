@@ -17,7 +17,7 @@ from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.read.aliascheck import AliasCheck
-from tiered.archive.read.besides import damaged_orders, damaged_projections
+from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.read.view import View
@@ -61,6 +61,7 @@ class Report:
     aliases: int = 0
     projections: int = 0
     orders: int = 0
+    sink_maps: int = 0
     damage: list[Damage] = field(default_factory=list)
     notes: list[Damage] = field(default_factory=list)
     """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names, damaged objects
@@ -117,13 +118,17 @@ class Verifier:
         return report
 
     def _besides(self, report: Report, limit: int, *, deep: bool) -> None:
-        """Projections by key and standing orders."""
+        """Projections by key, maps of sinks, and standing orders."""
         archive = self._archive
         for key, wrong in damaged_projections(archive, deep=deep):
             report.projections += 1
             if wrong is not None:
                 detail = f"{_fields(wrong)}; no message is missing, and maintenance makes it anew"
                 _add(report.damage, limit, wrong.message, key, detail)
+        for key, wrong in damaged_maps(archive):
+            report.sink_maps += 1
+            if wrong is not None:
+                _add(report.damage, limit, wrong.message, key, _fields(wrong))
         for key, wrong in damaged_orders(archive):
             report.orders += 1
             if wrong is not None:

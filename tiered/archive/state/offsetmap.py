@@ -95,8 +95,10 @@ class OffsetMap:
         kept = self.cut(later.start)
         if not len(later):
             return replace(kept, end=later.end)
-        if len(kept) and (self._place != later._place or later.target_offset[0] < kept.target_ends[-1]):
+        begins = int(later.target_offset[0])
+        if len(kept) and (self._place != later._place or begins <= kept.target_offset[-1]):
             return later
+        kept = kept._ending(begins)
         if not len(kept):
             return replace(later, start=kept.start)
         columns: dict[str, Any] = {n: np.concatenate((getattr(kept, n), getattr(later, n))) for n in _ARRAYS}
@@ -112,7 +114,10 @@ class OffsetMap:
             messages, left_out, between = kept.messages.copy(), kept.left_out.copy(), kept.between.copy()
             length = offset - int(kept.first[-1])
             exact = not left_out[-1] and not between[-1]
-            messages[-1] = min(int(messages[-1]), length)
+            most = (
+                length if not left_out[-1] else max(1, length - 1)
+            )  # with a hole it keeps one: nobody knows where
+            messages[-1] = min(int(messages[-1]), most)
             left_out[-1] = length - messages[-1]
             if not exact:
                 between[-1] = kept.target_ends[-1] - kept.target_offset[-1] - messages[-1]
@@ -190,6 +195,18 @@ class OffsetMap:
                 "a sink's map ends before its runs", key=key, expected=f"≤ {end}", found=int(made.ends[-1])
             )
         return made
+
+    def _ending(self, target: int) -> OffsetMap:
+        """With a last run that ends at this offset of the destination at the latest: the one across a cut ends somewhere before
+        what came behind the cut, which was not known of it."""
+        if not len(self) or self.target_ends[-1] <= target:
+            return self
+        messages, left_out, between = self.messages.copy(), self.left_out.copy(), self.between.copy()
+        width = target - int(self.target_offset[-1])
+        messages[-1] = min(int(messages[-1]), width)
+        left_out[-1] = self.ends[-1] - self.first[-1] - messages[-1]
+        between[-1] = width - messages[-1]
+        return replace(self, messages=messages, left_out=left_out, between=between)
 
     @property
     def _place(self) -> tuple[str, str, int]:
