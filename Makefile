@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.spark
 export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-schemas install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ install-placement: $(STAMP) requirements-placement.lock ## scikit-learn into .ve
 install-kafka: $(STAMP) requirements-kafka.lock ## confluent-kafka into .venv (13 MB more), for sinks that give the log to Kafka
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-kafka.lock
 
+install-schemas: $(STAMP) requirements-schemas.lock ## fastavro and protobuf into .venv (9 MB more), for sinks that decode bodies
+	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-schemas.lock
+
 # PySpark is published as source only: a zip of jars and Python files, nothing is compiled.
 install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in spark/; to run it takes Java 17
 
@@ -62,7 +65,7 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-strip-extras --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka, placement
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka, schemas, placement
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
@@ -71,6 +74,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-iceberg.in -o requirements-iceberg.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-kafka.in -o requirements-kafka.lock
+	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-schemas.in -o requirements-schemas.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 

@@ -12,6 +12,24 @@ _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/bodies.py",
+        "        if source.tell() != len(body):\n",
+        "        if False:\n",
+        "tests/unit/test_sink_bodies.py::test_avro_becomes_json",
+    ),
+    Mutant(
+        "tiered/sink/bodies.py",
+        "        if found.ByteSize() != size:\n",
+        "        if False:\n",
+        "tests/unit/test_sink_bodies.py::test_protobuf_becomes_json_and_what_the_message_does_not_have_is_a_misfit",
+    ),
+    Mutant(
+        "tiered/sink/fitting.py",
+        "    if misfits is None:\n",
+        "    if False:\n",
+        "tests/unit/test_sink_bodies.py::test_a_body_that_does_not_fit_stops_the_sink_or_lies_with_the_dead_letters",
+    ),
+    Mutant(
         "tiered/sink/running.py",
         "        made.unheard = not afresh and known is not None and tells_apart(known, fold)\n",
         "        made.unheard = False\n",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tiered.codec.record.layout import MAX_V1_TOPIC_BYTES
 from tiered.errors import Invalid
 from tiered.filter.base import RowFilter
 from tiered.filter.sql.expression import sql_filter
 from tiered.filter.tags import tag_filter
+from tiered.sink.bodies import BODY, FIELDS, MESSAGE, SCHEMA, BodyShape, body_shape
+from tiered.sink.deadletters import DeadLetters, dead_letters_of
 from tiered.sink.optionvalues import switch_of
 from tiered.sink.order import SinkOrder
 
@@ -17,23 +19,26 @@ PREFIX = "shape."
 TAGS, SQL, DROP_BODY, PROPERTIES, RENAME = (
     "shape.tags", "shape.sql", "shape.drop_body", "shape.properties", "shape.rename",
 )  # fmt: skip
-NAMES = (TAGS, SQL, DROP_BODY, PROPERTIES, RENAME)
+DEAD_LETTERS = "shape.dead_letters"
+NAMES = (TAGS, SQL, DROP_BODY, PROPERTIES, RENAME, BODY, SCHEMA, MESSAGE, FIELDS, DEAD_LETTERS)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
     """``filters``: a message has to pass all; ``properties``: names that are kept, ``None``: all; ``renames``: topics, or
-    beginnings of topics where both end in ``*``, the first that fits counts."""
+    beginnings of topics where both end in ``*``, the first that fits counts; ``body``: how bodies are read, ``None``: they are
+    given as they are."""
 
     filters: tuple[RowFilter, ...] = ()
     drop_body: bool = False
     properties: frozenset[str] | None = None
     renames: tuple[tuple[str, str], ...] = field(default=())
+    body: BodyShape | None = None
 
     @property
     def rebuilds(self) -> bool:
         """Whether records are others behind it, and not only fewer."""
-        return self.drop_body or self.properties is not None or bool(self.renames)
+        return self.body is not None or self.drop_body or self.properties is not None or bool(self.renames)
 
     def topic(self, topic: str) -> str:
         """What a topic is called at the destination. ``Invalid``: it would be longer than a topic may be."""
@@ -74,12 +79,30 @@ def shape_of(order: SinkOrder) -> MessageShape:
             if one is not None:
                 found.append(one)
     kept = options.get(PROPERTIES)
+    body, dropped = body_shape(options), switch_of(order, DROP_BODY, default=False)
+    if body is not None and dropped:
+        raise Invalid(
+            "bodies are either decoded or dropped", field=f"options.{DROP_BODY}", hint="leave one out"
+        )
+    if body is None and DEAD_LETTERS in options:
+        raise Invalid(
+            "these are of bodies that do not fit", field=f"options.{DEAD_LETTERS}", hint=f"{BODY}=json"
+        )
     return MessageShape(
         tuple(found),
-        switch_of(order, DROP_BODY, default=False),
+        dropped,
         None if kept is None else frozenset(part.strip() for part in kept.split(",") if part.strip()),
         _renames(options.get(RENAME, "")),
+        body,
     )
+
+
+def misfits_of(order: SinkOrder, *, make: bool = False) -> DeadLetters | None:
+    """Where messages go whose bodies do not fit; ``None``: the sink stops at the first. ``Invalid``."""
+    location = order.options.get(DEAD_LETTERS)
+    if location is None:
+        return None
+    return dead_letters_of(replace(order, options={"dead_letters": location}), make=make)
 
 
 def without_shape(order: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,8 @@ from tiered.sink.base import (
     Unmapped,
 )
 from tiered.sink.comparison.base import ReadBack, open_read_back
-from tiered.sink.shape import RENAME, MessageShape, shape_of, without_shape
+from tiered.sink.fitting import MisfitPlace, fitting
+from tiered.sink.shape import RENAME, MessageShape, misfits_of, shape_of, without_shape
 
 if TYPE_CHECKING:
     from tiered.sink.kinds import SinkKind, SinkPlace
@@ -50,6 +51,8 @@ class ShapedKind:
 
     def check(self, order: SinkOrder) -> None:
         shape_of(order)
+        if (misfits := misfits_of(order)) is not None:
+            misfits.close()
         self.kind.check(replace(order, options=without_shape(order.options)))
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
@@ -57,7 +60,14 @@ class ShapedKind:
         sink = self.kind.open(replace(order, options=without_shape(order.options)), place)
         if not shape.filters and not shape.rebuilds:
             return sink
-        return ShapingOffsetSink(sink, shape) if isinstance(sink, OffsetSink) else ShapingSink(sink, shape)
+        try:
+            misfits = misfits_of(order, make=True)
+        except BaseException:
+            sink.close()
+            raise
+        if isinstance(sink, OffsetSink):
+            return ShapingOffsetSink(sink, shape, misfits)
+        return ShapingSink(sink, shape, misfits)
 
     def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
         """As of ``ReadableKind``."""
@@ -69,10 +79,11 @@ class ShapedKind:
 
 
 class ShapingSink:
-    """What a filter does not let pass is counted (``Accepted.left_out``)."""
+    """What a filter does not let pass is counted (``Accepted.left_out``). ``misfits``: where messages go whose bodies are
+    not what was declared; ``None``: the sink stops at them."""
 
-    def __init__(self, sink: Sink, shape: MessageShape) -> None:
-        self._sink, self._shape = sink, shape
+    def __init__(self, sink: Sink, shape: MessageShape, misfits: MisfitPlace | None = None) -> None:
+        self._sink, self._shape, self._misfits = sink, shape, misfits
         self._old: dict[str, str] = {}
         """New names of topics, and the old ones."""
 
@@ -88,10 +99,16 @@ class ShapingSink:
             ]
             given = SinkBatch(batch.messages, np.array(passing, np.int64))
         left_out = len(batch.rows) - len(given.rows)
+        bodies: list[bytes] | None = None
+        passed = len(given.rows)
+        if shape.body is not None:
+            given, bodies = fitting(given, shape.body, self._misfits)
+        unfit = passed - len(given.rows)
         if not len(given.rows):
-            return Accepted(len(batch.rows), left_out=left_out)
-        accepted = self._sink.write(self._rebuilt(given) if shape.rebuilds else given)
-        return accepted._replace(messages=len(batch.rows), left_out=left_out)
+            return Accepted(len(batch.rows), unfit, left_out=left_out)
+        accepted = self._sink.write(self._rebuilt(given, bodies) if shape.rebuilds else given)
+        dead = accepted.dead_letters + unfit
+        return accepted._replace(messages=len(batch.rows), dead_letters=dead, left_out=left_out)
 
     def mark(self, rewound: Sequence[Rewound]) -> None:
         """With the names that topics have at the destination; nothing where it takes no marks."""
@@ -116,11 +133,17 @@ class ShapingSink:
 
     def close(self) -> None:
         self._sink.close()
+        if self._misfits is not None:
+            self._misfits.close()
 
-    def _rebuilt(self, batch: SinkBatch) -> SinkBatch:
-        """The rows in a buffer of their own."""
+    def _rebuilt(self, batch: SinkBatch, bodies: Sequence[bytes] | None) -> SinkBatch:
+        """The rows in a buffer of their own; ``bodies``: instead of theirs."""
         names = [self._renamed(topic).encode() for topic in batch.messages.topics]
-        records = [self._record(batch, row, names) for row in batch.rows.tolist()]
+        given = [None] * len(batch.rows) if bodies is None else bodies
+        records = [
+            self._record(batch, row, names, body)
+            for row, body in zip(batch.rows.tolist(), given, strict=True)
+        ]
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes)
         frames = Frames(ends - sizes, sizes, int(ends[-1]), Stop.END)
@@ -137,15 +160,15 @@ class ShapingSink:
             )  # fmt: skip
         return new
 
-    def _record(self, batch: SinkBatch, row: int, names: list[bytes]) -> bytes:
+    def _record(self, batch: SinkBatch, row: int, names: list[bytes], value: bytes | None) -> bytes:
         """One record with what the shape changes; where it lies in the broker's log and when it came stay what they are."""
         header = batch.messages.headers[row]
         position, body_at = int(header["position"]), int(header["body_position"])
         buffer = batch.messages.buffer
         head = bytearray(buffer[position : body_at - 4])
         body = bytes(buffer[body_at : body_at + int(header["body_length"])])
-        if self._shape.drop_body:
-            body = b""
+        if self._shape.drop_body or value is not None:
+            body = value or b""
             _INT.pack_into(head, _FLAG_AT, int(header["sys_flag"]) & ~SYS_COMPRESSED)
         begin = int(header["properties_position"])
         properties = bytes(buffer[begin : begin + int(header["properties_length"])])
@@ -167,8 +190,8 @@ class ShapingSink:
 class ShapingOffsetSink(ShapingSink):
     """The same of a destination with offsets: its answers have the source's names of topics, too."""
 
-    def __init__(self, sink: OffsetSink, shape: MessageShape) -> None:
-        super().__init__(sink, shape)
+    def __init__(self, sink: OffsetSink, shape: MessageShape, misfits: MisfitPlace | None = None) -> None:
+        super().__init__(sink, shape, misfits)
         self._offsets = sink
 
     def placed_between(
