@@ -161,9 +161,8 @@ class MessageReader(DataSourceReader):
         if not needs_records(self._spark_schema.names):
             # Such tasks read a small part of the bytes, and each costs a start.
             options = replace(options, partition_bytes=HEADER_PARTS * options.partition_bytes)
-        found = [
-            (snapshot, wanted_runs(snapshot, options, self._wanted)) for snapshot in open_snapshots(options)
-        ]
+        opened = open_snapshots(options, keep=self._wanted.keys is not None)
+        found = [(snapshot, wanted_runs(snapshot, options, self._wanted)) for snapshot in opened]
         check_topics(options, [runs.queues for _, runs in found])
         check_bounds(options, [snapshot for snapshot, _ in found])
         warn_of_gaps(options, [snapshot for snapshot, _ in found])

@@ -65,7 +65,7 @@ def frame(spark: SparkSession, archive: str, **options: object) -> DataFrame:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
         raise Invalid("a frame has no such column", column=unknown[0])
-    snapshots, wanted = open_snapshots(parsed), first_wish(parsed)
+    snapshots, wanted = open_snapshots(parsed, keep=bool(parsed.keys)), first_wish(parsed)
     found = [(snapshot, wanted_runs(snapshot, parsed, wanted)) for snapshot in snapshots]
     check_topics(parsed, [runs.queues for _, runs in found])
     check_bounds(parsed, snapshots)

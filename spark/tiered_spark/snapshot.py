@@ -29,6 +29,7 @@ from tiered.provider.open import open_provider
 from tiered.settings import Encryption, Fetch, Store
 from tiered.text.settingvalues import convert
 from tiered_spark.choice import Choice, key_prefixes, scope_of
+from tiered_spark.keptfolds import KeptFolds
 from tiered_spark.options import Options, matches
 from tiered_spark.roots import archives_below
 
@@ -54,16 +55,18 @@ class ArchivePlace:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One archive at one commit. ``reader`` goes on from there; a snapshot never changes."""
+    """One archive at one commit. ``reader`` goes on from there; a snapshot never changes. ``newest``: the end of its log, if
+    that was looked at to open it."""
 
     place: ArchivePlace
     reader: ArchiveReader
     view: View
+    newest: View | None = None
 
     @property
     def commit(self) -> int:
         """The last commit that is in it; -1 for an empty log."""
-        return -1 if self.view.head is None else self.view.head.seq
+        return _number(self.view)
 
     def follow(self) -> Snapshot:
         """The same archive at the end of its log as it is now; of one opened as it was, the same."""
@@ -117,6 +120,7 @@ class Requests:
 
 
 requests = Requests()
+folds = KeptFolds()
 
 
 @functools.lru_cache(maxsize=16)
@@ -174,17 +178,18 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
     return found
 
 
-def open_snapshots(options: Options, *, begun: bool = True) -> list[Snapshot]:
+def open_snapshots(options: Options, *, begun: bool = True, keep: bool = False) -> list[Snapshot]:
     """Every archive that the options name, once, at the first URL that has it; of one URL two folders may not have the same.
 
     Those that have no commit yet are left out, with a warning: they have no message. ``begun=False``: they are there, too.
+    ``keep``: for callers that follow none of them and will soon ask again, of the end of the log or of what just was.
     ``NotFound`` if an URL has no archive, none matches, or none has a commit; ``Refused`` if they are too many; ``Corrupt`` for
     one that has lost its commits.
     """
     by_id: dict[bytes, Snapshot] = {}
     named: dict[bytes, str] = {}
     for name, url, keys in find_archives(options):
-        opened = _open(shared_provider(url), url, keys, options)
+        opened = _open(shared_provider(url), url, keys, options, keep=keep)
         first = by_id.setdefault(opened.place.archive_id, opened)
         if named.setdefault(opened.place.archive_id, name) == name and first is not opened:
             raise Refused(
@@ -214,7 +219,14 @@ def open_snapshots(options: Options, *, begun: bool = True) -> list[Snapshot]:
     return found
 
 
-def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> Snapshot:
+def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options, *, keep: bool) -> Snapshot:
+    newest = None
+    if keep and options.as_of_ms is None:
+        found = folds.at_end(provider, keys, options.topics, scope_of(options), TABLE_CACHE_BYTES)
+        if found is not None:
+            reader, newest = found
+            if options.as_of_commit in (None, _number(newest)):
+                return _snapshot(url, keys, reader, newest, newest)
     store = PartialStore(scope_of(options))
     reader = ArchiveReader(provider, keys, store, table_cache_bytes=TABLE_CACHE_BYTES)
     try:
@@ -224,7 +236,19 @@ def _open(provider: Provider, url: str, keys: ArchiveKeys, options: Options) -> 
         raise
     if view.head is None:
         view = _without_commits(provider, keys, reader)
-    return Snapshot(ArchivePlace(url, keys.cluster, keys.broker, view.identity.archive_id), reader, view)
+    return _snapshot(url, keys, reader, view, newest)
+
+
+def _snapshot(
+    url: str, keys: ArchiveKeys, reader: ArchiveReader, view: View, newest: View | None
+) -> Snapshot:
+    place = ArchivePlace(url, keys.cluster, keys.broker, view.identity.archive_id)
+    return Snapshot(place, reader, view, newest)
+
+
+def _number(view: View) -> int:
+    """The last commit in a view; -1 for an empty log."""
+    return -1 if view.head is None else view.head.seq
 
 
 def _without_commits(provider: Provider, keys: ArchiveKeys, reader: ArchiveReader) -> View:

@@ -12,6 +12,7 @@ from tiered.archive.log.asof import oldest_whole
 from tiered.archive.state.keys import object_key
 from tiered.archive.state.values import ObjectState, unpack_object
 from tiered.errors import NotFound
+from tiered.metadata.base import MetadataView
 from tiered_spark.choice import scope_of
 from tiered_spark.options import Options
 from tiered_spark.runs import RunTable, objects_of
@@ -47,10 +48,8 @@ def check_there(snapshot: Snapshot, runs: RunTable, options: Options) -> None:
 
 def _given_up(snapshot: Snapshot, items: Sequence[ObjectState], options: Options) -> list[str]:
     """Keys of objects that the newest state does not need: those that may be gone, the oldest first."""
-    newest = PartialStore(scope_of(options))
-    snapshot.view.log.fold(newest)
     items = [item for item in items if item.path]
-    now = newest.snapshot().get_many([object_key(item.ref) for item in items])
+    now = _newest(snapshot, options).get_many([object_key(item.ref) for item in items])
     keys = [
         snapshot.view.keys.key(item.path)
         for item, value in zip(items, now, strict=True)
@@ -60,6 +59,15 @@ def _given_up(snapshot: Snapshot, items: Sequence[ObjectState], options: Options
         return keys
     first, rest = keys[: MOST_ASKED // 2], keys[MOST_ASKED // 2 :]
     return first + [rest[at] for at in np.linspace(0, len(rest) - 1, MOST_ASKED // 2).astype(int).tolist()]
+
+
+def _newest(snapshot: Snapshot, options: Options) -> MetadataView:
+    """The end of the log: as it was when the snapshot was opened, if it was looked at then."""
+    if snapshot.newest is not None:
+        return snapshot.newest.state.view
+    store = PartialStore(scope_of(options))
+    snapshot.view.log.fold(store)
+    return store.snapshot()
 
 
 def _absent(snapshot: Snapshot, key: str) -> str | None:

@@ -20,6 +20,7 @@ from tiered.model import OFF_QUEUE_TOPIC
 from tiered_spark import plan_keys, snapshot
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
+from tiered_spark.keptfolds import KeptFolds
 from tiered_spark.options import parse_options
 from tiered_spark.plan import ScanPartition
 from tiered_spark.snapshot import open_snapshots
@@ -36,6 +37,7 @@ def crafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Twelve objects of two topics, in memory: ``U0`` … and a key that every tenth message has."""
     with scene(tmp_path) as made:
         monkeypatch.setattr(snapshot, "shared_provider", lambda url: made.provider)
+        monkeypatch.setattr(snapshot, "folds", KeptFolds())
         plan_keys._objects.cache_clear()
         for number in range(OBJECTS * EACH):
             made.broker.send(
@@ -167,6 +169,58 @@ def test_keys_of_the_past(crafted: Scene) -> None:
     past = str(head.seq)
     assert [len(search(crafted, keys="late", **o)[0]) for o in ({}, {"asOfCommit": past})] == [1, 0]  # type: ignore[arg-type]
     assert [len(search(crafted, keys="U3", **o)[0]) for o in ({}, {"asOfCommit": past})] == [1, 1]  # type: ignore[arg-type]
+
+
+def commits_read(made: Scene, **options: str) -> tuple[list[str], int]:
+    """The unique keys that a search found, and how many commits its plan read."""
+    parsed = parse_options({**SOURCE, **options})
+    reader = MessageReader(parsed, message_schema(tuple(parsed.columns.split(","))))
+    made.provider.gets.clear()
+    parts = reader.partitions()
+    read = sum("/commit/" in key for key, _, _ in made.provider.gets)
+    batches = [batch for part in parts for batch in reader.read(part)]
+    return [row["unique_key"] for batch in batches for row in batch.to_pylist()], read
+
+
+def test_the_next_search_reads_what_was_committed_since(crafted: Scene) -> None:
+    found, read = commits_read(crafted, keys="U5")
+    assert (found, read >= OBJECTS) == (["U5"], True)
+    found, again = commits_read(crafted, keys="U7,late")
+    assert (found, again < OBJECTS // 2) == (["U7"], True), again
+    head = crafted.state.head()
+    assert head is not None
+    assert commits_read(crafted, keys="U9", asOfCommit=str(head.seq)) == (["U9"], again), "the end as it is"
+    crafted.broker.send(topic="Orders", properties={"UNIQ_KEY": "late"})
+    crafted.daemon.settle()
+    assert commits_read(crafted, keys="late")[0] == ["late"]
+    assert commits_read(crafted, keys="late", asOfCommit=str(head.seq))[0] == []
+    assert commits_read(crafted, keys="late", topics="Payments")[0] == [], "another fold"
+
+
+@pytest.mark.parametrize("store", ["another", "the same, filled anew"])
+def test_a_search_of_another_archive_in_the_same_place(
+    crafted: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    assert commits_read(crafted, keys="U5")[0] == ["U5"]
+    with scene(tmp_path / "other") as other:
+        other.broker.send(topic="Orders", properties={"UNIQ_KEY": "elsewhere"})
+        other.daemon.settle()
+        if store == "another":
+            monkeypatch.setattr(snapshot, "shared_provider", lambda url: other.provider)
+        else:
+            for item in list(crafted.provider.list("")):
+                crafted.provider.delete(item.key)
+            for item in list(other.provider.list("")):
+                crafted.provider.put(item.key, [other.provider.get(item.key).data])
+        plan_keys._objects.cache_clear()
+        for _ in range(2):
+            assert commits_read(other, keys="elsewhere,U5")[0] == ["elsewhere"]
+
+
+def test_few_folds_are_kept(crafted: Scene) -> None:
+    for topics in ("Orders", "Payments", "*"):
+        commits_read(crafted, keys="U5", topics=topics)
+    assert [name[3] for name in snapshot.folds._readers] == [("Payments",), ("*",)]
 
 
 def test_keys_off_queue(crafted: Scene) -> None:
