@@ -70,6 +70,8 @@ class RunTable:
 
     def sort(self, order: Ints) -> None:
         """Put them in this order, every row once, where they lie: there are never two of all."""
+        if not len(self):
+            return  # of no rows numpy cannot tell how wide they are
         slices = self.records.view(_SLICE).reshape(len(self), -1)
         for column in range(slices.shape[1]):
             slices[:, column] = slices[order, column]
