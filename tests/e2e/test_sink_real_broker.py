@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.kit.broker import Broker
+from tests.kit.broker import Broker, NameServer
+from tests.kit.daemonproc import TIERED, Daemon
 from tests.kit.fakecluster import FakeCluster
 from tests.kit.sinkscene import PLACE
 from tiered.broker.client import Dial
@@ -90,3 +92,85 @@ def test_what_the_broker_has_is_not_sent_back_to_its_origin(broker: Broker) -> N
         back.write(batch_of([there])[0])
         back.close()
         assert (back.came_back, origin.sent("Loop")) == (1, [])
+
+
+def add_sink(archive: str, target: Broker, *settings: str) -> None:
+    command = [
+        *TIERED, "sink", "add", "copy", "--kind", "rocketmq", "--topic", "Copied", "--archive", archive,
+        "--option", f"name_servers={target.name_server.address}", *settings,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def told(broker: Broker, topic: str) -> dict[tuple[str, int], list[Message]]:
+    """Messages of a topic by the queue and offset that they had first, in the order of the log."""
+    found: dict[tuple[str, int], list[Message]] = {}
+    for message in stored(broker.commitlog_dir):
+        if message.topic == topic:
+            place = message.properties.get("TIERED_QUEUE", f"{message.topic}/{message.queue_id}")
+            offset = int(message.properties.get("TIERED_OFFSET", message.queue_offset))
+            found.setdefault((place, offset), []).append(message)
+    return found
+
+
+def test_from_one_broker_to_another_through_a_kill_and_nothing_comes_back(
+    broker: Broker, rocketmq: str, tmp_path: Path
+) -> None:
+    """Two clusters that replicate to each other: the second daemon's sink sends nothing back, and says how much it did not."""
+    messages, fast = 600, {"sinks.look_ms": 200, "sinks.commit_ms": 200, "sinks.flush_ms": 100}
+    broker.create_topic("Copied", 4)
+    with (
+        NameServer(rocketmq, tmp_path / "namesrv") as names,
+        Broker(rocketmq, tmp_path / "there", names, name="broker-b", brokerClusterName="Elsewhere") as there,
+    ):
+        here = Daemon(tmp_path, broker.store_dir, f"file://{tmp_path}/here", name="here-daemon", **fast)
+        elsewhere = {"source.cluster": "Elsewhere", "source.broker": "broker-b"}
+        back = Daemon(
+            tmp_path, there.store_dir, f"file://{tmp_path}/back", name="back-daemon", **fast, **elsewhere
+        )
+        try:
+            here.start()
+            add_sink(here.archive, there)
+            back.start()
+            add_sink(back.archive, broker, *(f"--set={name}={value}" for name, value in elsewhere.items()))
+            load = broker.client().start(
+                "produce",
+                topic="Copied",
+                n=messages,
+                rate=150,
+                queues=4,
+                min=100,
+                max=100,
+                tags="a,b",
+                threads=2,
+            )
+            here.wait_until(
+                lambda: (here.metric("tiered_sink_messages", sink="copy") or 0) >= 150, "a part sent"
+            )
+            here.kill()
+            here.start()
+            load.wait()
+            here.wait_until(lambda: len(told(there, "Copied")) >= messages, "all of it there")
+            copies = sum(map(len, told(there, "Copied").values()))
+            back.wait_until(
+                lambda: (back.metric("tiered_sink_came_back", sink="copy") or 0) >= copies,
+                "all of it known again",
+            )
+        finally:
+            here.kill()
+            back.kill()
+        source, target = told(broker, "Copied"), told(there, "Copied")
+        assert len(source) == messages
+        assert all(len(found) == 1 for found in source.values()), "nothing came back"
+        assert target.keys() == source.keys(), "nothing is lost, and nothing invented"
+        for place, [first] in source.items():
+            for copy in target[place]:  # one that comes twice after the kill is known by its place
+                assert copy.body == first.body
+                assert copy.properties["TAGS"] == first.properties["TAGS"]
+                assert copy.properties["UNIQ_KEY"] == first.properties["UNIQ_KEY"]
+                assert copy.properties["TIERED_ORIGINS"].endswith(broker.address)
+                assert copy.queue_id == first.queue_id
+        for queue in range(4):
+            order = [offset for name, offset in target if name == f"Copied/{queue}"]
+            assert order == sorted(order), "first copies are in the order of their queue"
