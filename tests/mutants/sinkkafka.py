@@ -40,6 +40,12 @@ MUTANTS = (
         f"{_REAL}::test_a_position_that_was_deleted_is_said",
     ),
     Mutant(
+        "tiered/sink/kafka/reports.py",
+        "        if len(routes):\n",
+        "        if True:\n",
+        f"{_UNIT}::test_a_flush_of_dead_letters_alone_has_no_places",
+    ),
+    Mutant(
         "tiered/sink/kafka/positions.py",
         "        if self.owner is None and (self.queues or self.log.physical is not None):\n",
         "        if False:\n",

@@ -236,6 +236,12 @@ def test_offsets_that_go_back_tell_of_another_topic() -> None:
     assert placed(going_on, routes, [(0, 1, 0)])[0].target_offset == 0
 
 
+def test_a_flush_of_dead_letters_alone_has_no_places() -> None:
+    reports = Reports()
+    reports.give(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert reports.placed([QueueRoute(0, MessageQueue("T", 0), "K", 0)]) == ()
+
+
 def test_a_report_that_did_not_come_is_no_success() -> None:
     reports = Reports()
     reports.of("K", 0)

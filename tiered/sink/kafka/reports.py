@@ -55,8 +55,10 @@ class Reports:
             self.failure = error, topic
 
     def give(self, routes: Ints, queue_offsets: Ints) -> None:
-        """Note messages that were given to the client, in order: numbers of their routes, and offsets in their queues."""
-        self._given.append((routes, queue_offsets))
+        """Note messages that were given to the client, in order: numbers of their routes, and offsets in their queues. None, where
+        all were dead letters."""
+        if len(routes):
+            self._given.append((routes, queue_offsets))
 
     def placed(self, routes: Sequence[QueueRoute]) -> tuple[Placed, ...]:
         """Where everything given lies; forgets it. ``Unavailable`` if a report did not come; ``Invalid`` if a topic was made
