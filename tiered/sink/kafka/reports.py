@@ -55,8 +55,8 @@ class Reports:
             self.failure = error, topic
 
     def give(self, routes: Ints, queue_offsets: Ints) -> None:
-        """Note messages that were given to the client, in order: numbers of their routes, and offsets in their queues. There are
-        none where all were dead letters."""
+        """Note messages that were given to the client, in order: numbers of their routes, and offsets in their queues.
+        There are none where all were dead letters."""
         if len(routes):
             self._given.append((routes, queue_offsets))
 
