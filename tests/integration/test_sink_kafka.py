@@ -20,7 +20,8 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicParti
 from confluent_kafka.admin import NewPartitions, OffsetSpec
 
 from tests.kit import kafkafeeder
-from tests.kit.kafkabroker import PASSWORD, USER, KafkaBroker, committed, kafka_broker
+from tests.kit.kafkabroker import PASSWORD, USER, KafkaBroker, committed
+from tests.kit.kafkacuts import KafkaCuts
 from tests.kit.ports import free_port
 from tests.kit.process import Child
 from tests.kit.sinkrunning import KindScene
@@ -32,7 +33,7 @@ from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, S
 from tiered.sink.comparison.base import ReadBack
 from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.contract.checks import SinkContract
-from tiered.sink.contract.feeding import TestedSink
+from tiered.sink.contract.feeding import Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
 from tiered.sink.kafka.keeping import position_topic
 from tiered.sink.kafka.kind import KafkaKind
@@ -44,12 +45,21 @@ from tiered.sink.progress import SinkPhase
 
 pytestmark = pytest.mark.kafka
 _numbers = itertools.count()
+CUTS: dict[str, KafkaCuts] = {}
+"""Before the broker at this address."""
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with kafka_broker(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    with KafkaCuts(broker.outside) as cuts:
+        broker.advertised = cuts.address
+        try:
+            broker.start()
+            CUTS[broker.address] = cuts
+            yield broker
+        finally:
+            broker.remove()
 
 
 @pytest.fixture
@@ -108,6 +118,16 @@ class TestedKafka(TestedSink):
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def interrupted(self, request: int, *, done: bool) -> Iterator[Interrupted]:
+        cuts = CUTS[self.kafka.address]
+        with cuts.at(request, done=done) as cut:
+            self.options["brokers"] = cuts.address
+            try:
+                yield cut
+            finally:
+                del self.options["brokers"]
 
     def away(self) -> AbstractContextManager[None]:
         self.options["timeout_ms"] = "3000"
