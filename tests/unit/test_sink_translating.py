@@ -170,3 +170,14 @@ def test_too_much_between_is_said_as_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     assert (told[0].again, told[0].counted) == (0, True)
     assert told[1].counted is False
     assert (told[1].again or 0) >= 9_000 - 300
+
+
+def test_records_without_headers_are_not_passed_over() -> None:
+    partition = filled(1)
+    known = map_of(partition, ONE)
+    lies = {record.offset: record.at for record in partition.records if record.queue == ONE}
+    partition.records = [record._replace(queue=MessageQueue("?", 0)) for record in partition.records]
+    for offset in range(4_000, 4_400, 40):
+        (told,) = partition.translator().translate([QueueOfGroup(ONE, offset, known, ONE)])
+        assert told.offset is not None
+        assert told.offset <= lies[offset]

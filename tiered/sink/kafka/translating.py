@@ -99,20 +99,25 @@ class Translator:
     def _search(self, wanted: QueueOfGroup, offset: int, low: int, high: int) -> int:
         """The offset of the first record of a queue that is this message or a later one, from ``low`` on; else ``high``. Halves
         what lies between, since records of a queue ascend."""
-        best = high
+        best, lowest, seen = high, low, False
         while high - low > _SCANNED:
             middle = (low + high) // 2
             found = self._next(wanted, middle, high)
             if found is None:
                 high = middle
-            elif found.offset >= offset:
+                continue
+            seen = True
+            if found.offset >= offset:
                 best, high = found.at, middle
             else:
                 low = found.at + 1
         for record in self._reader.records(wanted.known.target, wanted.known.partition, low, high):
-            if self._is_of(wanted, record) and record.offset >= offset:
-                return record.at
-        return best
+            if self._is_of(wanted, record):
+                seen = True
+                if record.offset >= offset:
+                    return record.at
+        # Records that do not say what they are: none of them may be passed over.
+        return best if seen else lowest
 
     def _next(self, wanted: QueueOfGroup, low: int, high: int) -> Found | None:
         records = self._reader.records(wanted.known.target, wanted.known.partition, low, high)
