@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -700,12 +701,29 @@ def test_what_is_in_kafka_is_held_against_the_archive(
     assert (found.verdict, found.totals["same"], found.totals["dead_letters"]) == (SinkVerdict.SAME, 16, 1)
     topic = f"{place.name}.Orders"
     records = committed(kafka.address, topic)
+    undone = Producer({"bootstrap.servers": kafka.address, "transactional.id": f"{place.name}-undone"})
+    undone.init_transactions(30)
+    undone.begin_transaction()
+    undone.produce(topic, records[3].value, headers=records[3].headers)
+    undone.flush(30)
+    scene.put(1)
+    scene.archive()
+    scene.run()
+    scene.commit()
+    ending = threading.Timer(2.0, undone.abort_transaction, [30])
+    ending.start()
+    found = (
+        scene.verified()
+    )  # what the sink committed lies behind a transaction that is open: it is waited for
+    ending.join(30)
+    assert (found.verdict, found.totals["same"], found.unread) == (SinkVerdict.SAME, 17, ())
+    assert scene.verified() == found, "what was never committed is not there"
     producer = Producer({"bootstrap.servers": kafka.address})
     producer.produce(topic, records[3].value, headers=records[3].headers)
     producer.produce(
         topic,
         b"another",
-        headers=[*records[4].headers[:2], ("rocketmq.offset", b"12"), records[4].headers[3]],
+        headers=[*records[4].headers[:2], ("rocketmq.offset", b"13"), records[4].headers[3]],
     )
     producer.flush(30)
     found = scene.verified()

@@ -10,6 +10,18 @@ _MESSAGES = "tests/unit/test_sink_messages.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/kafka/reading.py",
+        "                if message.offset() >= ends[place] - (error is None):\n",
+        "                if error is not None or message.offset() >= ends[place] - 1:\n",
+        f"{_REAL}::test_what_is_in_kafka_is_held_against_the_archive",
+    ),
+    Mutant(
+        "tiered/sink/kafka/reading.py",
+        '"isolation.level": "read_committed"',
+        '"isolation.level": "read_uncommitted"',
+        f"{_REAL}::test_what_is_in_kafka_is_held_against_the_archive",
+    ),
+    Mutant(
         "tiered/sink/kafka/rereading.py",
         "    if len(steps) and int(steps.min()) < 1:\n",
         "    if False:\n",

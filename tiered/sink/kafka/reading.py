@@ -46,6 +46,7 @@ class KafkaReadBack:
         if settings.transactional and self._topics.find([keeping.topic]):
             self._kept = keeping.read()
         self._late: set[tuple[str, int]] = set()
+        self._open = 0
 
     def position(self) -> SinkPosition | None:
         return self._kept.position if self._settings.transactional else None
@@ -86,7 +87,9 @@ class KafkaReadBack:
         return any(topic == self._name(queue) for topic, _ in self._late)
 
     def unread(self) -> str | None:
-        return None
+        if not self._open:
+            return None
+        return f"a transaction is open in {self._open} partitions, and nobody reads what lies behind it"
 
     def close(self) -> None:
         """Each reading has a client of its own."""
@@ -95,7 +98,8 @@ class KafkaReadBack:
         return target_name(self._settings.topic, queue.topic, self._place.broker, self._place.cluster)
 
     def _records(self, parts: Sequence[tuple[str, int]]) -> Iterator[Marks]:
-        """Up to the end that each partition has when it is reached for the first time, or had at the beginning."""
+        """Up to the end that each partition had at the beginning: transactions that are open there are waited for. Kafka writes
+        the end of one behind its answer to the producer, so even what a sink knows to be committed may need a moment."""
         if not parts:
             return
         library = kafka_library()
@@ -104,24 +108,38 @@ class KafkaReadBack:
             "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest",
             "allow.auto.create.topics": False, "queued.max.messages.kbytes": _BUFFER_KIB, "fetch.wait.max.ms": 20,
         }  # fmt: skip
+        ends = self._ends({**told, "isolation.level": "read_uncommitted"}, parts)
         consumer = made(library.Consumer, told, self._heard)
         try:
             with asking(self._heard, "what a sink gave to Kafka was read"):
-                yield from self._consumed(consumer, parts)
+                yield from self._consumed(consumer, ends)
         finally:
             consumer.close()
 
-    def _consumed(self, consumer: Any, parts: Sequence[tuple[str, int]]) -> Iterator[Marks]:
+    def _ends(self, told: dict[str, Any], parts: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where partitions that have anything end, open transactions and all."""
+        library, ends = kafka_library(), {}
+        consumer = made(library.Consumer, told, self._heard)
+        try:
+            with asking(self._heard, "Kafka was asked where partitions end"):
+                for place in parts:
+                    low, high = consumer.get_watermark_offsets(
+                        library.TopicPartition(*place), timeout=self._settings.seconds
+                    )
+                    if low > 0:
+                        self._late.add(place)
+                    if high > low:
+                        ends[place] = high
+        finally:
+            consumer.close()
+        return ends
+
+    def _consumed(self, consumer: Any, ends: dict[tuple[str, int], int]) -> Iterator[Marks]:
         library, seconds = kafka_library(), self._settings.seconds
-        ends = {}
-        for name, number in parts:
-            low, high = consumer.get_watermark_offsets(library.TopicPartition(name, number), timeout=seconds)
-            if low > 0:
-                self._late.add((name, number))
-            if high > low:
-                ends[name, number] = high
         consumer.assign([library.TopicPartition(name, number, 0) for name, number in ends])
+        seconds = max(seconds, self._settings.transaction_timeout_ms / 1000 + _WAIT_SECONDS)
         deadline = self._clock.monotonic() + seconds
+        waiting: set[tuple[str, int]] = set()
         while ends:
             some = []
             first = consumer.poll(_WAIT_SECONDS)
@@ -134,14 +152,19 @@ class KafkaReadBack:
                     continue
                 if error is None:
                     some.append(message)
-                if error is not None or message.offset() >= ends[place] - 1:
+                if message.offset() >= ends[place] - (error is None):
                     del ends[place]
                     consumer.incremental_unassign([library.TopicPartition(*place)])
+                elif error is not None:
+                    waiting.add(place)
             if some:
                 yield self._marks(some)
+            elif self._clock.monotonic() > deadline and waiting.issuperset(ends):
+                self._open += len(ends)
+                return
             elif self._clock.monotonic() > deadline:
                 raise Unavailable(
-                    "Kafka does not give what a sink gave to it", topic=parts[0][0], partitions=len(ends)
+                    "Kafka does not give what a sink gave to it", topic=min(ends)[0], partitions=len(ends)
                 )
 
     def _marks(self, messages: Sequence[Any]) -> Marks:
