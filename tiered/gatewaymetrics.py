@@ -157,6 +157,9 @@ class GatewayMetrics(MetricRegistry):
         self.kv_stale_seconds = self._gauge(
             "kv_stale_seconds", "Time since the view was last seen at the log's end"
         )
+        self.kv_standing = self._gauge(
+            "kv_standing", "1 while the view of this read node stands still; /status says why"
+        )
         self.kv_broken = self._gauge(
             "kv_broken_namespaces", "Namespaces that lack messages, and are not served"
         )

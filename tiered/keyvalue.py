@@ -30,9 +30,11 @@ NOT_DONE, UNKNOWN = "not done", "unknown"
 
 STORED_MS, EXPIRES_MS = "Kv-Stored-Ms", "Kv-Expires-Ms"
 """Over HTTP: header fields beside a value, ms since 1970."""
+STALE_MS = "Kv-Stale-Ms"
+"""Over HTTP: header field of an answer to a read: at most how many ms it is behind the end of what the view follows."""
 PROBLEM = "urn:rocketmq-tiered:problem:"
 """What the type of every failure over HTTP begins with; then the kind, one of these, or the words of its status."""
-CONDITION_FAILED, NO_ENTRY, DAMAGE = "condition-failed", "no-entry", "damage"
+CONDITION_FAILED, NO_ENTRY, DAMAGE, READ_ONLY = "condition-failed", "no-entry", "damage", "read-only"
 
 _NAMESPACE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAMESPACE_CHARACTERS}}}\Z")
 

@@ -6,18 +6,25 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.command import tiered
+from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
+from tests.kit.kvhttp import HttpValues
+from tests.kit.kvproc import ViewProcess
 from tests.kit.laggard import HELD, Laggard
 from tests.kit.nodeproc import ReadNode
+from tests.kit.ports import free_port
 from tests.kit.process import HURRIED
 from tiered.archive.keys import LEASE_PREFIX, ArchiveKeys
 from tiered.clock import SystemClock
+from tiered.errors import TieredError
+from tiered.keyvalue import Freshness, ReadRule
 from tiered.model import MessageQueue
 from tiered.placement.table import PlacementTable, publish_table, queue_digest
 from tiered.provider.open import open_provider
@@ -79,6 +86,46 @@ def test_nodes_read_what_consumers_get(cold: ColdScene, gateway: Gateway, nodes:
     place = {(node.status()["archive"], node.status()["ready"]) for node in nodes}
     assert len(place) == 1
     assert next(iter(place))[1] is True
+
+
+def test_a_node_reads_the_key_value_view_of_the_archive(cold: ColdScene) -> None:
+    """What was written through a view beside the broker is read from a node that only has the bucket."""
+    archive = cold.archives["s3"]
+    told: dict[str, Any] = {"source.broker": cold.broker.name, "kv.snapshot_ms": 0}
+    view = ViewProcess(
+        cold.directory, cold.broker, "beside-nodes", **told, **{"archive.url": cold.archives["posix"].url}
+    )
+    pages = f"127.0.0.1:{free_port()}"
+    of_node: dict[str, Any] = {
+        "serve.key_values": "true",
+        "kv.http_listen": pages,
+        "serve.key_value_writer": f"http://{view.address}",
+    }
+    node = ReadNode(
+        cold.directory, archive.url, cold.group("kv-node"), environment=archive.environment, **told, **of_node
+    )
+    here = HttpValues(pages)
+    try:
+        there = view.start().values()
+        there.create("positions")
+        for number in range(100):
+            there.put("positions", b"file-%d" % (number % 30), b"%d" % number)
+        there.delete("positions", b"file-3")
+        cold.archived()
+        with node.running():
+            whole = there.page("positions", b"", after=None, count=1000, rule=ReadRule(Freshness.LATEST))
+            assert len(whole.entries) == 29
+            assert here.page("positions", b"", after=None, count=1000) == whole
+            there.put("positions", b"file-3", b"again")
+            cold.archived()
+            wanted = there.get("positions", b"file-3")
+            wait_for(lambda: here.get("positions", b"file-3") == wanted, "the newest value on the node")
+            with pytest.raises(TieredError, match="takes no writes"):
+                here.put("positions", b"file-3", b"by the node")
+            assert there.get("positions", b"file-3", ReadRule(Freshness.LATEST)) == wanted
+    finally:
+        here.close_all()
+        view.end()
 
 
 @pytest.mark.parametrize("nodes", ["bucket"], indirect=True)

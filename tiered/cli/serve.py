@@ -15,7 +15,8 @@ def command(config: ConfigFile = None, archive: ArchiveUrl = None, sets: SetValu
     """Read the archive for gateways: a node without broker and disk, one of any number over one bucket.
 
     Gateways that name it in gateway.read_nodes have it read cold messages, and read elsewhere while it does not answer. It may
-    be started, stopped and killed at any time. SIGTERM or Ctrl-C ends it.
+    be started, stopped and killed at any time. With serve.key_values it also answers reads of the key-value view, as the
+    archive has it. SIGTERM or Ctrl-C ends it.
     """
     env = environment()
     loaded = load(config, env, flags(None, archive, sets))

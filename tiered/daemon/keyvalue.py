@@ -35,6 +35,7 @@ from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import KEY_VALUE_PORT_FILE, WEB_PORT_FILE
 from tiered.daemon.signals import Signals
+from tiered.daemon.viewhealth import publish_view, view_ready, view_status
 from tiered.errors import Invalid, TieredError
 from tiered.feed.archived import ArchivedFeed
 from tiered.feed.joined import JoinedFeed
@@ -65,7 +66,6 @@ POOL_THREADS = 64
 """Calls of doors that wait at one time: for the broker, for redo, for the store's disk."""
 STAMP = "kv-1"
 SETTLE_SECONDS = 0.001
-STALE_READY_SECONDS = 30.0
 
 
 def state_directory(settings: Settings) -> Path:
@@ -317,9 +317,10 @@ class KeyValueProcess:
         """The pages of ``/v1/kv``; their port is written to the state directory."""
         if not self._settings.kv.http_listen:
             return []
-        server = OwnLoop(
-            KeyValueServer(self._view, self._settings.kv, pool, self._metrics), uvloop.new_event_loop
+        pages = KeyValueServer(
+            self._view, self._settings.kv, pool, self._metrics, stale_ms=self._view.stale_ms
         )
+        server = OwnLoop(pages, uvloop.new_event_loop)
         server.open()
         stack.callback(server.close)
         write_port(stack, state / KEY_VALUE_PORT_FILE, server.address[1])
@@ -338,38 +339,19 @@ class KeyValueProcess:
         return health.live, "live" if health.live else f"stuck: {', '.join(health.stuck)}"
 
     def _ready(self) -> tuple[bool, str]:
-        """Ready once it was at the log's end, and again and again since; not while a namespace lacks messages."""
-        stale, waiting = self._progress.stale_seconds(), self._view.waiting
-        if not self._progress.usable:
-            return False, f"the view is being made; waiting for {waiting or 'redo'}"
-        broken = [name for name, state in self._view.states().items() if state.broken is not None]
-        if broken:
-            return False, f"{len(broken)} namespaces lack messages: {', '.join(sorted(broken)[:3])}"
-        if stale > STALE_READY_SECONDS:
-            return False, f"not at the log's end for {stale:.0f} s: {waiting or 'redo is behind'}"
-        return True, "applies the log"
+        return view_ready(self._view)
 
     def _expose(self) -> bytes:
-        stale = self._progress.stale_seconds()
-        self._metrics.kv_stale_seconds.set(stale)
-        self._metrics.kv_lag_bytes.set(self._view.lag_bytes())
-        self._metrics.kv_broken.set(sum(s.broken is not None for s in self._view.states().values()))
-        self._metrics.kv_rebuilt.set(self._view.rebuilt)
+        publish_view(self._view, self._metrics)
         self._metrics.ready.set(1 if self._ready()[0] else 0)
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
         ready, why = self._ready()
-        states = self._view.states()
         return {
             "ready": ready,
             "said": why,
-            "waiting": self._view.waiting,
-            "applied": self._progress.physical,
-            "lag_bytes": self._view.lag_bytes(),
-            "rebuilt": self._view.rebuilt,
-            "namespaces": len(states),
+            **view_status(self._view),
             "snapshot_taken_ms": None if self._keeper is None else self._keeper.taken_ms,
             "snapshot_trouble": None if self._keeper is None else self._keeper.trouble,
-            "broken": {name: state.broken for name, state in states.items() if state.broken is not None},
         }

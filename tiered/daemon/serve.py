@@ -1,4 +1,5 @@
-"""A read node's process: the archive, opened in the background, and the doors to it. No broker, no lock, nothing kept on disk.
+"""A read node's process: the archive, opened in the background, and the doors to it. No broker, no lock, nothing kept on disk,
+but for the store of the key-value view where it has one (``nodekv``).
 
 The order of opening: the pages, the node's address, then the archive, which may come later or go away and come again: until it
 is open reads are answered *busy*, and gateways read elsewhere. Where there is a membership the node announces itself in it.
@@ -27,6 +28,7 @@ from tiered.codec.remoting.nodebeat import DRAINING, JOINING, LIVE
 from tiered.daemon.announcing import Announcer, node_card
 from tiered.daemon.config import Loaded
 from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
+from tiered.daemon.nodekv import NodeKeyValues
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import NODE_PORT_FILE, WEB_PORT_FILE
 from tiered.daemon.signals import Signals
@@ -80,6 +82,8 @@ class NodeProcess:
         self._membership: Membership | None = None
         self._announcer: Announcer | None = None
         self._beat = LoopBeat(clock, notifier)
+        self._give_up = threading.Event()
+        self._key_values: NodeKeyValues | None = None
         self._pool: ThreadPoolExecutor
         self._server: NodeServer
         self._answers: NodeAnswers
@@ -92,8 +96,11 @@ class NodeProcess:
         self._pool = ThreadPoolExecutor(settings.fetch.threads, "answer")
         stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(self._archive.close)
+        if settings.serve.key_values:
+            self._key_values = NodeKeyValues(stack, settings, self._clock, self._metrics, self._give_up)
+        door = None if self._key_values is None else self._key_values.door
         self._answers = NodeAnswers(
-            self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life
+            self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life, door
         )
         self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics, settings.tenants)
         background(stack, Service("archive", self._archive.step, self._clock))
@@ -121,6 +128,8 @@ class NodeProcess:
             log,
             settings.read_timeout_ms,
         )
+        if self._key_values is not None:
+            await self._key_values.start()
         self._server.open()
         if self._state is not None:
             port = self._server.address.rpartition(":")[2]
@@ -148,6 +157,8 @@ class NodeProcess:
                 (self._state / NODE_PORT_FILE).unlink(missing_ok=True)
             if pages is not None:
                 await pages.close()
+            if self._key_values is not None:
+                await self._key_values.close_pages()
         log.info("the read node has stopped")
 
     def _announce(self) -> Service | None:
@@ -174,6 +185,7 @@ class NodeProcess:
         log.info("stopping: what was asked is answered; a second signal gives up", extra={"signal": name})
         self._notifier.stopping()
         self._stopped = True
+        self._give_up.set()
         if self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
 
@@ -196,13 +208,17 @@ class NodeProcess:
     def _ready(self) -> tuple[bool, str]:
         """Ready to answer: not before the archive is open, nor while it cannot be read."""
         problem = self._archive.problem
-        return (True, "ready") if problem is None else (False, f"the archive cannot be read: {problem}")
+        if problem is not None:
+            return False, f"the archive cannot be read: {problem}"
+        return (True, "ready") if self._key_values is None else self._key_values.view.ready()
 
     def _expose(self) -> bytes:
         self._metrics.gateway_archive_open.set(1 if self._archive.problem is None else 0)
         self._metrics.ready.set(1 if self._ready()[0] else 0)
         if self._announcer is not None:
             self._announcer.publish()
+        if self._key_values is not None:
+            self._key_values.view.publish()
         return self._metrics.expose()
 
     def _status(self) -> Mapping[str, object]:
@@ -218,6 +234,7 @@ class NodeProcess:
             "connections": len(self._server.sessions),
             "answer_bytes": self._server.budget.taken,
             "tenants": self._archive.store.tenants(),
+            "key_values": None if self._key_values is None else self._key_values.view.status(),
         }
 
     def _place(self) -> ArchiveCommit | None:

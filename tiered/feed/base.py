@@ -88,6 +88,10 @@ class MessageFeed(Protocol):
         """Where the live log ends now: any thread may ask."""
         ...
 
+    def looked_seconds(self) -> float:
+        """How long ago it looked where the end is that ``poll`` is at when it gives nothing."""
+        ...
+
     @property
     def waiting(self) -> str | None:
         """Why nothing comes although this is not the log's end; ``None``: it is, or something came."""

@@ -46,6 +46,10 @@ class JoinedFeed:
         """See ``MessageFeed``."""
         return self._live.end()
 
+    def looked_seconds(self) -> float:
+        """See ``MessageFeed``: the log is looked at by each ``poll``."""
+        return 0.0
+
     def poll(self) -> FeedBatch | None:
         """See ``MessageFeed``."""
         self._waiting = None

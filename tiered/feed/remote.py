@@ -33,6 +33,10 @@ class RemoteFeed:
         """See ``MessageFeed``."""
         return self._end
 
+    def looked_seconds(self) -> float:
+        """See ``MessageFeed``: a look at the bucket costs requests, and is not made at each ``poll``."""
+        return 0.0 if self._looked is None else self._clock.monotonic() - self._looked
+
     def poll(self) -> FeedBatch | None:
         """See ``MessageFeed``."""
         if self._through is None and not self._goes_on():

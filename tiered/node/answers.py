@@ -17,6 +17,7 @@ from tiered.errors import Invalid, Refused, TieredError
 from tiered.fetch.allowance import OverBudget
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
+from tiered.gateway.answers.keyvalues import KeyValueDoor
 from tiered.gateway.knowledge.archive import PullArchive
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.clients import Clients
@@ -61,8 +62,11 @@ class NodeAnswers:
         clock: Clock,
         pool: Executor,
         state: Callable[[], str] = lambda: LIVE,
+        key_values: KeyValueDoor | None = None,
     ) -> None:
-        """``state``: what beats are told; see ``NodeBeat``. ``loads`` knows what was given of which queue."""
+        """``state``: what beats are told; see ``NodeBeat``. ``loads`` knows what was given of which queue. ``key_values``: what
+        answers its codes; ``None``: nobody does."""
+        self._key_values = key_values
         self._archive = archive
         self._token = settings.token.encode()
         self._metrics = metrics
@@ -79,6 +83,9 @@ class NodeAnswers:
         """The answer, whatever is asked. Never raises but to be cancelled."""
         if request.code == RequestCode.HEART_BEAT:
             return self.beat(request)
+        if self._key_values is not None and request.code in self._key_values.codes:
+            self.reads += 1
+            return await self._key_values.answer(request)  # who may is judged there, by kv.http_token
         refused = self._refused(request, request.code == RequestCode.PULL_MESSAGE and ARCHIVE in request.ext)
         if refused is not None:
             return refused
@@ -105,6 +112,16 @@ class NodeAnswers:
             made.body,
             binary=request.binary,
         )
+
+    def wanted(self, request: Command) -> tuple[int, str, str]:
+        """The most that an answer may have, its topic and group; what makes no sense is refused, and needs nothing."""
+        if self._key_values is not None and request.code in self._key_values.codes:
+            return self._key_values.most_bytes(request), self._key_values.topic(request), ""
+        try:
+            pull = NodePull.parse(request.ext)
+        except TieredError:
+            return 0, "", ""
+        return pull.max_bytes, pull.topic, pull.group
 
     def beat(self, request: Command) -> Command:
         """What the node is, for who asks for a heartbeat."""

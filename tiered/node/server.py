@@ -14,7 +14,6 @@ from typing import cast
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
-from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.transport.limits import Slots, Sparse
@@ -204,7 +203,7 @@ class NodeSession(asyncio.Protocol):
     async def _answer(self, request: Command) -> None:
         """One answer. Bytes are set aside before it is read, and until the socket has taken it."""
         budget, settings = self._server.budget, self._server.settings
-        aside = await budget.take(*_wanted(request))
+        aside = await budget.take(*self._server.answers.wanted(request))
         try:
             answer = await self._server.answers.answer(request)
             if self._transport is None or self._transport.is_closing():
@@ -232,12 +231,3 @@ class NodeSession(asyncio.Protocol):
                 self._transport.close()
         elif len(self._tasks) < self._server.settings.max_reads and not self._transport.is_reading():
             self._transport.resume_reading()
-
-
-def _wanted(request: Command) -> tuple[int, str, str]:
-    """The most that an answer may have, its topic and group; what makes no sense is refused, and needs nothing."""
-    try:
-        pull = NodePull.parse(request.ext)
-    except TieredError:
-        return 0, "", ""
-    return pull.max_bytes, pull.topic, pull.group

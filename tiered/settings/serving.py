@@ -43,7 +43,24 @@ class Serve(SettingsSection):
         "127.0.0.1:9480", "address of /healthz /readyz /metrics /status of the node; empty: none"
     )
     state_directory: str = option(
-        "", "where the port of the health pages is written; empty: nowhere. A node keeps nothing else"
+        "",
+        "where the port of the health pages is written; empty: nowhere. A node keeps nothing else, but for serve.key_values",
+    )
+    key_values: bool = option(
+        False,
+        "follow the key-value view in the archive, too, and answer reads of it, at kv.http_listen and on serve.listen; its"
+        " store lies in kv.state_directory, else in kv under serve.state_directory, and may be deleted",
+    )
+    key_value_bytes: int = size(
+        16 * GIB,
+        "largest store of that view on disk (kv.store rocksdb; kv.map_bytes bounds a map); beyond it the view stands still",
+        MIB,
+        1 << 50,
+    )
+    key_value_writer: str = option(
+        "",
+        "URL of a view beside the broker, http://host:port: told to those who ask the node for a write, or for the latest; the"
+        " node itself never asks it",
     )
     max_connections: int = option(1024, "connections of gateways; more are closed", low=1, high=1_000_000)
     max_reads: int = option(

@@ -94,9 +94,9 @@ class ViewProgress:
                 self._outcomes.popitem(last=False)
             self._changed.notify_all()
 
-    def at_end(self) -> None:
-        """There was nothing behind what is applied a moment ago."""
-        self._seen_end = self._clock.monotonic()
+    def at_end(self, seconds_ago: float = 0.0) -> None:
+        """There was nothing behind what is applied, so long ago."""
+        self._seen_end = self._clock.monotonic() - seconds_ago
         if not self._usable:
             with self._changed:
                 self._usable = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isinf
 
 from tiered.clock import Clock
 from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
@@ -99,7 +100,7 @@ class KeyValueView:
             return AGAIN
         if batch is None:
             if self._feed.waiting is None:
-                self.progress.at_end()
+                self.progress.at_end(self._feed.looked_seconds())
             self._sweep()
             self._flush_if_due()
             waits = self.progress.expected
@@ -169,6 +170,19 @@ class KeyValueView:
     def states(self) -> dict[str, NamespaceState]:
         """What is known of each namespace."""
         return self._redo.states
+
+    def stale_ms(self) -> int | None:
+        """At most how old an answer is that is made now: how long ago the view was at the log's end; ``None``: never yet."""
+        seconds = self.progress.stale_seconds()
+        return None if isinf(seconds) else int(seconds * 1000)
+
+    def go_back(self) -> None:
+        """After an error of ``step`` that is not ``Unavailable``: the next one goes on from what is in the store."""
+        self._failed = True
+
+    def stored_bytes(self) -> int:
+        """About how many the store has."""
+        return self._store.size().bytes
 
     def frozen(self) -> MetadataView:
         """The store as it is now: for snapshots."""

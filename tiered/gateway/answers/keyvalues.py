@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import Protocol
 
 from cachetools import LRUCache
 
-from tiered.client.sync import KeyValueClient
 from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
 from tiered.codec.remoting.keyvalue import (
@@ -28,7 +28,7 @@ from tiered.codec.remoting.keyvalue import (
 )
 from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.gateway.reply import MAX_REMARK
-from tiered.keyvalue import UNKNOWN, Condition, Entry, Freshness, ReadRule
+from tiered.keyvalue import UNKNOWN, Condition, Entry, Freshness, KeyPage, ReadRule
 from tiered.metrics import Metrics
 from tiered.settings import MIB
 
@@ -40,11 +40,44 @@ LISTED_BYTES = 4 * MIB
 """At which the body of a list ends, behind the entry that reaches it; what follows is another list."""
 _MOST_TOKENS = 64
 
+_TOLD = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+"""What says how an entry is."""
 _WRITES = frozenset({KeyValueCode.PUT, KeyValueCode.DELETE, KeyValueCode.CREATE})
-_Call = Callable[[KeyValueClient, KeyValueFields, bytes], Command]
 
 
-class _Clients(LRUCache[str, KeyValueClient]):
+class ViewCalls(Protocol):
+    """What the door asks: ``KeyValueClient``, or who answers in its place."""
+
+    def get(self, namespace: str, key: bytes, rule: ReadRule) -> Entry | None: ...
+
+    def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule) -> list[Entry | None]: ...
+
+    def page(
+        self,
+        namespace: str,
+        prefix: bytes,
+        *,
+        after: bytes | None,
+        count: int,
+        rule: ReadRule,
+        keys_only: bool,
+    ) -> KeyPage: ...
+
+    def put(
+        self, namespace: str, key: bytes, value: bytes, *, condition: Condition, ttl_ms: int | None
+    ) -> int: ...
+
+    def delete(self, namespace: str, key: bytes, *, condition: Condition) -> int: ...
+
+    def create(self, namespace: str) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+_Call = Callable[[ViewCalls, KeyValueFields, bytes], Command]
+
+
+class _Clients(LRUCache[str, ViewCalls]):
     """Clients by their token. One that goes ends its idle connections; a call under way keeps its own."""
 
     def __delitem__(self, token: str) -> None:
@@ -58,9 +91,21 @@ class KeyValueDoor:
 
     codes: frozenset[int] = frozenset(map(int, KeyValueCode))
 
-    def __init__(self, connect: Callable[[str], KeyValueClient], pool: Executor, metrics: Metrics) -> None:
-        """``connect`` makes a client of the view that shows a token; ``""``: none."""
+    def __init__(
+        self,
+        connect: Callable[[str], ViewCalls],
+        pool: Executor,
+        metrics: Metrics,
+        stale_ms: Callable[[], int | None] = lambda: None,
+        value_bytes: int = 64 * MIB,
+        topic_prefix: str = "",
+    ) -> None:
+        """``connect`` makes a client of the view that shows a token; ``""``: none. ``stale_ms``: how old an answer to a read
+        that is made now may be, as clients are told; ``None``: they are told nothing. ``value_bytes``: of the largest value.
+        ``topic_prefix``: a namespace's topic is this and its name."""
+        self._value_bytes, self._topic_prefix = value_bytes, topic_prefix
         self._connect = connect
+        self._stale_ms = stale_ms
         self._pool = pool
         self._metrics = metrics
         self._clients = _Clients(_MOST_TOKENS)
@@ -70,6 +115,16 @@ class KeyValueDoor:
         """End the connections that nobody uses."""
         for token in list(self._clients):
             del self._clients[token]
+
+    def topic(self, request: Command) -> str:
+        """The topic that is read: for whose turn it is."""
+        return self._topic_prefix + request.ext.get("namespace", "")
+
+    def most_bytes(self, request: Command) -> int:
+        """The most that an answer's body may have."""
+        if request.code in _WRITES:
+            return 0
+        return self._value_bytes + (0 if request.code == KeyValueCode.GET else LISTED_BYTES)
 
     async def answer(self, request: Command) -> Command:
         """The answer, whatever is asked; its opaque and encoding are the request's."""
@@ -91,24 +146,28 @@ class KeyValueDoor:
         except Invalid as error:
             return _said(ResponseCode.SYSTEM_ERROR, str(error))
         call, body = _CALLS[KeyValueCode(request.code)], bytes(request.body)
+        stale_ms = self._stale_ms()  # before it is read: what is read is not older
         self._at_once += 1
         try:
-            return await asyncio.wrap_future(
+            made = await asyncio.wrap_future(
                 self._pool.submit(_called, call, client, fields, body, request.code)
             )
+            if stale_ms is not None and request.code not in _WRITES and made.code in _TOLD:
+                made.ext["staleMs"] = str(stale_ms)
+            return made
         except RuntimeError:  # the pool is closed
             return _said(ResponseCode.SYSTEM_BUSY, "the gateway stops")
         finally:
             self._at_once -= 1
 
-    def _client(self, token: str) -> KeyValueClient:
+    def _client(self, token: str) -> ViewCalls:
         found = self._clients.get(token)
         if found is None:
             found = self._clients[token] = self._connect(token)
         return found
 
 
-def _called(call: _Call, client: KeyValueClient, fields: KeyValueFields, body: bytes, code: int) -> Command:
+def _called(call: _Call, client: ViewCalls, fields: KeyValueFields, body: bytes, code: int) -> Command:
     """A call, in the pool: its answer, or what its error is as one."""
     try:
         return call(client, fields, body)
@@ -141,18 +200,18 @@ def _failed(error: TieredError, *, writes: bool) -> Command:
     return _said(ResponseCode.SYSTEM_ERROR, str(error))
 
 
-def _put(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _put(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     version = client.put(
         fields.namespace, fields.key, body, condition=_condition(fields), ttl_ms=fields.ttl_ms
     )
     return _done(version=version)
 
 
-def _delete(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _delete(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     return _done(version=client.delete(fields.namespace, fields.key, condition=_condition(fields)))
 
 
-def _get(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _get(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     found = client.get(fields.namespace, fields.key, _rule(fields))
     if found is None:
         return _said(ResponseCode.QUERY_NOT_FOUND, "there is no entry with this key")
@@ -163,7 +222,7 @@ def _get(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command
     return made
 
 
-def _get_many(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _get_many(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     keys = unpack_keys(body)
     found = client.get_many(fields.namespace, keys, _rule(fields))
     size = sum(len(key) for key in keys) + sum(len(entry.value) for entry in found if entry is not None)
@@ -183,7 +242,7 @@ def _row(key: bytes, entry: Entry | None) -> ListedEntry:
     return ListedEntry(key, entry.value, entry.version, entry.stored_ms, entry.expires_ms)
 
 
-def _list(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _list(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     page = client.page(
         fields.namespace,
         fields.prefix,
@@ -211,7 +270,7 @@ def _within(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return entries
 
 
-def _create(client: KeyValueClient, fields: KeyValueFields, body: bytes) -> Command:
+def _create(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
     made = _done()
     made.ext["created"] = str(client.create(fields.namespace)).lower()
     return made

@@ -7,7 +7,7 @@ from tiered.http.kv.pages import OCTETS
 from tiered.http.kv.problems import PROBLEM_JSON
 from tiered.http.kv.table import key_value_routes
 from tiered.http.routes import PageRoute
-from tiered.keyvalue import EXPIRES_MS, NOT_DONE, STORED_MS, UNKNOWN
+from tiered.keyvalue import EXPIRES_MS, NOT_DONE, STALE_MS, STORED_MS, UNKNOWN
 
 
 def openapi(max_value_bytes: int) -> Described:
@@ -32,6 +32,8 @@ def _operation(route: PageRoute) -> Described:
         }
         return operation(route, {"200": good, "304": {"description": "the reader has it"}, "default": bad})
     responses: Described = {"200": _answer(route.summary, "application/json", _RESULTS[route.name])}
+    if route.name in ("page", "get_many"):
+        responses["200"] |= {"headers": {STALE_MS: _header(_TOLD[STALE_MS])}}  # type: ignore[operator]
     if route.name == "create":
         responses["201"] = _answer("it was made", "application/json", _RESULTS["create"])
     if route.name in ("put", "delete"):
@@ -56,11 +58,13 @@ _TOLD = {
     "ETag": "the version in double quotes",
     STORED_MS: "when the broker stored it, ms since 1970",
     EXPIRES_MS: "when it ends, ms since 1970; absent: never",
+    STALE_MS: "at most so many ms the answer is behind the end of what the view follows, the archive of one on a read node;"
+    " absent: it was never there yet, or latest was asked for",
 }
 _PROBLEM = record(
     "type title status detail fix",
     type=_STRING, title=_STRING, status=_WHOLE, detail=_STRING, fix=_STRING,
-    outcome={"type": "string", "enum": [NOT_DONE, UNKNOWN]}, current=_MAYBE,
+    outcome={"type": "string", "enum": [NOT_DONE, UNKNOWN]}, current=_MAYBE, stale_ms=_WHOLE,
 )  # fmt: skip
 _ENTRY = record(
     "key version stored_ms expires_ms",

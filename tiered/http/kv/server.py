@@ -8,6 +8,7 @@ never told yes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from itertools import groupby
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from tiered.errors import TieredError
 from tiered.http.app import PagePool, page
 from tiered.http.bodies import Bodies, refuse_body
 from tiered.http.connection import Door
@@ -28,7 +30,7 @@ from tiered.http.kv.table import key_value_routes
 from tiered.http.limits import HttpLimits
 from tiered.http.refusals import JSON, HttpRefusal, bad_request, dumped
 from tiered.http.routes import PageRoute, Values, one_address
-from tiered.keyvalue import NOT_DONE, UNKNOWN, KeyValues
+from tiered.keyvalue import NOT_DONE, STALE_MS, UNKNOWN, KeyValues
 from tiered.metrics import Metrics
 from tiered.settings import MIB, Kv
 from tiered.text.addresses import split_address
@@ -55,12 +57,15 @@ class KeyValueServer:
         metrics: Metrics,
         *,
         limits: HttpLimits = LIMITS,
+        stale_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """``stale_ms``: how old an answer that is made now may be, as readers are told; ``None``: they are told nothing."""
         milliseconds = settings.timeout_ms * _WAITS
         late = partial(_late, milliseconds), partial(_no_turn, milliseconds)
         self._reading = PagePool(pool, limits.at_once, milliseconds / 1000, *late)
         self._waiting = PagePool(pool, settings.connections, milliseconds / 1000, *late)
         self._pages = KeyValuePages(key_values)
+        self._stale_ms = stale_ms
         self._bodies = Bodies(max(BODIES_BYTES, 4 * settings.max_value_bytes), limits.body_seconds)
         self._described = page(200, JSON, dumped(openapi(settings.max_value_bytes)))
         routes = [
@@ -110,9 +115,20 @@ class KeyValueServer:
             return await self._run(route, values, request, body)
 
     async def _run(self, route: PageRoute, values: Values, request: Request, body: bytes) -> Response:
-        waits = route.name in ("put", "delete", "create") or bool(values.get("latest"))
-        pool = self._waiting if waits else self._reading
-        return await pool.run(self._pages.answer, route.name, values, request.headers, body)
+        writes, latest = route.name in ("put", "delete", "create"), bool(values.get("latest"))
+        pool = self._waiting if writes or latest else self._reading
+        stale_ms = (
+            None if writes or latest else self._stale_ms()
+        )  # before it is read: what is read is not older
+        try:
+            answer = await pool.run(self._pages.answer, route.name, values, request.headers, body)
+        except TieredError as error:  # that there is no entry is an answer, too
+            if stale_ms is not None:
+                error.fields.setdefault("stale_ms", stale_ms)
+            raise
+        if stale_ms is not None:
+            answer.headers[STALE_MS] = str(stale_ms)
+        return answer
 
 
 def _by_address(routes: tuple[PageRoute, ...]) -> list[list[PageRoute]]:
