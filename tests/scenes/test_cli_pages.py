@@ -47,7 +47,7 @@ def test_the_verbs_page(archive: str) -> None:
     ]
 
 
-def test_what_is_scattered_is_summed_up_from_a_disk_and_listed_from_the_bucket(
+def test_what_is_scattered_is_folded_on_a_disk_where_all_is_wanted_at_once_and_else_taken_in_pieces(
     archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tiered("queues", "--archive", archive, "--json").json
@@ -64,11 +64,13 @@ def test_what_is_scattered_is_summed_up_from_a_disk_and_listed_from_the_bucket(
     again = tiered("status", "--archive", archive, "--json").json
     same = ("queues", "messages", "bytes", "runs", "stored_bytes")
     assert [again[name] for name in same] == [told[name] for name in same]
-    assert len(made) == 1
-    assert list(tmp_path.iterdir()) == []
     assert tiered("queues", "--archive", archive, "--topic", "Topic3", "--json").json == expected[7:9]
     assert tiered("queues", "--archive", archive, "--json").json == expected
-    assert len(made) == 1, "for a list nothing is put on a disk"
+    assert made == [], "for sums and lists nothing is put on a disk"
+    all_at_once = tiered("placement", "--archive", archive, "--nodes", "a,b", "--model", "baseline")
+    assert all_at_once.code == 0, all_at_once.err
+    assert len(made) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
