@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
@@ -30,6 +30,9 @@ from tiered.sink.ownership import Ownership
 from tiered.sink.shape import shape_of, without_shape
 from tiered.text.human import Kind
 from tiered.text.output import Column
+
+_NAMED = 3
+"""Queues that a note names."""
 
 COLUMNS = (
     Column("topic"),
@@ -106,6 +109,8 @@ def command(
         finally:
             reader.close()
     out.table(COLUMNS, map(_row, told))
+    if (missing := left_out(committed, queues)) is not None:
+        out.note(missing)
     wrong = [one for one in told if one.why is not None]
     if apply:
         _apply(settings, kafka_group or group, told, wrong, back=back, dry_run=dry_run)
@@ -145,6 +150,17 @@ def _queues(
         if queue in committed or len(told):
             named = MessageQueue(shape.topic(queue.topic), queue.queue_id)
             yield QueueOfGroup(queue, committed.get(queue), told, named)
+
+
+def left_out(committed: Collection[MessageQueue], queues: Iterable[QueueOfGroup]) -> str | None:
+    """Which queues of the group have no row, because the sink was given nothing of them; ``None``: all have one."""
+    without = sorted({*committed} - {one.queue for one in queues})
+    if not without:
+        return None
+    named = ", ".join(map(str, without[:_NAMED])) + (" …" if len(without) > _NAMED else "")
+    return (
+        f"not translated: {len(without)} of the group's queues, of which this sink was given nothing: {named}"
+    )
 
 
 def _apply(
