@@ -143,3 +143,22 @@ def test_tls_and_none_are_not_mixed_up(server: Etcd, access: Access, tmp_path: P
         assert "TLS" in f"{found} {found.hint}" or "SSL" in str(found), found
         found = refused(plain, access, "etcd")
         assert "etcd has no users" in str(found)
+
+
+def test_an_etcd_that_asks_for_a_certificate_gets_the_one_that_is_set(
+    authority: Authority, tmp_path: Path
+) -> None:
+    with etcd(tmp_path / "asks", authority, asks=True) as server:
+        own = authority.issue("node")
+        access = Access(ca=str(authority.certificate))
+        shown = replace(access, certificate=str(own.certificate), key=str(own.key))
+        node, gateway = opened(server, shown), opened(server, shown)
+        lease = node.announce(MINE)
+        assert names(gateway.members()) == ["node-1"]
+        lease.leave()
+        stranger = Authority(tmp_path / "stranger").issue("node")
+        others = replace(access, certificate=str(stranger.certificate), key=str(stranger.key))
+        for refusing in (access, others):
+            found = refused(server, refusing)
+            assert isinstance(found, Unavailable)
+            assert "etcd.certificate" in str(found.hint), found

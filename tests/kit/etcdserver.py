@@ -21,10 +21,18 @@ READY_SECONDS = 30.0
 
 class Etcd:
     """``start``, ``kill``, and ``start`` again on the same ports and data. ``authority``: its clients speak TLS, and trust that
-    one; ``token_seconds``: how long a token holds that is not used."""
+    one; ``token_seconds``: how long a token holds that is not used; ``asks``: clients show a certificate of the authority."""
 
-    def __init__(self, directory: Path, authority: Authority | None = None, token_seconds: int = 300) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        authority: Authority | None = None,
+        token_seconds: int = 300,
+        *,
+        asks: bool = False,
+    ) -> None:
         self._authority = authority
+        self._asks = asks
         self._token_seconds = token_seconds
         self.port, self._peer = free_port(), free_port()
         self._directory = directory
@@ -73,6 +81,8 @@ class Etcd:
         if self._authority is not None:
             own = self._authority.issue("etcd")
             command += ["--cert-file", str(own.certificate), "--key-file", str(own.key)]
+            if self._asks:
+                command += ["--client-cert-auth", "--trusted-ca-file", str(self._authority.certificate)]
         self._child = Child("etcd", command, self._directory / "etcd.log")
         self._child.wait_until(self._answers, READY_SECONDS, "its answer")
         return self
@@ -86,6 +96,9 @@ class Etcd:
         """One request of the JSON gateway."""
         trusted = None if self._authority is None else str(self._authority.certificate)
         context = ssl.create_default_context(cafile=trusted) if trusted else None
+        if self._authority is not None and self._asks and context is not None:
+            own = self._authority.issue("asking")
+            context.load_cert_chain(own.certificate, own.key)
         servers = JsonServers("etcd", [self.url], 5.0, context=context)
         try:
             return servers.ask("POST", f"/v3/{verb}", body)
@@ -104,10 +117,12 @@ def _coded(text: str) -> str:
 
 
 @contextmanager
-def etcd(directory: Path, authority: Authority | None = None, token_seconds: int = 300) -> Iterator[Etcd]:
+def etcd(
+    directory: Path, authority: Authority | None = None, token_seconds: int = 300, *, asks: bool = False
+) -> Iterator[Etcd]:
     """Running for the block; killed at its end."""
     directory.mkdir(parents=True, exist_ok=True)
-    server = Etcd(directory, authority, token_seconds)
+    server = Etcd(directory, authority, token_seconds, asks=asks)
     try:
         yield server.start()
     finally:

@@ -20,6 +20,12 @@ ASK_SECONDS = 3.0
 """How long one server is waited for."""
 _ENDED = ("invalid auth token", "revision of auth store is old")
 _ADVICE = {
+    "alert unknown ca": "etcd does not trust the certificate that is shown: correct etcd.certificate and etcd.key",
+    "alert bad certificate": "etcd does not take the certificate that is shown: correct etcd.certificate and etcd.key",
+    "certificate required": "etcd asks for a certificate: set etcd.certificate and etcd.key",
+    "EOF occurred in violation of protocol": (  # what is read after the alert, as often as not
+        "if etcd asks for a certificate, set etcd.certificate and etcd.key"
+    ),
     "CERTIFICATE_VERIFY_FAILED": "set etcd.ca to the authority that signed its certificate, and ask it by a name in that",
     "WRONG_VERSION_NUMBER": "if etcd speaks no TLS, write etcd:// instead of etcds://",
     "record layer failure": "if etcd speaks no TLS, write etcd:// instead of etcds://",
