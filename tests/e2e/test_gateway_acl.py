@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,9 @@ STRANGER = Account("stranger-01", "stranger-secret")
 GATEKEEPER = Account("gatekeeper-01", "gatekeeper-secret")
 """Whose key the gateway uses for its own questions: it may do nothing but sign."""
 PRETENDER = Account(READER.key, "a-wrong-secret")
-ACCOUNTS = (READER, QUIET, STRANGER, GATEKEEPER)
+LEAVER = Account("leaver-01", "leaver-secret", {TOPIC: "SUB"})
+"""Whose right is taken away."""
+ACCOUNTS = (READER, QUIET, STRANGER, GATEKEEPER, LEAVER)
 REFUSALS = {cache.ROCKETMQ_4: (1, "Acl"), cache.ROCKETMQ_5: (16, "username|signature|policies")}
 """By broker, what it answers to all of them: code and remark. 1 is a system error, which is also 4.9's word for a message that
 is not there."""
@@ -294,3 +297,40 @@ def test_a_subscription_told_by_a_nobody_changes_nothing_for_the_group(
     outcome = client.run("push", topic=TOPIC, group=group, **ending(len(guarded.sent)), **READER.options)
     found = compare(guarded.sent, outcome.lines())
     assert found.exact, str(found)
+
+
+def take_away(scene: ColdScene) -> None:
+    """``LEAVER`` may not read the topic any more."""
+    if scene.broker.version == cache.ROCKETMQ_4:
+        left = Account(LEAVER.key, LEAVER.secret)
+        acl.closed(scene.broker.directory, [left if account is LEAVER else account for account in ACCOUNTS])
+    else:
+        acl.revoke(scene.broker.address, LEAVER)
+
+
+def test_a_right_that_is_taken_away_ends_a_running_reader(guarded: ColdScene, gateway: Gateway) -> None:
+    """Also deep below the broker's begin, where it is not asked about each pull: within that second all the same."""
+    question = _asked_as(guarded, LEAVER, "pull")
+    with (
+        remoting.Connection(gateway.broker(TOPIC)) as reader,
+        remoting.Connection(guarded.broker.address) as probe,
+    ):
+
+        def refused(connection: remoting.Connection) -> bool:
+            connection.send(*question)
+            answer = connection.receive()[1]
+            assert answer.code == 0 or not answer.body, answer
+            return refuses(guarded, answer)
+
+        unasked = gateway.metric("tiered_cold_unasked_total") or 0
+        for _ in range(20):
+            assert not refused(reader)
+        assert (gateway.metric("tiered_cold_unasked_total") or 0) > unasked
+        take_away(guarded)
+        wait_for(lambda: refused(probe), "a broker that refuses", 30)
+        began = time.monotonic()
+        while not refused(reader):
+            assert time.monotonic() - began < 3, (
+                "it is read for longer than a second (and what this test itself takes)"
+            )
+            time.sleep(0.02)

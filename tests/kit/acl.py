@@ -77,6 +77,11 @@ def grant(address: str, accounts: Sequence[Account]) -> None:
             )
 
 
+def revoke(address: str, account: Account) -> None:
+    """Take away all that ``grant`` allowed."""
+    _administer(address, remoting.DELETE_ACL, {"subject": f"User:{account.key}"}, {})
+
+
 def _administer(address: str, code: int, fields: dict[str, str], content: Mapping[str, Any]) -> None:
     body = json.dumps(content).encode()
     answer = remoting.request(address, code, ADMINISTRATOR.signed(fields, body), body)
