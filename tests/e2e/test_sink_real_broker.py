@@ -89,9 +89,9 @@ def test_what_the_broker_has_is_not_sent_back_to_its_origin(broker: Broker) -> N
         cluster = DestinationCluster([origin.address], SystemClock(), dial, 4)
         place = SinkPlace(bytes(16), broker.cluster, broker.name, 1, "back")
         back = BrokerSink(cluster, place, SystemClock(), dial, BrokerSending("g"))
-        back.write(batch_of([there])[0])
+        accepted = back.write(batch_of([there])[0])
         back.close()
-        assert (back.came_back, origin.sent("Loop")) == (1, [])
+        assert (accepted.came_back, origin.sent("Loop")) == (1, [])
 
 
 def add_sink(archive: str, target: Broker, *settings: str) -> None:
