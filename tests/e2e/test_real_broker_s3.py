@@ -34,6 +34,9 @@ from tests.kit.realdaemon import (
 from tests.kit.s3server import S3Server
 from tiered.archive.read.flatfile import RunReader
 
+NO_LOOKS = {"sinks.look_ms": 3_600_000, "tables.interval_ms": 86_400_000}
+"""Orders of sinks and tables are looked for by the clock, idle or not: not within this module."""
+
 pytestmark = [pytest.mark.broker, pytest.mark.s3server]
 
 TOPIC = "Kinds"
@@ -73,7 +76,7 @@ def world(broker: Broker, s3_server: S3Server, tmp_path_factory: pytest.TempPath
     environment = s3_server.environment()
     with FaultProxy(f"127.0.0.1:{s3_server.port}") as proxy:
         url = f"s3://{s3_server.bucket()}/archive?endpoint={proxy.url}&region=us-east-1"
-        daemon = Daemon(work, broker.store_dir, url, environment=environment, **DEFAULTS)
+        daemon = Daemon(work, broker.store_dir, url, environment=environment, **{**DEFAULTS, **NO_LOOKS})
         with daemon.running():
             truth = Truth(broker, url, s3_server.store(endpoint=proxy.url))
             world = World(broker, daemon, proxy, truth, environment, {})
