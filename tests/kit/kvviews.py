@@ -100,6 +100,10 @@ class SimulatedFeed:
         self._chance = chance
         self._at = log.ends.index(int(position.physical or 0))
 
+    def looked_seconds(self) -> float:
+        """See ``MessageFeed``: each poll looks."""
+        return 0.0
+
     def poll(self) -> FeedBatch | None:
         """See ``MessageFeed``."""
         first, end = self._at, len(self._log.records)
