@@ -12,7 +12,6 @@ from statistics import median
 from typing import Any
 
 from tests.kit import cache
-from tests.kit.daemonproc import Pages
 from tests.kit.process import Child, ChildError, Scratch
 
 SOURCE = Path(__file__).parent / "java" / "Bench.java"
@@ -22,11 +21,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What one way gave: calls and messages a second, and how long a call took: medians of the slices' percentiles."""
+    """What one way gave: calls, how long one took (medians of the slices' percentiles), and messages a second."""
 
     calls: int
-    calls_per_second: float
-    messages_per_second: float
     p50_ms: float
     p99_ms: float
     cpu_seconds: float
@@ -75,8 +72,6 @@ class JavaLoad:
         return [
             Way(
                 calls=w["calls"],
-                calls_per_second=w["calls"] / w["seconds"],
-                messages_per_second=w["messages"] / w["seconds"],
                 p50_ms=w["p50_ms"],
                 p99_ms=w["p99_ms"],
                 cpu_seconds=w["cpu_ticks"] / _TICKS,
@@ -117,28 +112,3 @@ def cpu_seconds(pid: int) -> float:
     """CPU that a process has used since its start, all threads, user and kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """CPU seconds that a gateway has used, and frames that went through it."""
-
-    cpu_seconds: float
-    frames: float
-
-    @classmethod
-    def of(cls, gateway: Pages, pid: int) -> Spent:
-        """Until now."""
-        samples = gateway.ask("/metrics")[1].decode().splitlines()
-        counted = ("tiered_gateway_requests_total{", "tiered_gateway_answers_total ")
-        frames = sum(float(line.rpartition(" ")[2]) for line in samples if line.startswith(counted))
-        return cls(cpu_seconds(pid), frames)
-
-    def since(self, before: Spent) -> Spent:
-        """What came on top."""
-        return Spent(self.cpu_seconds - before.cpu_seconds, self.frames - before.frames)
-
-    @property
-    def per_frame_us(self) -> float:
-        """Microseconds of CPU a frame."""
-        return self.cpu_seconds / self.frames * 1e6 if self.frames else 0.0

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from tiered.clock import Clock
 from tiered.errors import Invalid, Unavailable
 from tiered.model import MessageQueue
-from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.client import Heard, asking, kafka_library
+from tiered.sink.kafka.consuming import WAIT_SECONDS, is_end, reader
 from tiered.sink.kafka.positions import Kept
+from tiered.sink.kafka.records import OFFSET, QUEUE, TOPIC
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
 
 log = logging.getLogger(__name__)
-
-_WAIT_SECONDS = 0.5
 
 
 class Hanging(NamedTuple):
@@ -44,30 +44,27 @@ def hanging(topics: KafkaTopics, partitions: Collection[tuple[str, int]]) -> lis
 def check_not_committed(settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], kept: Kept) -> None:
     """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
     seen, and to abort the rest would lose messages. Records without headers cannot be told."""
-    library, heard = kafka_library(), Heard(settings.secrets)
-    told = {
-        **settings.client(), "group.id": "tiered", "isolation.level": "read_uncommitted", "enable.auto.commit": False,
-        "enable.partition.eof": True, "allow.auto.create.topics": False, "queued.max.messages.kbytes": 16 << 10,
-    }  # fmt: skip
-    consumer = made(library.Consumer, told, heard)
+    heard = Heard(settings.secrets)
+    consumer = reader(
+        settings, heard, "tiered",
+        {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": 16 << 10},
+    )  # fmt: skip
     try:
         for part in found:
             deadline = clock.monotonic() + settings.seconds
             with asking(heard, "records of an open transaction were read", topic=part.topic):
-                consumer.assign([library.TopicPartition(part.topic, part.partition, part.first)])
+                consumer.assign([kafka_library().TopicPartition(part.topic, part.partition, part.first)])
                 at = part.first
                 while at < part.end:
-                    message = consumer.poll(_WAIT_SECONDS)
+                    message = consumer.poll(WAIT_SECONDS)
                     if message is None:
                         if clock.monotonic() > deadline:
                             raise Unavailable(
                                 "records of an open transaction cannot be read now", topic=part.topic
                             )
                         continue
-                    if message.error() is not None:
-                        if message.error().name() == "_PARTITION_EOF":
-                            break
-                        raise library.KafkaException(message.error())
+                    if is_end(message):
+                        break
                     at = message.offset() + 1
                     _check_record(part, message, kept)
     finally:
@@ -77,8 +74,8 @@ def check_not_committed(settings: KafkaSettings, clock: Clock, found: Iterable[H
 def _check_record(part: Hanging, message: Any, kept: Kept) -> None:
     headers = dict(message.headers() or ())
     try:
-        queue = MessageQueue(headers["rocketmq.topic"].decode(), int(headers["rocketmq.queue"]))
-        offset = int(headers["rocketmq.offset"])
+        queue = MessageQueue(headers[TOPIC].decode(), int(headers[QUEUE]))
+        offset = int(headers[OFFSET])
     except (KeyError, ValueError, AttributeError):
         return
     follow = kept.queues.get(queue)

@@ -6,7 +6,8 @@ from typing import Any
 
 from tiered.clock import Clock
 from tiered.errors import Unavailable
-from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.client import Heard, asking, kafka_library
+from tiered.sink.kafka.consuming import is_end, polled, reader
 from tiered.sink.kafka.positions import Kept, position_deleted
 from tiered.sink.kafka.reports import Reports
 from tiered.sink.kafka.settings import KafkaSettings
@@ -19,7 +20,6 @@ _CONFIG = {
 }  # fmt: skip
 """Few segments behind the last compaction: what an opening has to read."""
 _AT_ONCE = 1_000
-_WAIT_SECONDS = 0.5
 
 
 def position_topic(place: SinkPlace) -> str:
@@ -49,32 +49,24 @@ class Keeping:
     def read(self) -> Kept:
         """All that is committed."""
         heard = Heard(self._settings.secrets)
-        told = {
-            **self._settings.client(), "group.id": self.topic, "isolation.level": "read_committed",
-            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest",
-            "allow.auto.create.topics": False, "queued.max.messages.kbytes": 16 << 10, "queued.min.messages": 1_000,
-            "fetch.wait.max.ms": 20,  # an end that is reached is told when this is over
-        }  # fmt: skip
-        library = kafka_library()
-        consumer = made(library.Consumer, told, heard)
+        consumer = reader(
+            self._settings, heard, self.topic,
+            {
+                "auto.offset.reset": "earliest", "queued.max.messages.kbytes": 16 << 10, "queued.min.messages": 1_000,
+                "fetch.wait.max.ms": 20,  # an end that is reached is told when this is over
+            },
+        )  # fmt: skip
         kept, deadline = Kept(), self._clock.monotonic() + self._settings.seconds
         try:
             with asking(heard, "the position in Kafka was read", topic=self.topic):
-                consumer.assign([library.TopicPartition(self.topic, 0, 0)])
+                consumer.assign([kafka_library().TopicPartition(self.topic, 0, 0)])
                 while True:
-                    first = consumer.poll(
-                        _WAIT_SECONDS
-                    )  # the first to come; ``consume`` would wait for all it was asked
-                    for message in (first, *consumer.consume(_AT_ONCE, 0)) if first is not None else ():
-                        error = message.error()
-                        if error is None:
-                            deadline = self._clock.monotonic() + self._settings.seconds
-                            if message.key() is not None and message.value() is not None:
-                                kept.take(message.key(), message.value())
-                        elif error.name() == "_PARTITION_EOF":
+                    for message in polled(consumer, _AT_ONCE):
+                        if is_end(message):
                             return kept
-                        else:
-                            raise library.KafkaException(error)
+                        deadline = self._clock.monotonic() + self._settings.seconds
+                        if message.key() is not None and message.value() is not None:
+                            kept.take(message.key(), message.value())
                     if self._clock.monotonic() > deadline:
                         raise Unavailable("the position in Kafka cannot be read now", topic=self.topic)
         finally:

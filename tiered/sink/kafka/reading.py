@@ -12,6 +12,7 @@ from tiered.sink.base import SinkBatch, SinkPosition
 from tiered.sink.comparison.base import Marks
 from tiered.sink.comparison.content import content_of, marks_of, origin_of, taken_apart
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.consuming import WAIT_SECONDS, polled
 from tiered.sink.kafka.keeping import Keeping
 from tiered.sink.kafka.naming import target_name
 from tiered.sink.kafka.positions import Kept
@@ -22,7 +23,6 @@ from tiered.sink.kinds import SinkPlace
 
 _OURS = (TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY)
 _AT_ONCE = 5_000
-_WAIT_SECONDS = 0.5
 _BUFFER_KIB = 32 << 10
 
 
@@ -137,13 +137,12 @@ class KafkaReadBack:
     def _consumed(self, consumer: Any, ends: dict[tuple[str, int], int]) -> Iterator[Marks]:
         library, seconds = kafka_library(), self._settings.seconds
         consumer.assign([library.TopicPartition(name, number, 0) for name, number in ends])
-        seconds = max(seconds, self._settings.transaction_timeout_ms / 1000 + _WAIT_SECONDS)
+        seconds = max(seconds, self._settings.transaction_timeout_ms / 1000 + WAIT_SECONDS)
         deadline = self._clock.monotonic() + seconds
         waiting: set[tuple[str, int]] = set()
         while ends:
             some = []
-            first = consumer.poll(_WAIT_SECONDS)
-            for message in (first, *consumer.consume(_AT_ONCE, 0)) if first is not None else ():
+            for message in polled(consumer, _AT_ONCE):
                 place, error = (message.topic(), message.partition()), message.error()
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise library.KafkaException(error)

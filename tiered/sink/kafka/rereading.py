@@ -12,14 +12,14 @@ from tiered.clock import Clock
 from tiered.errors import Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import Placed, Unmapped
-from tiered.sink.kafka.client import Heard, asking, kafka_library, made
+from tiered.sink.kafka.client import Heard, asking, kafka_library
+from tiered.sink.kafka.consuming import is_end, polled, reader
 from tiered.sink.kafka.records import MESSAGE_ID, OFFSET, QUEUE, TOPIC
 from tiered.sink.kafka.settings import KafkaSettings
 
 MAX_REREAD = 1_000_000
 """Offsets of one partition that an opening reads again: some seconds. Where there are more the map begins anew instead."""
 _AT_ONCE = 1_000
-_WAIT_SECONDS = 0.5
 _OURS = frozenset((TOPIC, QUEUE, OFFSET, MESSAGE_ID))
 _PHYSICAL_DIGITS = 16
 """The last of an offset message id in hexadecimal: the message's place in its broker's log."""
@@ -51,13 +51,13 @@ class RecordReader:
         self._settings = settings
         self._clock = clock
         self._heard = Heard(settings.secrets)
-        told = {
-            **settings.client(), "group.id": "tiered-rereading", "isolation.level": "read_committed",
-            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error",
-            "allow.auto.create.topics": False, "queued.max.messages.kbytes": 16 << 10, "queued.min.messages": 1_000,
-            "fetch.wait.max.ms": 20,  # an end that is reached is told when this is over
-        }  # fmt: skip
-        self._consumer = made(kafka_library().Consumer, told, self._heard)
+        self._consumer = reader(
+            settings, self._heard, "tiered-rereading",
+            {
+                "auto.offset.reset": "error", "queued.max.messages.kbytes": 16 << 10, "queued.min.messages": 1_000,
+                "fetch.wait.max.ms": 20,  # an end that is reached is told when this is over
+            },
+        )  # fmt: skip
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that Kafka still has, and the one behind the last."""
@@ -77,20 +77,15 @@ class RecordReader:
         with asking(self._heard, "records were read again", topic=topic, partition=partition):
             self._consumer.assign([library.TopicPartition(topic, partition, low)])
             while low < high:
-                first = self._consumer.poll(_WAIT_SECONDS)
-                for message in (first, *self._consumer.consume(_AT_ONCE, 0)) if first is not None else ():
-                    error = message.error()
-                    if error is None:
-                        deadline = self._clock.monotonic() + self._settings.seconds
-                        if message.offset() >= high:
-                            return
-                        found = _found(message.offset(), message.headers())
-                        if found is not None:
-                            yield found
-                    elif error.name() == "_PARTITION_EOF":
+                for message in polled(self._consumer, _AT_ONCE):
+                    if is_end(message):
                         return
-                    else:
-                        raise library.KafkaException(error)
+                    deadline = self._clock.monotonic() + self._settings.seconds
+                    if message.offset() >= high:
+                        return
+                    found = _found(message.offset(), message.headers())
+                    if found is not None:
+                        yield found
                 if self._clock.monotonic() > deadline:
                     raise Unavailable("records cannot be read again now", topic=topic, partition=partition)
 
