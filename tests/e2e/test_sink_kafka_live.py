@@ -92,6 +92,29 @@ def test_the_judge_of_logs_that_lose_their_tail(
     assert {name: count for name in names if (count := getattr(judged_now, name))} == found
 
 
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ([0, 10, 20, 30, 30, 31, 20, 31, 41], {"repeats": 3, "lost_by_broker": 1}),
+        ([0, 10, 10, 20, 31], {"lost": 1, "repeats": 1}),
+        ([0, 20, 10, 20, 31, 41], {"reordered": 4, "repeats": 1}),
+        ([0, 10, 20, 31, 41, 99, 99], {"invented": 1, "repeats": 1}),
+        ([0, 10, 20, 31, 41, -10], {"changed": 1, "repeats": 1}),
+    ],
+)
+def test_the_judge_of_a_sink_that_may_repeat(there: list[int], found: dict[str, int], tmp_path: Path) -> None:
+    """The same log. Below 0: with another body."""
+    truth = SinkTruth(Oracle(tmp_path), ["T"], once=False)
+    lives = iter([life(0, 10, 20, 30, 40), life(0, 10, 20, 31, 41)])
+    truth._now = lambda: next(lives)  # type: ignore[method-assign]
+    truth.cut(30)
+    offsets = {0: 0, 10: 1, 20: 2, 30: 3, 40: 4, 31: 3, 41: 4, 99: 5}
+    had = {("T", 0): [Had(offsets[abs(at)], b"%d" % abs(at), b"%d" % at) for at in there]}
+    judged_now = truth.judge(had, 1_000, dead=False)
+    names = ("lost", "doubled", "reordered", "changed", "invented", "repeats", "lost_by_broker")
+    assert {name: count for name in names if (count := getattr(judged_now, name))} == found
+
+
 def test_the_judge_finds_what_is_wrong() -> None:
     assert not any(judged(4, [0, 1, 2, 3]).values())
     assert judged(4, [0, 2, 1, 3])["reordered"] == 1

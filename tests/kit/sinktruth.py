@@ -42,8 +42,8 @@ Life = Mapping[Queue, Sequence[Stored]]
 
 @dataclass(slots=True)
 class Judgement:
-    """Counts over all queues. ``lost_by_broker``: that the destination has and the broker has no more; ``details``: some of
-    what is wrong."""
+    """Counts over all queues. ``repeats``: that came once more where that is allowed; ``lost_by_broker``: that the destination
+    has and the broker has no more; ``details``: some of what is wrong."""
 
     messages: int = 0
     lost: int = 0
@@ -51,6 +51,7 @@ class Judgement:
     reordered: int = 0
     changed: int = 0
     invented: int = 0
+    repeats: int = 0
     lost_by_broker: int = 0
     details: list[str] = field(default_factory=list)
 
@@ -68,16 +69,19 @@ class Judgement:
         counts = (
             f"lost {self.lost}, doubled {self.doubled}, reordered {self.reordered}, changed {self.changed}"
         )
-        return f"{self.messages:,} messages: {counts}, invented {self.invented}" + "".join(
+        repeats = f", repeats {self.repeats}" if self.repeats else ""
+        return f"{self.messages:,} messages: {counts}, invented {self.invented}{repeats}" + "".join(
             f"\n  {line}" for line in self.details[:10]
         )
 
 
 class SinkTruth:
-    """Of the topics given. Ends of lives are told before the broker's log is cut."""
+    """Of the topics given. Ends of lives are told before the broker's log is cut. ``once``: a message that comes again is
+    wrong; else it is counted, and the first of each must be there in order."""
 
-    def __init__(self, oracle: Oracle, topics: Iterable[str]) -> None:
+    def __init__(self, oracle: Oracle, topics: Iterable[str], *, once: bool = True) -> None:
         self.oracle = oracle
+        self._once = once
         self.topics = frozenset(topics)
         self._lives: list[tuple[Life, int, int]] = []
         self._begin = 0
@@ -100,7 +104,8 @@ class SinkTruth:
         lives = [*self._lives, (self._now(), self._begin, 1 << 62)]
         for queue in sorted({queue for life, _, _ in lives for queue in life} | set(had)):
             parts = _parts(lives, queue, large, dead=dead)
-            _judge_queue(found, queue, parts, had.get(queue, ()))
+            mine = had.get(queue, ())
+            _judge_queue(found, queue, parts, mine if self._once else _firsts(found, queue, parts, mine))
         return found
 
     def _now(self) -> Life:
@@ -162,6 +167,23 @@ def _judge_queue(
             f"{queue}: {len(had)} there, the first {at} as they must be; missing {len(missing)}"
             f" from {[m.offset for m in missing[:3]]}, doubled {doubled}; then {[e.offset for e in had[at : at + 8]]}"
         )
+
+
+def _firsts(
+    found: Judgement, queue: Queue, parts: Sequence[tuple[list[Stored], int, int]], had: Sequence[Had]
+) -> list[Had]:
+    """The first of each message. What comes again is counted, and must be the same as before."""
+    known = {m.key: m for mine, _, _ in parts for m in mine}
+    firsts: dict[bytes, Had] = {}
+    for each in had:
+        if each.key not in firsts:
+            firsts[each.key] = each
+            continue
+        found.repeats += 1
+        if each.key in known and not _same(each, known[each.key]):
+            found.changed += 1
+            found.details.append(f"{queue}: offset {each.offset} comes again otherwise")
+    return list(firsts.values())
 
 
 def _same(had: Had, wanted: Stored) -> bool:
