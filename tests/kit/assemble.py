@@ -96,6 +96,7 @@ def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits, shards and objects are read without threads that ask ahead, for as long as ``monkeypatch`` lasts: for tests of
     hundreds of folds of a store in memory, which answers at once."""
     monkeypatch.setattr(ahead, "MOST_AHEAD", 1)
+    monkeypatch.setattr(ahead, "MOST_KNOWN", 1)
     monkeypatch.setattr(checkpoints, "SHARDS_AHEAD", 1)
     monkeypatch.setattr(verify, "READ_AHEAD", 1)
 

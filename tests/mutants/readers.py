@@ -195,6 +195,18 @@ MUTANTS = (
         f"{_READER} -k keeps_up_asks_for_nothing",
     ),
     Mutant(
+        "tiered/archive/ahead.py",
+        "fitting, 4 * found, known))\n",
+        "fitting, 4 * found, MOST_KNOWN))\n",
+        "tests/unit/test_numbers_ahead.py -k nothing_beyond_it_in_vain",
+    ),
+    Mutant(
+        "tiered/archive/ahead.py",
+        "    fitting = AHEAD_BYTES // largest_bytes if largest_bytes else 1\n",
+        "    fitting = MOST_KNOWN\n",
+        "tests/unit/test_numbers_ahead.py -k not_hold_more_bytes",
+    ),
+    Mutant(
         "tiered/daemon/checkpointer.py",
         "counted + self._behind >= self._commits",
         "counted >= self._commits",

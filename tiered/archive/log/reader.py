@@ -19,6 +19,7 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import KeptCommits, ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
+from tiered.archive.log.named import commits_named
 from tiered.archive.log.standin import stand_in
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.recentqueues import Planning, RecentQueues
@@ -183,8 +184,7 @@ class LogReader:
 
         What ``store`` holds is used if it lies before ``seq`` and agrees with the bucket.
         """
-        head = ArchiveState(store).head()
-        outgrown = isinstance(store, PartialStore) and store.outgrown
+        head, outgrown = ArchiveState(store).head(), isinstance(store, PartialStore) and store.outgrown
         if head is None or outgrown or head.seq > seq or not self._agrees(head):
             store.clear()
             head = self.begin_newest(store, seq)
@@ -364,12 +364,12 @@ class LogReader:
         scope = store.scope if isinstance(store, PartialStore) else EVERYTHING
         seen = self._seen
         since_ms = seen.date_ms if seen is not None and seen.position == store.applied() else _NEVER_MS
-        pending: list[Changes] = []
-        recent = RecentQueues()
+        pending, recent = list[Changes](), RecentQueues()
         date_ms: int | None = None
         self._kept.keeping |= isinstance(store, PartialStore)
         read = self.read if until is None else self._read_again
-        for found in read_numbers(read, seq + 1, until, lambda commit: commit.edit_bytes):
+        named = partial(commits_named, self.provider, self.keys)
+        for found in read_numbers(read, seq + 1, until, lambda commit: commit.edit_bytes, named):
             if until is None and not 0 <= found.date_ms - since_ms <= LOOK_AGAIN_MS:
                 newest = newest_number(self.provider, self.keys)
                 if newest > seq and newest != begun_from:

@@ -1,0 +1,25 @@
+"""How far the log goes, by a listing: a hint for reading ahead, and never a proof."""
+
+from __future__ import annotations
+
+import logging
+
+from tiered.archive.ahead import NAMES_AT_ONCE
+from tiered.archive.keys import ArchiveKeys
+from tiered.errors import TieredError
+from tiered.provider.base import Provider
+
+log = logging.getLogger("tiered.archive")
+
+
+def commits_named(provider: Provider, keys: ArchiveKeys, seq: int) -> int:
+    """The last commit that a page of the listing names in a row from ``seq`` on; ``seq - 1`` if it names none, or fails."""
+    after, wanted = keys.commit(seq - 1) if seq else None, seq
+    try:
+        for stored in provider.list(keys.commit_prefix, start_after=after, limit=NAMES_AT_ONCE):
+            if stored.key != keys.commit(wanted):
+                break
+            wanted += 1
+    except TieredError as error:  # the commits are read all the same, fewer at once
+        log.debug("the listing of commits did not answer", extra={"reason": error.message})
+    return wanted - 1
