@@ -10,6 +10,7 @@ Its ports are chosen once, so that a gateway that was killed comes back where it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,7 @@ class Gateway(Pages):
             "gateway.state_directory": str(self.state),
             "gateway.web_listen": "127.0.0.1:0",
             "fetch.follow_ms": 200,
+            **({"gateway.workers": workers} if (workers := os.environ.get("TIERED_GATEWAY_WORKERS")) else {}),
             **settings,
         }
         self._environment = {**(environment or {}), **(IN_A_HURRY if program == HURRIED else {})}
@@ -63,6 +65,15 @@ class Gateway(Pages):
     def address(self) -> str:
         """Of its name-server front: the one thing that clients change."""
         return f"127.0.0.1:{self.port}"
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A sample of ``/metrics``, of all workers together; ``None`` if it is not there."""
+        workers = int(str(self.settings.get("gateway.workers", 1)))
+        if workers == 1 or (whole := super().metric(name, **labels)) is not None:
+            return super().metric(name, **labels) if workers == 1 else whole
+        found = [super(Gateway, self).metric(name, worker=str(index), **labels) for index in range(workers)]
+        known = [value for value in found if value is not None]
+        return sum(known) if known else None
 
     @property
     def port_file(self) -> Path:

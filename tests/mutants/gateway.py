@@ -12,6 +12,24 @@ _UNWATCHED = "tests/unit/test_replay_unwatched.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/gateway/answers/resets.py",
+        "            await self._peers.spread(notes)\n",
+        "",
+        "tests/unit/test_gateway_workers.py -k corrected_is_delivered",
+    ),
+    Mutant(
+        "tiered/gateway/answers/resets.py",
+        "            self._peers.tell(RESET, place, None)\n",
+        "",
+        "tests/unit/test_gateway_workers.py -k corrected_is_delivered",
+    ),
+    Mutant(
+        "tiered/daemon/workerports.py",
+        "            alone.bind((host, port))\n            alone.listen(1)\n",
+        "            pass\n",
+        "tests/unit/test_gateway_workers.py -k keeps_its_own",
+    ),
+    Mutant(
         "tiered/gateway/answers/stats.py",
         "        except Differs:\n            lacking.add",
         "        except TieredError:\n            lacking.add",

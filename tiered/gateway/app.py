@@ -14,6 +14,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import Answering, ConnectionInfo
+from tiered.gateway.routes.granted import GrantedPorts
 from tiered.gateway.routes.nameserver import Brokers, Discovery, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
@@ -144,11 +145,12 @@ class GatewayApp:
         state: Path | None,
         own: str | None = None,
         tenants: Tenants | None = None,
+        granted: GrantedPorts | None = None,
     ) -> None:
         """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
 
         ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port. ``tenants``: whose
-        answers take turns where they wait for ``gateway.answer_bytes``.
+        answers take turns where they wait for ``gateway.answer_bytes``. ``granted``: ports that other workers listen at, too.
         """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
@@ -166,27 +168,36 @@ class GatewayApp:
         towards = upstream_context(settings)
         namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
         self._budget = budget
-        self._book = PortBook(port_range(settings.broker_listen_ports), state, clock)
+        ports = port_range(settings.broker_listen_ports)
+        self._book = granted or PortBook(ports, state, clock)
+        many = granted is not None
         self.brokers = BrokerFronts(
-            Lobby(shared, slots, tls), settings, self._book, answers, towards, clock, own
+            Lobby(shared, slots, tls, many), settings, self._book, answers, towards, clock, own
         )
-        self._stands_for = Brokers(self.brokers.ensure, own if settings.brokers == "own" else None)
+        self._stands_for = Brokers(
+            self.brokers.ensure,
+            own if settings.brokers == "own" else None,
+            None if granted is None else granted.prepare,
+        )
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.
-        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls)
+        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls, many)
         self.namesrv = Front(
             routes, NAMESRV, settings.namesrv_upstream, upstream, RouteAnswers(self._stands_for)
         )
         self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
         self._slots = slots
 
-    def open(self) -> None:
-        """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound."""
+    def open(self, namesrv_port: int | None = None) -> None:
+        """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound.
+
+        ``namesrv_port``: instead of the port in the settings, which may be 0.
+        """
         host, port = split_address(
             self._settings.namesrv_listen, key="gateway.namesrv_listen", listening=True
         )
         try:
-            self.namesrv.listen(host, port)
+            self.namesrv.listen(host, namesrv_port or port)
         except OSError as error:
             raise Invalid(
                 "the gateway's name-server address cannot be bound",

@@ -15,11 +15,15 @@ from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.gateway.knowledge.clients import subscribed_topics
+from tiered.gateway.knowledge.peers import ALONE, GRANT, Peers
 from tiered.gateway.ports import clipped
 from tiered.gateway.reply import reply
 
 GRANT_SECONDS = 120.0
 """How long evidence counts: rights may be taken away. Clients send a heartbeat every 30 seconds."""
+
+AGAIN_SECONDS = 30.0
+"""The same evidence is told to other workers at most this often."""
 
 MAX_GRANTS = 65_536
 MAX_NAME = 255
@@ -38,10 +42,14 @@ _CHECKED: Mapping[int, frozenset[int]] = {
 class Rights:
     """Evidence by key and topic. ``believes``: a setting does without. On the event loop only."""
 
-    def __init__(self, clock: Clock, *, believes: bool) -> None:
+    def __init__(self, clock: Clock, *, believes: bool, peers: Peers = ALONE) -> None:
+        self._peers = peers
         self._clock = clock
         self._believes = believes
         self._granted: LRUCache[tuple[str, str], float] = LRUCache(MAX_GRANTS)  # until when
+        self._shared: LRUCache[tuple[str, str], float] = LRUCache(
+            MAX_GRANTS
+        )  # the last that others were told
 
     def learn(self, request: Command, answer: Command) -> None:
         """The broker has answered: what does that show?"""
@@ -57,6 +65,13 @@ class Rights:
         for topic in topics:
             if 0 < len(topic) <= MAX_NAME and not topic.startswith(_OWN_RULES):
                 self._granted[key, topic] = until
+                if until - self._shared.get((key, topic), 0.0) >= AGAIN_SECONDS:
+                    self._shared[key, topic] = until
+                    self._peers.tell(GRANT, (key, topic), until)
+
+    def told(self, key: str, topic: str, until: float) -> None:
+        """Another worker has seen the evidence. All of them have one clock: the machine's, since it was started."""
+        self._granted[key, topic] = max(until, self._granted.get((key, topic), 0.0))
 
     def may_read(self, fields: Mapping[str, str], topic: str) -> bool:
         """Whether archived messages of ``topic`` may go to the client that sent ``fields``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -37,10 +37,18 @@ class Brokers:
 
     ensure: Ensure
     only: str | None = None
+    prepare: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
+    """Called with all that ``ensure`` is to be asked for, where ports come from another process."""
 
     def in_answer(self, body: bytes | memoryview) -> dict[str, str | None]:
         """Their addresses in a route or cluster answer, with names. One whose name cannot be read counts: it may be the one."""
         return {address: name for address, name in addresses_in(body).items() if self.includes(name)}
+
+    async def addresses(self, found: Mapping[str, str | None]) -> dict[str, str]:
+        """The gateway's address for each of these brokers. ``Unavailable`` if one cannot have any."""
+        if self.prepare is not None and found:
+            await self.prepare(found)
+        return {address: self.ensure(address, name) for address, name in found.items()}
 
     def includes(self, name: str | None) -> bool:
         """Whether a broker of this name is one; ``None``: not known."""
@@ -78,8 +86,7 @@ class RouteAnswers:
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> NewBody | None:
         """The same header, and the body with the gateway's addresses in it."""
-        found = self._brokers.in_answer(answer.body)
-        ours = {address: self._brokers.ensure(address, name) for address, name in found.items()}
+        ours = await self._brokers.addresses(self._brokers.in_answer(answer.body))
         return NewBody(rewrite(answer.body, ours)) if ours else None
 
     async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
@@ -112,9 +119,7 @@ class Discovery:
             Command(RequestCode.GET_BROKER_CLUSTER_INFO), seconds=10.0, max_frame_bytes=self._max_frame_bytes
         )
         found = self._brokers.in_answer(answer.body) if answer.code == ResponseCode.SUCCESS else {}
-        for address, name in found.items():
-            self._brokers.ensure(address, name)
-        return len(found)
+        return len(await self._brokers.addresses(found))
 
     async def run(self) -> None:
         """Look for ever; soon again while there is nothing."""

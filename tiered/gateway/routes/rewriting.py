@@ -20,7 +20,7 @@ from tiered.errors import Corrupt, Invalid, Unavailable
 
 log = logging.getLogger("tiered.gateway")
 
-_SEEN_MS = 3_600_000  # how often "seen" is written down
+SEEN_MS = 3_600_000  # how often "seen" is written down
 _FORGET_MS = 7 * 86_400_000  # a broker not seen this long loses its port
 
 # A quote inside a JSON text is escaped, so the closing quote of these keys cannot occur in one.
@@ -136,7 +136,7 @@ class PortBook:
         self.places[address] = place
         if old is None or (old.port, old.name) != (place.port, place.name):
             self._save()
-        elif place.seen_ms - old.seen_ms < _SEEN_MS:
+        elif place.seen_ms - old.seen_ms < SEEN_MS:
             place.seen_ms = old.seen_ms
         else:
             self._save()

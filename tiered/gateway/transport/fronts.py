@@ -38,6 +38,8 @@ class Lobby:
     shared: Shared
     slots: Slots
     tls: ssl.SSLContext | None
+    shared_ports: bool = False
+    """Whether other processes accept at the same ports; see ``Listener``."""
 
 
 class Front:
@@ -59,7 +61,7 @@ class Front:
         self._lobby = lobby
         self._answers = answers
         self._name = name
-        self._listener = Listener(self._welcome)
+        self._listener = Listener(self._welcome, shared=lobby.shared_ports)
         shared = lobby.shared
         self.outage = (  # a name server's other addresses are tried instead
             BrokerOutage(leads_to, upstream, self._listener, shared.clock, shared.metrics)
