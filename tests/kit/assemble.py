@@ -367,7 +367,7 @@ def assemble(
     preparer = Preparer(
         opened_source,
         dispatch_settings,
-        compression=Compression(AtOnce(), 1, 1),
+        compression=Compression(AtOnce(), 1, 1, dispatch_settings.dictionary_bytes),
         excluded=policy.is_excluded,
         lineage=opened.lineage,
     )

@@ -25,6 +25,7 @@ from tiered.codec.format.object import (
     KeyFilter,
     Sections,
     decode_block_table,
+    decode_dictionary,
     decode_directory,
     decode_footer,
     decode_keys,
@@ -44,6 +45,7 @@ def files() -> dict[str, bytes]:
     return {
         "object-level0.bin": b"".join(samples.tables([3, 1, 40, 8, 2]).encode().parts),
         "object-merged.bin": b"".join(samples.tables([9000, 200], merged=True).encode(level=1).parts),
+        "object-dictionary.bin": b"".join(samples.with_dictionary(samples.tables([4] * 12)).encode().parts),
         "object-no-keys.bin": b"".join(samples.tables([1], keys=False, level=0).encode().parts),
         "commit-every-kind.bin": b"".join(encode_commit(samples.commit(samples.every_kind()))),
         "commit-inline.bin": b"".join(encode_commit(data, inline.parts)),
@@ -87,11 +89,12 @@ def describe_object(data: bytes, key: str) -> dict[str, Any]:
 
     directory = decode_directory(of(1), sections[1], key=key)
     blocks = decode_block_table(of(2), sections[2], key=key)
+    dictionary = decode_dictionary(of(10), sections[10], key=key) if 10 in sections else None
     raw = [
         block.decompress(
             data[b["position"] : b["position"] + b["stored_length"]],
             codec=int(b["codec"]), raw_length=int(b["raw_length"]), crc32c=int(b["crc32c"]), key=key,
-            position=int(b["position"]),
+            position=int(b["position"]), dictionary=dictionary,
         )
         for b in blocks
     ]  # fmt: skip
@@ -112,6 +115,8 @@ def describe_object(data: bytes, key: str) -> dict[str, Any]:
         "raw": _digest(b"".join(raw)),
         "columns": {n: [str(c.dtype), len(c), _digest(c.tobytes())] for n, c in columns.items()},
     }
+    if dictionary is not None:
+        told["dictionary"] = _digest(dictionary.content)
     if 5 in sections:
         keys = decode_keys(of(6), of(5), sections, key=key)
         sieve = KeyFilter(of(7), sections[7], key=key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.state.offsetmap import map_of_runs, nothing_given
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format import block
 from tiered.codec.format.aliases import Aliases
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
@@ -21,6 +22,7 @@ from tiered.codec.format.object import (
     ObjectTables,
     encode_object,
 )
+from tiered.codec.format.training import trained_on
 
 OBJECT_ID = bytes(range(16))
 ARCHIVE_ID = bytes(range(16, 32))
@@ -45,6 +47,7 @@ class Tables:
     key_run: npt.NDArray[Any]
     key_queue_offset: npt.NDArray[Any]
     commit_seq: npt.NDArray[np.int64] | None
+    dictionary: Dictionary | None = None
 
     def encode(self, object_id: bytes = OBJECT_ID, level: int = 0) -> EncodedObject:
         """The object."""
@@ -57,6 +60,7 @@ class Tables:
             tags=self.tags,
             keys=MessageKeys(self.key_hash, self.key_run, self.key_queue_offset),
             commit_seq=self.commit_seq,
+            dictionary=self.dictionary,
         )
         return encode_object(made, object_id=object_id, archive_id=ARCHIVE_ID, level=level)
 
@@ -125,6 +129,18 @@ def tables(rows_per_run: list[int], *, keys: bool = True, merged: bool = False, 
         key_queue_offset=runs["first_queue_offset"][run_of_row[keyed]] + keyed - first_row[run_of_row[keyed]],
         commit_seq=5 + run_of_row.astype(np.int64) if merged else None,
     )
+
+
+def with_dictionary(made: Tables, size: int = 512) -> Tables:
+    """The same blocks, compressed with a dictionary of their own where that saves something."""
+    edges = np.append(0, np.cumsum([len(raw) for raw in made.raw]))
+    raw = b"".join(made.raw)
+    dictionary = trained_on(raw, edges, size)
+    assert dictionary is not None
+    stored = block.compress_pieces(raw, edges, level=1, dictionary=dictionary)
+    blocks = made.blocks.copy()
+    blocks["stored_length"], blocks["codec"], blocks["crc32c"] = stored.lengths, stored.codecs, stored.crcs
+    return replace(made, blocks=blocks, stored=stored.between(0, len(stored)), dictionary=stored.dictionary)
 
 
 def _records(sizes: npt.NDArray[Any], per_block: npt.NDArray[np.int64]) -> list[bytes]:

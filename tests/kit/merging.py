@@ -59,7 +59,7 @@ def merging(
     **options: Any,
 ) -> Merge:
     """The task, with bounds that fit a small archive."""
-    layout = Layout(block_bytes, 1, options.pop("window_bytes", 1 << 16))
+    layout = Layout(block_bytes, 1, options.pop("window_bytes", 1 << 16), options.pop("dictionary_bytes", 0))
     bounds = Bounds(block_bytes, options.pop("settled_bytes", block_bytes), growth, job_bytes, job_runs)
     return Merge(
         daemon.log,

@@ -171,6 +171,7 @@ def sizes(
     inline_bytes: int = 0,
     max_edit_bytes: int = 1 << 20,
     max_flush_keys: int = 1_000_000,
+    dictionary_bytes: int = 0,
 ) -> SimpleNamespace:
     """Dispatch settings below the bounds that operators get, so that small tests cut much."""
     return SimpleNamespace(
@@ -178,6 +179,7 @@ def sizes(
         object_bytes=object_bytes,
         inline_bytes=inline_bytes,
         max_edit_bytes=max_edit_bytes,
+        dictionary_bytes=dictionary_bytes,
         lite_queues=False,
         max_flush_keys=max_flush_keys,
         group_commit_bytes=4096,

@@ -447,8 +447,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/fold/logedits.py",
-        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS)\n",
-        "LASTING_FEATURES = (LITE_QUEUES, SINKS, SINK_MAPS)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS, DICTIONARIES)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, SINKS, SINK_MAPS, DICTIONARIES)\n",
         f"{_FOLD_FORGET}::test_only_an_epoch_that_says_so_forgets",
     ),
     Mutant(

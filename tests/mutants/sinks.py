@@ -127,8 +127,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/fold/logedits.py",
-        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS)\n",
-        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINK_MAPS)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS, DICTIONARIES)\n",
+        "LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINK_MAPS, DICTIONARIES)\n",
         f"{_FOLD}::test_the_first_of_them_makes_the_feature_required_and_later_epochs_keep_it",
     ),
     Mutant(

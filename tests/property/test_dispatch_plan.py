@@ -72,6 +72,7 @@ cuts = st.builds(
     inline_bytes=st.sampled_from((0, 2000, 1 << 20)),
     max_edit_bytes=st.sampled_from((100, 200, 1 << 20)),
     max_flush_keys=st.sampled_from((5, 20, 1 << 20)),
+    dictionary_bytes=st.sampled_from((0, 256)),
 )
 
 
@@ -126,7 +127,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[View, Oracle]:
     source, writer = Bytes(), Writer()
     preparer = Preparer(
         source, cut,
-        compression=Compression(AtOnce(), 1, 1), excluded=lambda topic: topic == "secret", lineage=1,
+        compression=Compression(AtOnce(), 1, 1, cut.dictionary_bytes), excluded=lambda topic: topic == "secret", lineage=1,
     )  # type: ignore[arg-type]  # fmt: skip
     line = CommitLine(log, AtOnce(), depth=1000, release=lambda up_to: None, events=Heard())
     mark = Mark.at(PhysicalOffset(0))

@@ -1,4 +1,5 @@
-"""zstd, one-shot and bounded: the only door to the compression library, and to its way of naming many pieces of a buffer.
+"""zstd, one-shot and bounded: the only door to the compression library (but for ``dictionary``), and to its way of naming many
+pieces of a buffer.
 
 Compressors and decompressors are costly to make and must not be shared by two threads at once, so idle ones
 wait in free lists (``list.pop`` and ``list.append`` are atomic). Both directions let go of the
@@ -8,12 +9,14 @@ interpreter lock.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt
 
@@ -37,22 +40,42 @@ def deflate(raw: Buffer, *, level: int) -> bytes:
 
 
 def deflate_pieces(
-    raw: Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, level: int
+    raw: Buffer,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    *,
+    level: int,
+    dictionary: Dictionary | None = None,
 ) -> list[Buffer]:
     """``deflate`` of every ``raw[starts[i]:starts[i] + lengths[i]]``, byte for byte; no piece may be empty. Thread-safe.
+    ``dictionary``: what frames refer to, without naming it.
 
     The interpreter lock is let go of once for all of them and not twice for each: taking it back from a busy
     thread costs milliseconds.
     """
     if "multi_compress_to_buffer" not in zstandard.backend_features:
         view = memoryview(raw)
+        one = deflate if dictionary is None else partial(_deflate_with, dictionary)
         return [
-            deflate(view[a : a + n], level=level)
-            for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
+            one(view[a : a + n], level=level) for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
         ]
-    compressor = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    compressor = _compressor(level, dictionary)
     made: Any = compressor.multi_compress_to_buffer(_segments(raw, starts, lengths), threads=1)
     return list(map(made.__getitem__, range(len(made))))
+
+
+def _deflate_with(dictionary: Dictionary, raw: Buffer, *, level: int) -> bytes:
+    return _compressor(level, dictionary).compress(raw)
+
+
+def _compressor(level: int, dictionary: Dictionary | None) -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(
+        level=level,
+        dict_data=None if dictionary is None else dictionary.made,
+        write_content_size=True,
+        write_checksum=False,
+        write_dict_id=False,  # four bytes of some seventy, and the object says it
+    )
 
 
 def each_piece(
@@ -77,8 +100,16 @@ def _segments(
     return zstandard.BufferWithSegments(raw, np.stack([starts, lengths], axis=1).astype("=u8").tobytes())
 
 
-def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, position: int | None) -> bytes:
-    """The content of exactly one frame; nothing may follow it.
+def inflate(
+    stored: Buffer,
+    *,
+    raw_length: int | None,
+    bound: int,
+    key: str,
+    position: int | None,
+    dictionary: Dictionary | None = None,
+) -> bytes:
+    """The content of exactly one frame; nothing may follow it. ``dictionary``: the one that it was compressed with.
 
     The frame must state its content size: ``raw_length`` if that is given, in any case at least 1, at most
     ``bound`` bytes, and no more than zstd could make of so few bytes; all this is looked at before a byte is
@@ -104,10 +135,7 @@ def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, pos
             found="no size" if stated < 0 else stated,
         )
     try:
-        decompressor = _idle_decompressors.pop()
-    except IndexError:
-        decompressor = zstandard.ZstdDecompressor()
-    try:
+        decompressor = _taken(dictionary)
         raw = decompressor.decompress(stored, max_output_size=stated, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise Corrupt(
@@ -117,7 +145,10 @@ def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, pos
             expected=f"{stated} bytes",
             found=str(error),
         ) from error
-    _idle_decompressors.append(decompressor)
+    if dictionary is None:
+        _idle_decompressors.append(decompressor)
+    else:
+        dictionary.give_back(decompressor)
     if len(raw) != stated:
         raise Corrupt(
             "a zstd frame is shorter than it states",
@@ -127,3 +158,12 @@ def inflate(stored: Buffer, *, raw_length: int | None, bound: int, key: str, pos
             found=len(raw),
         )
     return raw
+
+
+def _taken(dictionary: Dictionary | None) -> zstandard.ZstdDecompressor:
+    if dictionary is not None:
+        return dictionary.take()
+    try:
+        return _idle_decompressors.pop()
+    except IndexError:
+        return zstandard.ZstdDecompressor()

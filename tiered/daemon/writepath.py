@@ -314,7 +314,9 @@ class Archiving:
         preparer = Preparer(
             self._source,
             settings.dispatch,
-            compression=Compression(blocks, settings.dispatch.threads, level),
+            compression=Compression(
+                blocks, settings.dispatch.threads, level, settings.dispatch.dictionary_bytes
+            ),
             excluded=policy.is_excluded,
             lineage=opened.lineage,
         )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.runs import BlockKey, BlockRef, own_offsets, record_edges, rows_between
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import opened
 from tiered.codec.types import Buffer
 from tiered.model import MessageQueue
@@ -105,11 +106,14 @@ def opened_band(
         )
 
 
-def opened_block(ref: BlockRef, stored: memoryview, *, key: str) -> LoadedBlock:
+def opened_block(
+    ref: BlockRef, stored: memoryview, *, key: str, dictionary: Dictionary | None = None
+) -> LoadedBlock:
     """A block from its stored bytes. ``Corrupt`` with key and position unless CRC and records are what the tables say."""
     data = opened(
-        stored, codec=ref.codec, raw_length=ref.raw_length, crc32c=ref.crc32c, key=key, position=ref.position
-    )
+        stored, codec=ref.codec, raw_length=ref.raw_length, crc32c=ref.crc32c, key=key, position=ref.position,
+        dictionary=dictionary,
+    )  # fmt: skip
     if data is stored:
         data = _apart(stored)
     edges = record_edges(data, ref.rows, key=key, position=ref.position)

@@ -11,7 +11,7 @@ from tiered.archive.read.runs import BlockKey, BlockRef
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import BlockTable
 from tiered.codec.format.directory import Directory
-from tiered.codec.format.sections import SectionKind
+from tiered.codec.format.sections import CODEC_ZSTD_DICTIONARY, SectionKind
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.fetch.allowance import Account
@@ -233,7 +233,8 @@ class Loader:
     ) -> None:
         """A block, or with it all that lie in its band, from stored bytes."""
         if ref.group is None:
-            found[ref.key] = opened_block(ref, stored, key=key)
+            dictionary = self._objects.dictionary(ref.item) if ref.codec == CODEC_ZSTD_DICTIONARY else None
+            found[ref.key] = opened_block(ref, stored, key=key, dictionary=dictionary)
             return
         opened = opened_band(self._objects.sealed(ref.item), ref, stored, head)
         found.update({block.key: block for block in opened})

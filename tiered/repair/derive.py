@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from tiered.archive.fold.logedits import DICTIONARIES
 from tiered.archive.log.marks import Mark, gap_edit, progress_edit
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
@@ -130,7 +131,7 @@ def _features(head: Head | None, following: Sequence[Commit]) -> list[str]:
     """What an epoch must have required."""
     kinds = {edit.kind for commit in following for edit in commit.edits}
     had = () if head is None else head.required_features
-    return [
+    needed = [
         feature
         for feature, kind in (
             (LITE_QUEUES, EditKind.QUEUE_ALIAS),
@@ -140,6 +141,7 @@ def _features(head: Head | None, following: Sequence[Commit]) -> list[str]:
         )
         if kind in kinds or feature in had
     ]
+    return [*needed, DICTIONARIES] if DICTIONARIES in had else needed
 
 
 def _last(head: Head) -> tuple[int, int, int]:

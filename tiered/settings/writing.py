@@ -138,6 +138,13 @@ class Dispatch(SettingsSection):
         "zstd", "zstd, or none to save CPU at the price of bytes", choices=("zstd", "none")
     )
     compression_level: int = option(1, "zstd level; higher is smaller and slower", low=1, high=19)
+    dictionary_bytes: int = size(
+        0,
+        "dictionary for small blocks in each object, say 8KiB where queues are many and quiet; older programs then refuse the"
+        " archive, for good; 0: none",
+        0,
+        64 * KIB,
+    )
     threads: int = option(2, "threads that compress and checksum blocks", low=1, high=64)
     upload_threads: int = option(
         4, "data objects uploaded at once; each holds one connection", low=1, high=64

@@ -11,6 +11,7 @@ import numpy as np
 
 from tiered.codec.format.block import StoredBlocks, compress_pieces
 from tiered.codec.types import Ints
+from tiered.write.dictionaries import Dictionaries
 
 TASKS_PER_THREAD = 2
 """Pieces a flush's blocks are compressed in, per thread: enough that a thread that started late does not hold up the flush."""
@@ -67,11 +68,12 @@ class Compressing:
 class Compression:
     """Drafting and compression in a pool: compression in a few tasks of about equal bytes rather than one per block."""
 
-    def __init__(self, pool: Executor, threads: int, level: int) -> None:
-        """``level``: zstd's, 0 for none."""
+    def __init__(self, pool: Executor, threads: int, level: int, dictionary_bytes: int = 0) -> None:
+        """``level``: zstd's, 0 for none. ``dictionary_bytes``: of the dictionary for small blocks, 0 for none."""
         self._pool = pool
         self._tasks = threads * TASKS_PER_THREAD
         self._level = level
+        self._dictionaries = Dictionaries(dictionary_bytes if level else 0)
 
     def start(self, work: Callable[[], Result]) -> Future[Result]:
         """Have something made in the pool."""
@@ -82,6 +84,7 @@ class Compression:
         parts = min(len(edges) - 1, self._tasks)
         cuts = np.searchsorted(edges, np.linspace(0, edges[-1], parts + 1)[1:-1])
         bounds = sorted({0, *cuts.tolist(), len(edges) - 1})
+        dictionary = self._dictionaries.for_blocks(raw, edges)
         return [
             self._pool.submit(
                 compress_pieces,
@@ -90,6 +93,7 @@ class Compression:
                 level=self._level,
                 quick_below=QUICK_BYTES,
                 plain_below=PLAIN_BYTES,
+                dictionary=dictionary,
             )
             for a, b in pairwise(bounds)
         ]

@@ -74,7 +74,7 @@ def gather_flush(
     stretches = cut_segments(routed, offsets, unknown_ends(len(routed.topics)))
     object_bytes = 0 if inline else settings.object_bytes
     pieces = cut_rows(sizes, stretches, block_bytes=settings.block_bytes, object_bytes=object_bytes)
-    if inline and not _tables_fit(properties, routed, pieces):
+    if inline and not _tables_fit(properties, routed, pieces, settings.dictionary_bytes):
         inline = False
         pieces = cut_rows(
             sizes, stretches, block_bytes=settings.block_bytes, object_bytes=settings.object_bytes
@@ -101,7 +101,7 @@ def _gather(
     return memory[:total], memory
 
 
-def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> bool:
+def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut, dictionary: int) -> bool:
     """Whether the tables, too, are small enough for inline data."""
     names = chain((4 * len(topic) for topic in set(routed.topics)), map(len, properties.tags))
     return tables_fit(
@@ -110,6 +110,7 @@ def _tables_fit(properties: PropertyColumns, routed: Routed, pieces: Cut) -> boo
         runs=len(pieces.run_start) - 1,
         blocks=len(pieces.block_start) - 1,
         names=names,
+        dictionary=dictionary,
     )
 
 

@@ -33,8 +33,11 @@ FIXED_BYTES = 4096
 """Footer, envelopes, heads of tables."""
 
 
-def table_bytes_at_most(*, rows: int, keys: int, runs: int, blocks: int, names: Iterable[int]) -> int:
-    """A bound on what an object takes besides its blocks. ``names``: lengths in bytes of its topics and tags."""
+def table_bytes_at_most(
+    *, rows: int, keys: int, runs: int, blocks: int, names: Iterable[int], dictionary: int = 0
+) -> int:
+    """A bound on what an object takes besides its blocks. ``names``: lengths in bytes of its topics and tags; ``dictionary``:
+    bytes of its dictionary."""
     groups = -(-rows // ROWS_PER_CHUNK) + -(-keys // ROWS_PER_CHUNK)
     lengths = list(names)
     return (
@@ -46,10 +49,15 @@ def table_bytes_at_most(*, rows: int, keys: int, runs: int, blocks: int, names: 
         + CHUNK_BYTES * groups
         + NAME_BYTES * len(lengths)
         + sum(lengths)
+        + dictionary
     )
 
 
-def tables_fit(*, rows: int, keys: int, runs: int, blocks: int, names: Iterable[int]) -> bool:
+def tables_fit(
+    *, rows: int, keys: int, runs: int, blocks: int, names: Iterable[int], dictionary: int = 0
+) -> bool:
     """Whether the tables of such an object are small enough for inline data, whatever is in them."""
-    size = table_bytes_at_most(rows=rows, keys=keys, runs=runs, blocks=blocks, names=names)
+    size = table_bytes_at_most(
+        rows=rows, keys=keys, runs=runs, blocks=blocks, names=names, dictionary=dictionary
+    )
     return size <= MAX_INLINE_TABLE_BYTES

@@ -189,6 +189,7 @@ def _object(flush: _Tables, number: int, archive_id: bytes, object_id: bytes) ->
         rows=rows,
         tags=[made.tags[t] for t in used.tolist()],
         keys=keys,
+        dictionary=flush.stored.dictionary,
     )
     return encode_object(tables, object_id=object_id, archive_id=archive_id, level=0)
 

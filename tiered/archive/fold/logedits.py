@@ -33,7 +33,7 @@ from tiered.archive.state.sinks import SINK_MAPS, SINKS
 from tiered.archive.state.values import Forgotten, Head, ObjectState, pack_object
 from tiered.codec.format.aliases import LITE_QUEUES
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
-from tiered.codec.format.sections import NAME_A_KEY
+from tiered.codec.format.sections import NAME_A_KEY, SectionKind
 from tiered.errors import Corrupt, Refused
 from tiered.model import ObjectRef, Progress
 from tiered.version import FORMAT_VERSION
@@ -41,10 +41,15 @@ from tiered.version import FORMAT_VERSION
 ENCRYPTION = "encryption"
 """Required of writers: what they put is encrypted, the ``OpenEpoch`` itself aside."""
 
-SUPPORTED_FEATURES: frozenset[str] = frozenset({ENCRYPTION, LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS})
+DICTIONARIES = "dictionaries"
+"""A feature that the fold itself requires, of all later epochs too, from the first object with a dictionary on."""
+
+SUPPORTED_FEATURES: frozenset[str] = frozenset(
+    {ENCRYPTION, LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS, DICTIONARIES}
+)
 """Features that an ``OpenEpoch`` may require of this program."""
 
-LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS)
+LASTING_FEATURES = (LITE_QUEUES, FORGOTTEN_QUEUES, SINKS, SINK_MAPS, DICTIONARIES)
 """Once an epoch required one of these, all later ones do: of what is in the state."""
 
 KEPT_FLOORS = 4096
@@ -182,6 +187,8 @@ def add_objects(fold: Fold, batch: EditBatch) -> None:
         fold.check(length > 0, "an object has bytes", expected="1 or more", found=length)
         ref = ObjectRef(fold.commit.seq, fold.objects)
         sections = _sections(fold, row["sections"], length)
+        if SectionKind.DICTIONARY in sections and DICTIONARIES not in fold.head.required_features:
+            fold.head = replace(fold.head, required_features=(*fold.head.required_features, DICTIONARIES))
         state = ObjectState(ref, path, object_id, row["level"], length, sections, 0, None)
         fold.draft.put(object_key(ref), pack_object(state))
         if path:

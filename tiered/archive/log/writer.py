@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tiered.archive.fold.apply import apply
-from tiered.archive.fold.logedits import ENCRYPTION, refuse_older_writer, refuse_plain_writer
+from tiered.archive.fold.logedits import DICTIONARIES, ENCRYPTION, refuse_older_writer, refuse_plain_writer
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.counting import CountedSuccess
 from tiered.archive.log.planned import Place, PlannedCommit
@@ -201,6 +201,7 @@ class CommitLog:
         features = [] if self.reader.provider.capabilities.encryptor is None else [ENCRYPTION]
         asked = {
             LITE_QUEUES: claim.lite_queues, FORGOTTEN_QUEUES: claim.forgets_queues, SINKS: False, SINK_MAPS: False,
+            DICTIONARIES: False,
         }  # fmt: skip
         for feature, wanted in asked.items():
             if wanted or (self.tip is not None and feature in self.tip.required_features):

@@ -11,6 +11,7 @@ import numpy as np
 from tiered.archive.read.agreement import NAMES, Columns, agree, check_block, queue_of
 from tiered.archive.read.objects import BlockSlice, ObjectReader
 from tiered.archive.state.values import ObjectState, RunState
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import CODEC_NONE, check_length_and_crc
@@ -34,7 +35,7 @@ class ContentStep:
 
 
 def _opened(
-    data: memoryview, table: BlockTable, key: str, *, records: bool
+    data: memoryview, table: BlockTable, key: str, dictionary: Dictionary | None, *, records: bool
 ) -> tuple[dict[int, Buffer], list[Corrupt]]:
     """Blocks of a window by their number in it, decompressed if ``records``; and those that fail their checksum."""
     begin, sound, damaged = int(table["position"][0]), dict[int, Buffer](), []
@@ -45,8 +46,9 @@ def _opened(
         try:
             if records:
                 sound[number] = opened(
-                    stored, codec=codec, raw_length=raw_length, crc32c=crc, key=key, position=position
-                )
+                    stored, codec=codec, raw_length=raw_length, crc32c=crc, key=key, position=position,
+                    dictionary=dictionary,
+                )  # fmt: skip
             else:
                 check_length_and_crc(
                     stored, length=length, crc=crc, what="a block", key=key, position=position
@@ -77,7 +79,8 @@ class BlockWindow:
     ) -> Iterator[ContentStep]:
         """Damage, and then what was looked at. ``stored``: the window's bytes; ``read_bytes``: of them not told before."""
         table, directory = self.table[self.first : self.end], self.directory
-        blocks, damaged = _opened(stored, table, self.key, records=directory is not None)
+        dictionary = None if directory is None else objects.dictionary_of(item, table)
+        blocks, damaged = _opened(stored, table, self.key, dictionary, records=directory is not None)
         yield from (ContentStep(damage=e) for e in damaged)
         if directory is not None and blocks:
             plain = len(blocks) == len(table) and (table["codec"] == CODEC_NONE).all()

@@ -39,7 +39,7 @@ WINDOW_BYTES = COALESCE_BYTES * 3 // 2
 """An object up to this length is read in one request, as those of most flushes are with their tables; of a larger one, the
 tables are, up to this."""
 
-_DESCRIBING = (SectionKind.DIRECTORY, SectionKind.COLUMNS, SectionKind.COLUMN_INDEX)
+_DESCRIBING = (SectionKind.DIRECTORY, SectionKind.COLUMNS, SectionKind.COLUMN_INDEX, SectionKind.DICTIONARY)
 """Sections without which records cannot be compared with anything."""
 
 

@@ -6,7 +6,7 @@ read through ``segments``, and looks the same from outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,19 @@ from tiered.archive.read.runs import COALESCE_BYTES, KEY_ROW_DTYPE, coalesced, i
 from tiered.archive.read.tables import TableCache
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.checksum import crc32c
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import BlockTable, decode_block_table, decompress
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory, decode_directory
 from tiered.codec.format.keyindex import KeyFilter
-from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, as_sections, decode_footer
-from tiered.codec.format.sections import Section, SectionKind
+from tiered.codec.format.object import (
+    FOOTER_BYTES,
+    ColumnsReader,
+    as_sections,
+    decode_dictionary,
+    decode_footer,
+)
+from tiered.codec.format.sections import CODEC_ZSTD_DICTIONARY, Section, SectionKind
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound, damage_hint
@@ -79,19 +86,36 @@ class ObjectReader:
         return self._keys.key(item.path) if item.path else self._keys.commit(item.ref.commit_seq)
 
     def block_table(self, item: ObjectState) -> BlockTable:
-        """All blocks of an object."""
+        """All blocks of an object. Their dictionary, if they have one, comes with it."""
         if is_segment(item):
             return self.sealed(item).blocks
         key, section = self.key_of(item), self._section(item, SectionKind.BLOCK_TABLE)
 
         def make() -> BlockTable:
+            wanted = blocks_range(item)
             if not item.path and item.length <= self._whole_bytes:
-                data = self._fetch(key, ByteRange(0, item.length))[section.range.start : section.range.end]
-            else:
-                data = self._fetch(key, section.range)
-            return decode_block_table(data, section, key=key)
+                wanted = ByteRange(0, item.length)
+            data = memoryview(self._fetch(key, wanted))
+
+            def piece(of: Section) -> memoryview:
+                return data[of.range.start - wanted.start : of.range.end - wanted.start]
+
+            with_it = as_sections(item.sections).get(SectionKind.DICTIONARY)
+            if with_it is not None and wanted.start <= with_it.position < section.position:
+                self._dictionary(key, lambda: decode_dictionary(piece(with_it), with_it, key=key))
+            return decode_block_table(piece(section), section, key=key)
 
         return self._tables.once(key, "blocks", make, lambda table: table.nbytes)
+
+    def dictionary(self, item: ObjectState) -> Dictionary | None:
+        """What an object's blocks of codec 2 were compressed with; ``None`` if it has no dictionary. ``Corrupt`` if it is not
+        what the fold says."""
+        key, section = self.key_of(item), as_sections(item.sections).get(SectionKind.DICTIONARY)
+        if section is None:
+            return None
+        return self._dictionary(
+            key, lambda: decode_dictionary(self._fetch(key, section.range), section, key=key)
+        )
 
     def cached_block_table(self, item: ObjectState) -> BlockTable | None:
         """``block_table`` if it needs no request."""
@@ -295,8 +319,13 @@ class ObjectReader:
             begin = int(table["position"][start])
             stop = int(table["position"][end - 1]) + int(table["stored_length"][end - 1])
             data = memoryview(self._fetch(key, ByteRange(begin, stop)))
-            result.extend(_decode_block(data, table[b], begin, key) for b in range(start, end))
+            with_it = self.dictionary_of(item, table[start:end])
+            result.extend(_decode_block(data, table[b], begin, key, with_it) for b in range(start, end))
         return result
+
+    def dictionary_of(self, item: ObjectState, blocks: BlockTable) -> Dictionary | None:
+        """``dictionary`` where any of these blocks of an object needs it."""
+        return self.dictionary(item) if (blocks["codec"] == CODEC_ZSTD_DICTIONARY).any() else None
 
     def _columns_reader(self, item: ObjectState) -> ColumnsReader:
         return columns_index(self._tables, self._fetch, self.key_of(item), as_sections(item.sections))
@@ -324,6 +353,9 @@ class ObjectReader:
     def _filters(self, item: ObjectState, tables: SealedTables) -> Buffer:
         return self._tables.once(self.key_of(item), "filters", lambda: self.segments().filters(tables), len)
 
+    def _dictionary(self, key: str, make: Callable[[], Dictionary]) -> Dictionary:
+        return self._tables.once(key, "dictionary", make, lambda made: made.nbytes)
+
     def _section(self, item: ObjectState, kind: SectionKind) -> Section:
         return as_sections(item.sections)[kind]
 
@@ -346,7 +378,18 @@ def _size_of(columns: Columns) -> int:
     return sum(column.nbytes for column in columns.values()) + 256
 
 
-def _decode_block(data: memoryview, row: npt.NDArray[Any], begin: int, key: str) -> bytes:
+def blocks_range(item: ObjectState) -> ByteRange:
+    """Where an object, not a segment, has its block table and, right before it, the dictionary of its blocks, if it has one."""
+    sections = as_sections(item.sections)
+    table, dictionary = sections[SectionKind.BLOCK_TABLE], sections.get(SectionKind.DICTIONARY)
+    if dictionary is None or dictionary.range.end != table.position:
+        return table.range
+    return ByteRange(dictionary.position, table.range.end)
+
+
+def _decode_block(
+    data: memoryview, row: npt.NDArray[Any], begin: int, key: str, dictionary: Dictionary | None
+) -> bytes:
     position = int(row["position"])
     at = position - begin
     return decompress(
@@ -356,4 +399,5 @@ def _decode_block(data: memoryview, row: npt.NDArray[Any], begin: int, key: str)
         crc32c=int(row["crc32c"]),
         key=key,
         position=position,
+        dictionary=dictionary,
     )

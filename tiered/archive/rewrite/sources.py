@@ -15,10 +15,11 @@ import numpy.typing as npt
 from tiered.archive.ahead import read_each
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.held import Held
-from tiered.archive.read.objects import ObjectReader
+from tiered.archive.read.objects import ObjectReader, blocks_range
 from tiered.archive.read.runs import COALESCE_BYTES, stretch_offsets
 from tiered.archive.rewrite.plan import Job, refs_of
 from tiered.archive.state.values import ObjectState
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import BlockTable, opened
 from tiered.codec.format.object import ROW_DTYPE
 from tiered.codec.format.sections import SectionKind
@@ -52,12 +53,13 @@ class Piece:
     crc32c: int
     skip: int
     take: int
+    dictionary: Dictionary | None = None
 
     def records(self) -> Buffer:
         """Its bytes, after its checksum was found right."""
         raw = opened(
             self.stored, codec=self.codec, raw_length=self.raw_length, crc32c=self.crc32c, key=self.key,
-            position=self.position,
+            position=self.position, dictionary=self.dictionary,
         )  # fmt: skip
         return raw if self.take == self.raw_length else memoryview(raw)[self.skip : self.skip + self.take]
 
@@ -170,11 +172,12 @@ class Sources:
         if tags is not None:
             part = part.with_keys(self._objects, item, key, runs, mine)
         stored = _stored(self._held, key, table, blocks.number)
-        self._held.forget(key)
         some = table[blocks.number]
+        dictionary = self._objects.dictionary_of(item, some)
+        self._held.forget(key)
         pieces = [
-            Piece(data, key, *row)
-            for data, row in zip(
+            Piece(data, key, position, raw_length, codec, crc, skip, take, dictionary)
+            for data, (position, raw_length, codec, crc, skip, take) in zip(
                 stored,
                 zip(
                     some["position"].tolist(), some["raw_length"].tolist(), some["codec"].tolist(),
@@ -198,7 +201,7 @@ class Sources:
         elif small and 2 * live >= item.length:
             self._held.fetch(key, 0, item.length)
         elif item.ref not in self._proven:
-            self._held.fetch(key, item.sections[SectionKind.BLOCK_TABLE][0], item.length)
+            self._held.fetch(key, blocks_range(item).start, item.length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ import numpy.typing as npt
 from tiered.archive.rewrite.plan import Job
 from tiered.archive.rewrite.sources import Gathered, Piece
 from tiered.archive.state.keys import CLOSED, RUN, queue_of, split_closed_key, split_run_key
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import BLOCK_DTYPE, StoredBlocks, block_starts, compress_pieces
 from tiered.codec.format.object import RUN_DTYPE, MessageKeys, ObjectTables
+from tiered.codec.format.training import trained_on
 from tiered.codec.record.layout import physical_offsets
 from tiered.codec.record.ragged import gather
 from tiered.codec.types import Ints
@@ -51,18 +53,20 @@ class Rewritten:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """``block_bytes``: of raw records; ``level``: zstd's, 0 for none; ``window_bytes``: of records opened at once; as many
-    are compressed meanwhile."""
+    are compressed meanwhile; ``dictionary_bytes``: of the dictionary for small blocks, 0 for none."""
 
     block_bytes: int
     level: int
     window_bytes: int
+    dictionary_bytes: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> Layout:
         """Blocks as those of fresh data."""
         dispatch = settings.dispatch
         level = dispatch.compression_level if dispatch.compression == "zstd" else 0
-        return cls(dispatch.block_bytes, level, min(WINDOW_BYTES, settings.maintenance.merge_bytes))
+        window_bytes = min(WINDOW_BYTES, settings.maintenance.merge_bytes)
+        return cls(dispatch.block_bytes, level, window_bytes, dispatch.dictionary_bytes if level else 0)
 
 
 def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], None]) -> Rewritten:
@@ -86,6 +90,7 @@ def rewrite(job: Job, gathered: Gathered, layout: Layout, pause: Callable[[], No
         tags=gathered.tags,
         keys=MessageKeys(gathered.key_hash, job.stretch[gathered.key_source], gathered.key_offset),
         commit_seq=gathered.commit_seq,
+        dictionary=stored.dictionary,
     )
     return Rewritten(_with_used_tags(tables), targets)
 
@@ -154,7 +159,9 @@ def _compressed(
     records: SourceRecords, edges: Ints, layout: Layout, pause: Callable[[], None]
 ) -> Iterator[StoredBlocks]:
     """All blocks, some at a time, which are compressed while the next ones are opened. ``edges``: where each begins, in the
-    bytes of all records, and their end."""
+    bytes of all records, and their end. What small ones have in common is learnt from the first stretch with enough
+    of them."""
+    dictionary: Dictionary | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as pool:
         before: Future[StoredBlocks] | None = None
         first = 0
@@ -164,9 +171,10 @@ def _compressed(
             data = records.until(int(edges[last]))
             if before is not None:
                 yield before.result()
-            before = pool.submit(
-                compress_pieces, data, edges[first : last + 1] - edges[first], level=layout.level
-            )
+            blocks = edges[first : last + 1] - edges[first]
+            if dictionary is None:
+                dictionary = trained_on(data, blocks, layout.dictionary_bytes)
+            before = pool.submit(compress_pieces, data, blocks, level=layout.level, dictionary=dictionary)
             pause()
             first = last
         if before is not None:
@@ -248,5 +256,5 @@ def _with_used_tags(tables: ObjectTables) -> ObjectTables:
     tables.rows["tag"] = number[:-1]
     return ObjectTables(
         tables.topics, tables.runs, tables.blocks, tables.stored, tables.rows,
-        [tables.tags[i] for i in used.tolist()], tables.keys, tables.commit_seq,
+        [tables.tags[i] for i in used.tolist()], tables.keys, tables.commit_seq, tables.dictionary,
     )  # fmt: skip

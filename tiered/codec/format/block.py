@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import crc32c, crc32cs
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.intpack import narrow, pack_table, unpack_table
 from tiered.codec.format.sections import (
     CODEC_NONE,
@@ -23,7 +24,7 @@ from tiered.codec.format.sections import (
 )
 from tiered.codec.types import Buffer
 from tiered.codec.zstd import deflate, deflate_pieces, inflate
-from tiered.errors import Corrupt, Invalid, Refused
+from tiered.errors import Corrupt, Invalid
 
 MAX_BLOCK_BYTES = 256 * 1024 * 1024
 """Largest block, raw: one message as large as the largest that a broker can be told to take, with room."""
@@ -46,6 +47,9 @@ BLOCK_DTYPE = np.dtype(
 _STORED = tuple(name for name in BLOCK_DTYPE.names or () if name != "position")
 _MIN_SAVING = 0.9  # compressed only if it shrinks to this part or less
 _PART_BYTES = 16 * 1024  # blocks of this size are worth a part each; smaller ones are joined
+DICTIONARY_BLOCK_BYTES = 16 * 1024
+"""Blocks below this are compressed with the dictionary, where there is one: a longer one soon knows by itself what is in it."""
+
 _QUICK_LEVEL = (
     -1
 )  # of zstd: without entropy coding, whose tables are most of the work for a block of one or two messages
@@ -58,7 +62,8 @@ class StoredBlocks:
     """Blocks as they are stored, back to back in ``parts``, of which no block crosses two; one entry per block in the arrays:
     stored length in bytes, codec, CRC32C of the stored bytes.
 
-    ``part_ends``: number of blocks in this part and those before it.
+    ``part_ends``: number of blocks in this part and those before it. ``dictionary``: of all blocks of codec 2; ``None`` where
+    there is none.
     """
 
     parts: tuple[Buffer, ...]
@@ -66,6 +71,7 @@ class StoredBlocks:
     lengths: npt.NDArray[np.int64]
     codecs: npt.NDArray[np.int64]
     crcs: npt.NDArray[np.uint32]
+    dictionary: Dictionary | None = None
 
     @classmethod
     def of(cls, blocks: Sequence[tuple[Buffer, int, int]]) -> StoredBlocks:
@@ -81,7 +87,7 @@ class StoredBlocks:
 
     @classmethod
     def joined(cls, groups: Sequence[StoredBlocks]) -> StoredBlocks:
-        """Blocks of at least one group, one group after the other."""
+        """Blocks of at least one group, one group after the other, all of one dictionary if of any."""
         before = np.cumsum([0, *(len(g) for g in groups)]).tolist()
         return cls(
             tuple(part for g in groups for part in g.parts),
@@ -89,6 +95,7 @@ class StoredBlocks:
             np.concatenate([g.lengths for g in groups]),
             np.concatenate([g.codecs for g in groups]),
             np.concatenate([g.crcs for g in groups]),
+            next((g.dictionary for g in groups if g.dictionary is not None), None),
         )
 
     def __len__(self) -> int:
@@ -137,12 +144,19 @@ def compress(raw: Buffer, *, level: int) -> tuple[Buffer, int, int]:
 
 
 def compress_pieces(
-    raw: Buffer, edges: npt.NDArray[np.int64], *, level: int, quick_below: int = 0, plain_below: int = 0
+    raw: Buffer,
+    edges: npt.NDArray[np.int64],
+    *,
+    level: int,
+    quick_below: int = 0,
+    plain_below: int = 0,
+    dictionary: Dictionary | None = None,
 ) -> StoredBlocks:
     """``compress`` of every ``raw[edges[i]:edges[i + 1]]``; always a copy. At least one. Small blocks share one part.
 
     At level 1, which asks for speed, blocks of less than ``quick_below`` bytes are compressed without entropy coding, a third
-    of the time, and those of less than ``plain_below`` not at all.
+    of the time, and those of less than ``plain_below`` not at all. With a ``dictionary`` all below
+    ``DICTIONARY_BLOCK_BYTES`` are compressed with it instead.
     """
     raw_lengths = np.diff(edges)
     _check_raw_lengths(raw_lengths)
@@ -151,35 +165,43 @@ def compress_pieces(
         map(memoryview(raw).__getitem__, map(slice, edges[:-1].tolist(), edges[1:].tolist()))
     )
     lengths, codecs = raw_lengths.copy(), np.full(len(raw_lengths), CODEC_NONE)
-    for rows, how in _levels(raw_lengths, level, quick_below, plain_below):
-        made = deflate_pieces(raw, edges[:-1][rows], raw_lengths[rows], level=how)
+    for rows, how, with_it in _levels(raw_lengths, level, quick_below, plain_below, dictionary):
+        made = deflate_pieces(raw, edges[:-1][rows], raw_lengths[rows], level=how, dictionary=with_it)
         packed = np.fromiter(map(len, made), np.int64, len(made))
         smaller = np.flatnonzero(packed <= _MIN_SAVING * raw_lengths[rows])
-        lengths[rows[smaller]], codecs[rows[smaller]] = packed[smaller], CODEC_ZSTD
+        lengths[rows[smaller]] = packed[smaller]
+        codecs[rows[smaller]] = CODEC_ZSTD if with_it is None else CODEC_ZSTD_DICTIONARY
         for row, number in zip(rows[smaller].tolist(), smaller.tolist(), strict=True):
             blocks[row] = made[number]
     crcs = crc32cs(blocks)
+    used = dictionary if (codecs == CODEC_ZSTD_DICTIONARY).any() else None
     if int(lengths.sum()) >= _PART_BYTES * len(blocks):
         copied = tuple(
             bytes(b) if codec == CODEC_NONE else b for b, codec in zip(blocks, codecs, strict=True)
         )
-        return StoredBlocks(copied, tuple(range(1, len(blocks) + 1)), lengths, codecs, crcs)
-    return StoredBlocks((b"".join(blocks),), (len(blocks),), lengths, codecs, crcs)
+        return StoredBlocks(copied, tuple(range(1, len(blocks) + 1)), lengths, codecs, crcs, used)
+    return StoredBlocks((b"".join(blocks),), (len(blocks),), lengths, codecs, crcs, used)
 
 
 def _levels(
-    lengths: npt.NDArray[np.int64], level: int, quick_below: int, plain_below: int
-) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
-    """Blocks that are compressed, by zstd's level."""
-    if level == 1:
-        small = lengths < quick_below
-        groups = [
-            (np.flatnonzero(small & (lengths >= plain_below)), _QUICK_LEVEL),
-            (np.flatnonzero(~small), level),
-        ]
-    else:
-        groups = [(np.arange(len(lengths)), level)] if level else []
-    yield from ((rows, how) for rows, how in groups if len(rows))
+    lengths: npt.NDArray[np.int64],
+    level: int,
+    quick_below: int,
+    plain_below: int,
+    dictionary: Dictionary | None,
+) -> Iterator[tuple[npt.NDArray[np.intp], int, Dictionary | None]]:
+    """Blocks that are compressed, by zstd's level and with what dictionary."""
+    if not level:
+        return
+    short = lengths < (0 if dictionary is None else DICTIONARY_BLOCK_BYTES)
+    quick = ~short & (lengths < (quick_below if level == 1 else 0))
+    for rows, how, with_it in (
+        (short, level, dictionary),
+        (quick & (lengths >= plain_below), _QUICK_LEVEL, None),
+        (~short & ~quick, level, None),
+    ):
+        if rows.any():
+            yield np.flatnonzero(rows), how, with_it
 
 
 def _check_raw_lengths(lengths: npt.NDArray[np.int64]) -> None:
@@ -192,36 +214,55 @@ def _check_raw_lengths(lengths: npt.NDArray[np.int64]) -> None:
         )
 
 
-def decompress(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key: str, position: int) -> bytes:
-    """The records of a block, after its CRC was found right. ``key`` and ``position`` say where it lies.
+def decompress(
+    stored: Buffer,
+    *,
+    codec: int,
+    raw_length: int,
+    crc32c: int,
+    key: str,
+    position: int,
+    dictionary: Dictionary | None = None,
+) -> bytes:
+    """The records of a block, after its CRC was found right. ``key`` and ``position`` say where it lies; ``dictionary`` is its
+    object's.
 
-    ``Corrupt`` if anything disagrees; ``Refused`` for the reserved codec. Allocates at most ``raw_length``,
-    which must not pass ``MAX_BLOCK_BYTES``.
+    ``Corrupt`` if anything disagrees. Allocates at most ``raw_length``, which must not pass ``MAX_BLOCK_BYTES``.
     """
-    found = opened(stored, codec=codec, raw_length=raw_length, crc32c=crc32c, key=key, position=position)
+    found = opened(
+        stored, codec=codec, raw_length=raw_length, crc32c=crc32c, key=key, position=position, dictionary=dictionary
+    )  # fmt: skip
     return found if isinstance(found, bytes) else bytes(found)
 
 
-def opened(stored: Buffer, *, codec: int, raw_length: int, crc32c: int, key: str, position: int) -> Buffer:
+def opened(
+    stored: Buffer,
+    *,
+    codec: int,
+    raw_length: int,
+    crc32c: int,
+    key: str,
+    position: int,
+    dictionary: Dictionary | None = None,
+) -> Buffer:
     """``decompress`` without a copy: of a block that is not compressed, ``stored`` itself."""
     check_length_and_crc(stored, length=len(stored), crc=crc32c, what="a block", key=key, position=position)
-    if codec == CODEC_ZSTD_DICTIONARY:
-        raise Refused(
-            "a block is compressed with a dictionary, which this program cannot read",
-            hint="use the program version that wrote it or a later one",
-            key=key,
-            position=position,
-            expected="codec 0 or 1",
-            found=codec,
-        )
     if codec == CODEC_ZSTD:
         return inflate(stored, raw_length=raw_length, bound=MAX_BLOCK_BYTES, key=key, position=position)
+    if codec == CODEC_ZSTD_DICTIONARY and dictionary is not None:
+        return inflate(
+            stored, raw_length=raw_length, bound=MAX_BLOCK_BYTES, key=key, position=position, dictionary=dictionary
+        )  # fmt: skip
+    if codec == CODEC_ZSTD_DICTIONARY:
+        raise Corrupt(
+            "a block is compressed with a dictionary, and its object has none", key=key, position=position
+        )
     if codec != CODEC_NONE or len(stored) != raw_length:
         raise Corrupt(
             "a block does not fit its row in the block table",
             key=key,
             position=position,
-            expected=f"codec 0 or 1, {raw_length} bytes",
+            expected=f"codec 0, 1 or 2, {raw_length} bytes",
             found=f"codec {codec}, {len(stored)} bytes stored",
         )
     return stored

@@ -2,10 +2,10 @@
 
 One layout for all levels and for the data that travels inside a commit::
 
-    blocks | columns | column index | keys | key index | key filter | block table | directory | footer
+    blocks | columns | column index | keys | key index | key filter | dictionary | block table | directory | footer
 
-Blocks begin at byte 0; the keys' three sections are absent when no message has a key. The tables that
-every reader wants lie last, so that one request for the tail usually brings them all.
+Blocks begin at byte 0; the keys' three sections are absent when no message has a key, the dictionary when no block needs
+one. The tables that every reader wants lie last, so that one request for the tail usually brings them all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.checksum import crc32c
+from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import (
     BLOCK_DTYPE,
     BlockTable,
@@ -37,15 +38,19 @@ from tiered.codec.format.directory import (
 )
 from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys, encode_keys
 from tiered.codec.format.sections import (
+    CODEC_ZSTD_DICTIONARY,
     FIRST_OPTIONAL_SECTION,
     TRAILER_BYTES,
     Section,
     SectionKind,
     Sections,
+    checked,
     close_footer,
     open_footer,
     refuse_encryption,
     section_of,
+    unwrap,
+    wrap,
 )
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid, Refused
@@ -53,7 +58,7 @@ from tiered.errors import Corrupt, Invalid, Refused
 __all__ = [
     "BLOCK_DTYPE", "FOOTER_BYTES", "KEY_DTYPE", "ROW_DTYPE", "RUN_DTYPE", "ColumnsReader", "Directory",
     "EncodedObject", "Footer", "KeyFilter", "KeysReader", "MessageKeys", "ObjectTables", "as_sections",
-    "check_object", "decode_block_table", "decode_directory", "decode_footer", "decode_keys",
+    "check_object", "decode_block_table", "decode_dictionary", "decode_directory", "decode_footer", "decode_keys",
     "encode_object",
 ]  # fmt: skip
 
@@ -162,7 +167,8 @@ class ObjectTables:
 
     ``runs`` (``RUN_DTYPE``) in the order of their blocks and rows; ``blocks`` (``BLOCK_DTYPE``, ``position`` ignored) describe
     ``stored``, their bytes back to back in any number of pieces; ``rows`` (``ROW_DTYPE``) in record order; ``tags[0]`` is
-    empty. ``commit_seq``: the commit that each row came with; ``None`` where that is the object's own.
+    empty. ``commit_seq``: the commit that each row came with; ``None`` where that is the object's own. ``dictionary``: of the
+    blocks of codec 2; left out where there is none.
     """
 
     topics: Sequence[str]
@@ -173,6 +179,12 @@ class ObjectTables:
     tags: Sequence[bytes]
     keys: MessageKeys
     commit_seq: npt.NDArray[np.int64] | None = None
+    dictionary: Dictionary | None = None
+
+    @property
+    def uses_dictionary(self) -> bool:
+        """Whether any block cannot be read without it."""
+        return bool((self.blocks["codec"] == CODEC_ZSTD_DICTIONARY).any())
 
 
 def encode_object(tables: ObjectTables, *, object_id: bytes, archive_id: bytes, level: int) -> EncodedObject:
@@ -194,6 +206,8 @@ def encode_object(tables: ObjectTables, *, object_id: bytes, archive_id: bytes, 
         sections[SectionKind.KEYS] = chunks
         sections[SectionKind.KEY_INDEX] = [key_index]
         sections[SectionKind.KEY_FILTER] = [key_filter]
+    if tables.uses_dictionary and tables.dictionary is not None:
+        sections[SectionKind.DICTIONARY] = [wrap(tables.dictionary.content)]
     sections[SectionKind.BLOCK_TABLE] = [encode_block_table(tables.blocks)]
     sections[SectionKind.DIRECTORY] = [encode_directory(tables.topics, runs, tables.tags)]
     return _assemble(object_id, archive_id, level, tables.stored, sections)
@@ -249,7 +263,7 @@ def decode_footer(tail: Buffer, *, object_length: int, key: str) -> Footer:
     fault = _sections_fault([r[0] for r in raw], sections, at)
     if fault is not None:
         raise Corrupt("an object's section table makes no sense", key=key, position=at, found=fault)
-    known = range(SectionKind.DIRECTORY, SectionKind.KEY_FILTER + 1)
+    known = (*range(SectionKind.DIRECTORY, SectionKind.KEY_FILTER + 1), SectionKind.DICTIONARY)
     unknown = [n for n in sections if n < FIRST_OPTIONAL_SECTION and n not in known]
     if unknown:
         raise Refused(
@@ -257,10 +271,18 @@ def decode_footer(tail: Buffer, *, object_length: int, key: str) -> Footer:
             hint="use the program version that wrote it or a later one",
             key=key,
             position=at,
-            expected="sections 1 to 7",
+            expected="sections 1 to 7 and 10",
             found=unknown,
         )
     return Footer(object_id, archive_id, level, version, length, sections)
+
+
+def decode_dictionary(data: Buffer, section: Section, *, key: str) -> Dictionary:
+    """The dictionary of an object's blocks. ``Corrupt`` unless its CRC is right and it is one."""
+    content = unwrap(
+        checked(data, section, what="the dictionary", key=key), key=key, position=section.position
+    )
+    return Dictionary.of(content, key=key, position=section.position)
 
 
 def as_sections(raw: Mapping[int, Sequence[int]]) -> dict[int, Section]:
@@ -315,6 +337,8 @@ def _input_fault(tables: ObjectTables) -> str | None:
         return fault
     if sum(map(len, tables.stored)) != int(blocks["stored_length"].sum(dtype=np.int64)):
         return "stored bytes and block table"
+    if tables.uses_dictionary and tables.dictionary is None:
+        return "a block of codec 2 and no dictionary"
     if rows["tag"].min() < 0 or rows["tag"].max() >= len(tables.tags):
         return "tag numbers"
     if not len(keys.hash) == len(keys.run) == len(keys.queue_offset):

@@ -37,7 +37,7 @@ ZSTD_LEVEL = 1
 
 CODEC_NONE = 0
 CODEC_ZSTD = 1
-CODEC_ZSTD_DICTIONARY = 2  # reserved
+CODEC_ZSTD_DICTIONARY = 2  # of a block: the object's own dictionary
 
 _ENVELOPE = struct.Struct("<BxxxI")
 _TRAILER = struct.Struct("<HHI8s")
@@ -55,6 +55,7 @@ class SectionKind(IntEnum):
     KEY_INDEX = 6
     KEY_FILTER = 7
     SEGMENT_FOOTER = 8  # of a segment, and its only one
+    DICTIONARY = 10  # of the object's blocks of codec 2; 9 is what is encrypted
     TAG_SETS = 32  # reserved: per block, up to 16 tag hash codes
     TAG_BLOOM = 33  # reserved: per block
     BLOCK_KEY_FILTER = 34  # reserved: per block
