@@ -25,11 +25,11 @@ from tiered.codec.format.object import (
     KeyFilter,
     Sections,
     decode_block_table,
-    decode_dictionary,
     decode_directory,
     decode_footer,
     decode_keys,
 )
+from tiered.codec.format.training import decode_dictionary
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "format"
 MANIFEST = DIRECTORY / "manifest.json"

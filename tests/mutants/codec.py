@@ -10,9 +10,21 @@ _REMOTING_CODEC = "tests/unit/test_remoting_codec.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/codec/format/training.py",
+        'checked(data, section, what="the dictionary", key=key)',
+        "data",
+        "tests/unit/test_block_dictionaries.py::test_a_flipped_bit_of_a_dictionary_and_another_ones_bytes_are_found",
+    ),
+    Mutant(
+        "tiered/archive/fold/logedits.py",
+        "if SectionKind.DICTIONARY in sections and",
+        "if False and",
+        "tests/scenes/test_dictionaries.py::test_from_the_first_dictionary_on_the_archive_requires_the_feature",
+    ),
+    Mutant(
         "tiered/codec/format/block.py",
-        "np.flatnonzero(small & (lengths >= plain_below))",
-        "np.flatnonzero(small)",
+        "(quick & (lengths >= plain_below), _QUICK_LEVEL, None)",
+        "(quick, _QUICK_LEVEL, None)",
         "tests/unit/test_block_pieces.py::test_the_smallest_blocks_are_stored_as_they_are",
     ),
     Mutant(

@@ -16,11 +16,11 @@ from tiered.codec.format import block, training
 from tiered.codec.format.object import (
     MessageKeys,
     ObjectTables,
-    decode_dictionary,
     decode_footer,
     encode_object,
 )
 from tiered.codec.format.sections import Section, SectionKind, wrap
+from tiered.codec.format.training import decode_dictionary
 from tiered.codec.types import Buffer, Ints
 from tiered.errors import Corrupt, Invalid
 from tiered.write import dictionaries as writing

@@ -27,14 +27,9 @@ from tiered.codec.format.block import BlockTable, decode_block_table, decompress
 from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory, decode_directory
 from tiered.codec.format.keyindex import KeyFilter
-from tiered.codec.format.object import (
-    FOOTER_BYTES,
-    ColumnsReader,
-    as_sections,
-    decode_dictionary,
-    decode_footer,
-)
+from tiered.codec.format.object import FOOTER_BYTES, ColumnsReader, as_sections, decode_footer
 from tiered.codec.format.sections import CODEC_ZSTD_DICTIONARY, Section, SectionKind
+from tiered.codec.format.training import decode_dictionary
 from tiered.codec.record.properties import key_hash
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound, damage_hint

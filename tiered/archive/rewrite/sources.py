@@ -172,8 +172,7 @@ class Sources:
         if tags is not None:
             part = part.with_keys(self._objects, item, key, runs, mine)
         stored = _stored(self._held, key, table, blocks.number)
-        some = table[blocks.number]
-        dictionary = self._objects.dictionary_of(item, some)
+        dictionary = self._objects.dictionary_of(item, some := table[blocks.number])
         self._held.forget(key)
         pieces = [
             Piece(data, key, position, raw_length, codec, crc, skip, take, dictionary)
@@ -375,8 +374,7 @@ def _leading(live: Bools, counts: Ints) -> Bools:
 def _ranges(starts: Ints, counts: Ints) -> Ints:
     """start, start + 1, … of each, one range after the other."""
     begins = np.cumsum(counts) - counts
-    found: Ints = np.repeat(starts - begins, counts) + np.arange(int(counts.sum()), dtype=np.int64)
-    return found
+    return np.asarray(np.repeat(starts - begins, counts) + np.arange(int(counts.sum()), dtype=np.int64))
 
 
 def _stored(held: Held, key: str, table: BlockTable, numbers: Ints) -> list[Buffer]:

@@ -44,12 +44,10 @@ from tiered.codec.format.sections import (
     Section,
     SectionKind,
     Sections,
-    checked,
     close_footer,
     open_footer,
     refuse_encryption,
     section_of,
-    unwrap,
     wrap,
 )
 from tiered.codec.types import Buffer
@@ -58,7 +56,7 @@ from tiered.errors import Corrupt, Invalid, Refused
 __all__ = [
     "BLOCK_DTYPE", "FOOTER_BYTES", "KEY_DTYPE", "ROW_DTYPE", "RUN_DTYPE", "ColumnsReader", "Directory",
     "EncodedObject", "Footer", "KeyFilter", "KeysReader", "MessageKeys", "ObjectTables", "as_sections",
-    "check_object", "decode_block_table", "decode_dictionary", "decode_directory", "decode_footer", "decode_keys",
+    "check_object", "decode_block_table", "decode_directory", "decode_footer", "decode_keys",
     "encode_object",
 ]  # fmt: skip
 
@@ -275,14 +273,6 @@ def decode_footer(tail: Buffer, *, object_length: int, key: str) -> Footer:
             found=unknown,
         )
     return Footer(object_id, archive_id, level, version, length, sections)
-
-
-def decode_dictionary(data: Buffer, section: Section, *, key: str) -> Dictionary:
-    """The dictionary of an object's blocks. ``Corrupt`` unless its CRC is right and it is one."""
-    content = unwrap(
-        checked(data, section, what="the dictionary", key=key), key=key, position=section.position
-    )
-    return Dictionary.of(content, key=key, position=section.position)
 
 
 def as_sections(raw: Mapping[int, Sequence[int]]) -> dict[int, Section]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tiered.codec.dictionary import Dictionary, trained
 from tiered.codec.format.block import DICTIONARY_BLOCK_BYTES
+from tiered.codec.format.sections import Section, checked, unwrap
 from tiered.codec.types import Buffer, Ints
 
 LEAST_RAW = 8
@@ -39,3 +40,11 @@ def trained_on(raw: Buffer, edges: Ints, size: int) -> Dictionary | None:
     view = memoryview(raw)
     starts, ends = edges[chosen].tolist(), edges[chosen + 1].tolist()
     return trained([view[a:b] for a, b in zip(starts, ends, strict=True)], size)
+
+
+def decode_dictionary(data: Buffer, section: Section, *, key: str) -> Dictionary:
+    """The dictionary of an object's blocks. ``Corrupt`` unless its CRC is right and it is one."""
+    content = unwrap(
+        checked(data, section, what="the dictionary", key=key), key=key, position=section.position
+    )
+    return Dictionary.of(content, key=key, position=section.position)
