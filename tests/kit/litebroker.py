@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,9 +20,11 @@ class LiteBroker(Crafted):
         super().__init__(store, file_bytes=file_bytes)
         self.numbered: dict[str, int] = {}
 
-    def place(self, names: Sequence[str], queue_id: int = 0, **fields: object) -> Message:
-        """Send a message that is in these lite queues, too."""
-        properties: dict[str, str] = {"TAGS": f"T{len(self.sent) % 3}"}
+    def place(
+        self, names: Sequence[str], queue_id: int = 0, more: Mapping[str, str] | None = None, **fields: object
+    ) -> Message:
+        """Send a message that is in these lite queues, too; ``more``: other properties."""
+        properties: dict[str, str] = {"TAGS": f"T{len(self.sent) % 3}", **(more or {})}
         if names:
             offsets = [self.numbered.get(name, 0) for name in names]
             self.numbered |= {name: offset + 1 for name, offset in zip(names, offsets, strict=True)}

@@ -44,7 +44,7 @@ MUTANTS = (
         f"{_AGEING}::test_aliases_go_after_their_records",
     ),
     Mutant(
-        "tiered/gateway/answers/liteoffsets.py",
+        "tiered/gateway/answers/litenumbers.py",
         "        await self._numbering.require_alike(connection, queue, first, end, high)\n",
         "",
         "tests/unit/test_gateway_lite.py::test_questions_about_a_queue_that_is_numbered_otherwise_are_to_be_asked_again",
@@ -72,5 +72,29 @@ MUTANTS = (
         "    if begin < hole.next_begin_offset:\n",
         "    if begin <= hole.next_begin_offset:\n",
         "tests/scenes/test_lite_reading.py::test_where_retention_took_the_records_the_queue_begins_later",
+    ),
+    Mutant(
+        "tiered/archive/read/litelookup.py",
+        "            if same and generation in (None, number):\n",
+        "            if generation in (None, number):\n",
+        "tests/scenes/test_lite_queries.py::test_a_record_that_names_a_place_which_it_has_not_is_passed_over",
+    ),
+    Mutant(
+        "tiered/archive/read/lookup.py",
+        "                    found = self._within.narrowed(run, offset, found)\n",
+        "                    pass\n",
+        "tests/scenes/test_lite_queries.py::test_a_key_is_looked_for_in_the_lite_queue_alone",
+    ),
+    Mutant(
+        "tiered/gateway/answers/litenumbers.py",
+        "                if must:\n",
+        "                if False:\n",
+        "tests/unit/test_gateway_lite.py::test_tables_of_a_queue_that_is_numbered_otherwise",
+    ),
+    Mutant(
+        "tiered/gateway/answers/resets.py",
+        '            if not await self._lite.has_more(connection, queue, "reset"):\n',
+        "            if False:\n",
+        "tests/unit/test_gateway_lite.py::test_a_reset_that_cannot_be_told_is_given_again",
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tests.kit.litebroker import LiteBroker
 from tests.kit.readstore import Cold, cold
 from tiered.codec.format.edits import EditKind, batch
 from tiered.codec.remoting.frame import Command
+from tiered.errors import Unavailable
 from tiered.gateway.knowledge.caughtup import FLOOR_SECONDS
 
 NAME = "%LMQ%a"
@@ -197,3 +200,106 @@ def test_where_retention_left_less_than_the_broker_has_its_answers_stand(lite: L
     assert lite.desk.ask(pull(NAME, offset=3), answer) is answer
     answer = simple(0, offset="30")
     assert question(lite, 31, answer) is answer
+
+
+KEY = '{"brokerName":"broker-a","queueId":0,"topic":"%s"}'
+
+
+def table(**value: int) -> bytes:
+    """A table of the broker's, of the one lite queue."""
+    return ('{"offsetTable":{' + KEY % NAME + ":" + json.dumps(value, separators=(",", ":")) + "}}").encode()
+
+
+def body(answer: Command | str) -> bytes:
+    assert isinstance(answer, Command), answer
+    return bytes(answer.body)
+
+
+def spans(first: int) -> bytes:
+    queue = {"topic": NAME, "brokerName": "broker-a", "queueId": 0}
+    return json.dumps(
+        {"consumeTimeSpanSet": [{"messageQueue": queue, "minTimeStamp": first}]}, separators=(",", ":")
+    ).encode()
+
+
+def test_tables_are_filled_in(lite: Lite) -> None:
+    whole = table(lastUpdateTimestamp=5, maxOffset=40, minOffset=30)
+    made = question(lite, 202, simple(0, body=whole))
+    assert body(made) == table(lastUpdateTimestamp=5, maxOffset=40, minOffset=0)
+    gone = table(lastUpdateTimestamp=0, maxOffset=40, minOffset=40)
+    lite.desk.begin = lite.place(39) + 500
+    assert body(question(lite, 202, simple(0, body=gone), 40)) == table(
+        lastUpdateTimestamp=time_of(lite, 39), maxOffset=40, minOffset=0
+    )
+    lite.desk.begin = lite.place(30) - 5
+    behind = table(brokerOffset=40, consumerOffset=7, lastTimestamp=0)
+    made = question(lite, 208, simple(0, body=behind), consumerGroup="G")
+    assert body(made) == table(brokerOffset=40, consumerOffset=7, lastTimestamp=time_of(lite, 6))
+    made = question(lite, 303, simple(0, body=spans(time_of(lite, 30))), group="G")
+    assert body(made) == spans(time_of(lite, 0))
+
+
+def test_tables_of_a_queue_that_is_numbered_otherwise(lite: Lite) -> None:
+    """A minimum or a first time would look like the right one; a time that is missing shows by itself."""
+    whole = table(lastUpdateTimestamp=5, maxOffset=40, minOffset=29)
+    assert question(lite, 202, simple(0, body=whole), 29) == RETRY
+    assert question(lite, 303, simple(0, body=spans(5)), 29, group="G") == RETRY
+    behind = simple(0, body=table(brokerOffset=40, consumerOffset=7, lastTimestamp=0))
+    assert question(lite, 208, behind, 29, consumerGroup="G") is behind
+    assert lite.desk.count("consume_stats", "unchecked") == 1
+
+
+def test_tables_that_pass(lite: Lite) -> None:
+    whole = simple(0, body=table(lastUpdateTimestamp=5, maxOffset=40, minOffset=30))
+    assert question(lite, 202, whole, None) is whole, "the broker does not say where it begins"
+    assert lite.desk.count("topic_stats", "unchecked") >= 1
+    lite.desk.close()
+    lite.desk = Desk(at_default_level(lite.made.store))
+    assert question(lite, 202, whole) is whole, "switched off"
+
+
+def order(lite: Lite, offset: int, low: int = 30, answered_offset: int = 30) -> Command | str:
+    reset = ('{"offsetTable":{' + KEY % NAME + f":{answered_offset}" + "}}").encode()
+    ext = {"group": "G", "timestamp": str(time_of(lite, offset)), "isForce": "true"}
+    return question(lite, 222, simple(0, body=reset), low, **ext)
+
+
+def test_a_reset_leads_into_the_archive(lite: Lite) -> None:
+    assert b":7}" in body(order(lite, 7))
+    position = asking(14, topic=NAME, queueId="0", consumerGroup="G")
+    assert fields(lite.desk.ask(position, simple(0, offset="30"))) == {"offset": "7"}
+    moved = answered(21, "OFFSET_RESET", 30, 30, 40)
+    made = lite.desk.ask(pull(NAME, offset=40), moved)
+    assert fields(made)["nextBeginOffset"] == "7"
+    assert lite.desk.ask(pull(NAME, offset=40), moved) is moved, "once"
+    assert len(lite.got(7)) == 8
+
+
+def test_a_group_that_went_back_has_had_its_reset(lite: Lite) -> None:
+    order(lite, 7)
+    for offset in ("39", "33"):
+        commit = asking(15, topic=NAME, queueId="0", consumerGroup="G", commitOffset=offset)
+        lite.desk.ask(commit, simple(0))
+    position, answer = asking(14, topic=NAME, queueId="0", consumerGroup="G"), simple(0, offset="30")
+    assert lite.desk.ask(position, answer) is answer
+
+
+def test_a_reset_that_cannot_be_told_is_given_again(lite: Lite) -> None:
+    assert order(lite, 7, low=29) == RETRY
+    assert b":35}" in body(order(lite, 35, answered_offset=35)), "what the broker has itself"
+    assert lite.desk.answers.wants(asking(222, topic=NAME, group="G", timestamp="5", isForce="true"))
+    position, answer = asking(14, topic=NAME, queueId="0", consumerGroup="G"), simple(0, offset="30")
+    assert lite.desk.ask(position, answer) is answer
+
+
+def test_a_consumer_that_the_broker_tells_is_led_into_the_archive(lite: Lite) -> None:
+    reset = ('{"offsetTable":{' + KEY % NAME + ":30}}").encode()
+    ext = {"topic": NAME, "group": "G", "timestamp": str(time_of(lite, 7)), "isForce": "false"}
+    lite.desk.minimum, lite.desk.queue_end = 30, 40
+    notice = Command(220, 5, 2, None, ext, reset, 397)
+    made = asyncio.run(lite.desk.answers.notice(notice, lite.desk.connection))
+    assert made is not None
+    assert made.body == reset.replace(b":30}", b":7}")
+    lite.desk.minimum = 29
+    with pytest.raises(Unavailable):
+        asyncio.run(lite.desk.answers.notice(notice, lite.desk.connection))

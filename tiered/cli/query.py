@@ -12,7 +12,9 @@ from tiered.cli.absent import absent_queue, absent_topic
 from tiered.cli.access import messages
 from tiered.cli.messages import message_record
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, SetValues, output
+from tiered.codec.format.aliases import LITE_QUEUE_ID
 from tiered.codec.record.hosts import decode_message_id
+from tiered.codec.record.lite import is_lite
 from tiered.errors import Invalid, NotFound
 from tiered.store import MessageStore
 from tiered.text.human import Kind
@@ -37,7 +39,8 @@ def command(
         str | None,
         typer.Option(
             "--topic",
-            help="Topic, with --key, --unique-key or --time; with --msg-id only its messages are looked at.",
+            help="Topic, or a lite queue by its whole name, with --key, --unique-key or --time; with --msg-id only its "
+            "messages are looked at.",
         ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="One of a message's KEYS.")] = None,
@@ -95,7 +98,7 @@ def command(
             found = store.query(lookup)
             found.sort(key=lambda m: (m.queue, m.queue_offset))
         if not found:
-            if next(iter(store.queues(topic)), None) is None:
+            if not _is_known(store, name):
                 raise absent_topic(name, store.topics(system=True))
             raise NotFound(
                 "no archived message has this key",
@@ -124,6 +127,13 @@ def _needed(value: str | None, flag: str) -> str:
     return value
 
 
+def _is_known(store: MessageStore, topic: str) -> bool:
+    """Whether a topic, or a lite queue, is archived."""
+    if is_lite(topic) and store.max_offset(topic, LITE_QUEUE_ID) is not None:
+        return True
+    return next(iter(store.queues(topic)), None) is not None
+
+
 def _by_time(store: MessageStore, topic: str, queue: int, store_time_ms: int) -> dict[str, object]:
     found = store.offset_by_time(topic, queue, store_time_ms)
     if found is None:
@@ -144,7 +154,7 @@ def _by_message_id(
     found = store.locate(offset, store_host=host, topic=topic)
     if found is not None:
         return found
-    if topic is not None and next(iter(store.queues(topic)), None) is None:
+    if topic is not None and not _is_known(store, topic):
         raise absent_topic(topic, store.topics(system=True))
     raise NotFound(
         "no archived message has this id",

@@ -158,8 +158,8 @@ class Gateway(SettingsSection):
     secret_key: str = option("", "its secret key", secret=True)
     lite_queues: bool = option(
         False,
-        "answer pulls of lite queues (%LMQ%…) from the archive, too, where the broker has deleted messages of them; needs"
-        " dispatch.lite_queues",
+        "answer pulls of lite queues (%LMQ%…), questions about them, their tables and resets from the archive, too, where the"
+        " broker has deleted messages of them; needs dispatch.lite_queues",
     )
     cold_recheck_ms: int = option(
         1000,

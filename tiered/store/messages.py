@@ -9,13 +9,12 @@ from contextlib import ExitStack
 
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.litefile import LiteQueueFile, known_lite, readable_lite
+from tiered.archive.read.litelookup import locate_in, query_in
 from tiered.archive.read.lookup import (
     KeyLookup,
     Located,
-    locate_physical,
     newest_in_log,
     newest_physical,
-    query_key,
 )
 from tiered.archive.read.view import View
 from tiered.archive.state.listing import TopicState, list_topics
@@ -235,11 +234,12 @@ class MessageStore(StoreOfMessages):
         return [memoryview(item.record) for item in self.query(lookup)]
 
     def query(self, lookup: KeyLookup) -> list[Located]:
-        """``query_message`` with where each message lies."""
+        """``query_message`` with where each message lies. Of a lite queue: in it, found by its aliases, and those have
+        offsets of the lite queue."""
 
         def ask() -> list[Located]:
             view = self._follower.ready()
-            return query_key(view.state, view.objects, lookup)
+            return query_in(view.state, view.objects, lookup)
 
         self._follower.ready()
         # Newer messages may have the key, too.
@@ -258,15 +258,13 @@ class MessageStore(StoreOfMessages):
         self, physical_offset: int, *, store_host: str | None = None, topic: str | None = None
     ) -> Located | None:
         """``view_message`` with where it lies; ``store_host`` (ip:port, of a message id) must then be the record's own.
-        ``topic``: only its runs are looked at, and no others are loaded."""
+        ``topic``: only its runs are looked at, and no others are loaded; it may be a lite queue."""
 
         def ask() -> Located | None:
             view = self._follower.whole() if topic is None else self._follower.ready()
             newest = 0 if view.head is None else view.head.highest_lineage
             for lineage in range(newest, 0, -1):
-                found = locate_physical(
-                    view.state, view.objects, PhysicalOffset(physical_offset), lineage, topic
-                )
+                found = locate_in(view.state, view.objects, PhysicalOffset(physical_offset), lineage, topic)
                 if found is not None and store_host in (None, found.message.store_host):
                     return found
             return None

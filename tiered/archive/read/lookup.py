@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -63,21 +63,47 @@ class KeyLookup:
         return self.max_count is not None and self.max_count < 1
 
 
+class Within(Protocol):
+    """Messages that a look-up is kept to: others of the same topic are not its answer."""
+
+    def generations(self, topic: str) -> Iterable[tuple[MessageQueue, int]]:
+        """Queue generations of a topic in which such messages lie."""
+
+    def narrowed(self, run: RunState, offset: int, found: Located) -> Located | None:
+        """The message at an offset of a run as it is told; ``None`` if it is none of them."""
+
+
 def query_key(state: ArchiveState, objects: ObjectReader, lookup: KeyLookup) -> list[Located]:
     """The messages that ``lookup`` asks for, in the order in which the broker stored them.
 
     The objects' filters and hash indexes narrow; each candidate's own properties are compared, so collisions never leak. Runs
     are taken from the wanted end of time and no further than needed.
     """
+    return query_topics(state, objects, lookup, (lookup.topic,))
+
+
+def query_topics(
+    state: ArchiveState,
+    objects: ObjectReader,
+    lookup: KeyLookup,
+    topics: Iterable[str],
+    within: Within | None = None,
+) -> list[Located]:
+    """The same of the messages of several topics together, of those ``within`` alone if it is given."""
     if lookup.is_empty:
         return []
-    search = _Search(state, objects, lookup)
-    oldest = lookup.oldest
+    found = _Wanted(lookup.max_count, lookup.max_bytes)
+    for topic in topics:
+        _search(_Search(state, objects, lookup, topic, within), lookup.oldest, found)
+    return found.in_order()
+
+
+def _search(search: _Search, oldest: bool, found: _Wanted) -> None:
+    """Add what a topic has to what is wanted."""
     sign = 1 if oldest else -1
     runs = sorted(
         search.runs(), key=lambda r: (sign * r.lineage, r.physical_start if oldest else -r.physical_end)
     )
-    found = _Wanted(lookup.max_count, lookup.max_bytes)
     for run in runs:
         edge = run.physical_start if oldest else run.physical_end
         if found.is_beyond((-sign * run.lineage, -sign * edge)):
@@ -85,7 +111,6 @@ def query_key(state: ArchiveState, objects: ObjectReader, lookup: KeyLookup) -> 
         for item in search.matches(run, reverse=not oldest):
             if not found.take((-sign * item.place[0], -sign * item.place[1]), item):
                 break  # what follows in the run is wanted still less
-    return found.in_order()
 
 
 class _Wanted:
@@ -128,21 +153,28 @@ class _Wanted:
 class _Search:
     """One key of one topic; what the objects' indexes say is kept while it lasts."""
 
-    def __init__(self, state: ArchiveState, objects: ObjectReader, lookup: KeyLookup) -> None:
+    def __init__(
+        self, state: ArchiveState, objects: ObjectReader, lookup: KeyLookup, topic: str, within: Within | None
+    ) -> None:
         self._state, self._objects, self._reader = state, objects, RunReader(state, objects)
-        self._topic, self._key, self._unique = lookup.topic, lookup.key, lookup.unique
+        self._topic, self._key, self._unique = topic, lookup.key, lookup.unique
+        self._within = within
         self._begin, self._end = lookup.begin_ms, lookup.end_ms
         self._rows: dict[ObjectRef, npt.NDArray[Any]] = {}
 
     def runs(self) -> Iterator[RunState]:
         """Runs of the topic's queues whose store times meet the range."""
-        for queue in self._state.queues(self._topic):
-            if queue.generation is None:
-                continue
-            for run in self._state.runs(queue.queue, queue.generation):
+        for queue, generation in self._generations():
+            for run in self._state.runs(queue, generation):
                 early = self._begin is not None and run.max_store_time < self._begin
                 if not early and not (self._end is not None and run.min_store_time > self._end):
                     yield run
+
+    def _generations(self) -> Iterable[tuple[MessageQueue, int]]:
+        if self._within is not None:
+            return self._within.generations(self._topic)
+        queues = self._state.queues(self._topic)
+        return ((queue.queue, queue.generation) for queue in queues if queue.generation is not None)
 
     def matches(self, run: RunState, *, reverse: bool) -> Iterator[Located]:
         """Messages of a run, in queue order or from its end."""
@@ -154,7 +186,11 @@ class _Search:
         for offset, record in self._reader.records(run, offsets, reverse=reverse):
             message = decode_message(record)
             if self._has_key(message):
-                yield Located(run.queue, QueueOffset(offset), run.lineage, record, message)
+                found: Located | None = Located(run.queue, QueueOffset(offset), run.lineage, record, message)
+                if found is not None and self._within is not None:
+                    found = self._within.narrowed(run, offset, found)
+                if found is not None:
+                    yield found
 
     def _inside(self, run: RunState) -> bool:
         """Whether all of the run is in the range."""

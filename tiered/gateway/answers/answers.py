@@ -8,7 +8,6 @@ error raised here makes the client try again; the broker's answer is then not pa
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -23,6 +22,7 @@ from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.hearing import Hearing
 from tiered.gateway.answers.keyvalues import KeyValueDoor
+from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.liteoffsets import LiteOffsets
 from tiered.gateway.answers.lookup import Lookups
 from tiered.gateway.answers.names import name_of
@@ -47,7 +47,7 @@ from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.litequeues import LitePulls
 from tiered.gateway.pull.recheck import Recheck
-from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why
+from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why, machine_memory_bytes
 from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
@@ -64,11 +64,6 @@ _PULL_SHARE = 0.9
 """Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
 
 Made = Command | NewBody | None
-
-
-def machine_memory_bytes() -> int:
-    """Memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class Answers:
@@ -142,13 +137,13 @@ class Answers:
         self._recheck = Recheck(clock, metrics, settings.gateway.cold_recheck_ms / 1000)
         self._lite_pulls = LitePulls(knowledge, filters, settings.gateway, metrics)
         self._offsets = Offsets(archive, asking, minimums, coverage, metrics, unchecked)
-        lite = settings.gateway.lite_queues
-        self._lite_offsets = LiteOffsets(self._offsets, archive, knowledge, metrics, enabled=lite)
+        self._lite = LiteNumbers(archive, knowledge, enabled=settings.gateway.lite_queues)
+        self._lite_offsets = LiteOffsets(self._offsets, self._lite, metrics)
         self._lookups = Lookups(
             archive, asking, settings.gateway, metrics, self._rights, self._is_served, unchecked
         )
-        self._stats = Stats(archive, asking, minimums, metrics, unchecked)
-        self._resets = Resets(self._offsets, asking, metrics, clock, peers)
+        self._stats = Stats(archive, asking, minimums, metrics, unchecked, self._lite)
+        self._resets = Resets(self._offsets, asking, metrics, clock, self._lite, peers)
         self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop)
 
     # ---- requests
@@ -161,7 +156,7 @@ class Answers:
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
-        lite = self._lite_pulls.takes(request) or self._lite_offsets.takes(request)
+        lite = any(kind.takes(request) for kind in (self._lite_pulls, self._lite_offsets, self._lite))
         return not topic or self._is_served(topic) or lite
 
     def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
@@ -225,7 +220,8 @@ class Answers:
     def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         code, ext = request.code, request.ext
         if code == RequestCode.UPDATE_CONSUMER_OFFSET:
-            self._positions.commit(ext)
+            if not is_lite(ext.get("topic", "")):
+                self._positions.commit(ext)
             if not answer.remark:  # with one, a broker that has a reset to deliver has not taken the commit
                 self._resets.committed(ext)
         elif code == RequestCode.HEART_BEAT:
@@ -242,7 +238,8 @@ class Answers:
             if request.code not in PULLS:
                 return PASS if self._passes(request, answer) else HOLD
             if self._lite_pulls.takes(request):
-                return PASS if not _is_skip(answer) else HELD[Why.SKIP]
+                verdict = HELD[Why.SKIP] if _is_skip(answer) else PASS
+                return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
             verdict = self._judge.judge(request.ext, answer, body, whole=whole)
             return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
         except Invalid as error:
@@ -309,7 +306,8 @@ class Answers:
         """The broker tells a consumer where to go on: into the archive, if that is where the operator wants it."""
         ext = notice.ext
         ours = self._is_ours(ext, connection)
-        if ours is False or is_logical(ext) or not self._is_served(ext.get("topic", "")):
+        topic = ext.get("topic", "")
+        if ours is False or is_logical(ext) or not (self._is_served(topic) or self._lite.covers(topic)):
             return None
         if ours is None:
             raise Unavailable(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from tiered.clock import Clock
+from tiered.codec.format.aliases import LITE_QUEUE_ID
 from tiered.codec.remoting.codes import (
     PullStatus,
     QueueRequest,
@@ -33,13 +34,14 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
 from tiered.errors import Corrupt, Invalid
+from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.offsets import Offsets, TimeSearch
 from tiered.gateway.knowledge.asking import Asking
 from tiered.gateway.knowledge.peers import ALONE, RESET, STOOD, TOLD, Note, Peers
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
-from tiered.model import BoundaryType
+from tiered.model import BoundaryType, MessageQueue
 
 log = logging.getLogger("tiered.gateway")
 
@@ -63,13 +65,20 @@ class Resets:
     """Targets of resets that the broker could not reach."""
 
     def __init__(
-        self, offsets: Offsets, asking: Asking, metrics: Metrics, clock: Clock, peers: Peers = ALONE
+        self,
+        offsets: Offsets,
+        asking: Asking,
+        metrics: Metrics,
+        clock: Clock,
+        lite: LiteNumbers,
+        peers: Peers = ALONE,
     ) -> None:
         self._peers = peers
         self._offsets = offsets
         self._asking = asking
         self._metrics = metrics
         self._clock = clock
+        self._lite = lite
         self._targets: LRUCache[tuple[str, str, int], _Reset] = LRUCache(MAX_RESETS)
         self._told: LRUCache[tuple[str, str, int], float] = LRUCache(MAX_TOLD)  # group, topic, time → until
 
@@ -139,9 +148,13 @@ class Resets:
     ) -> dict[int, int]:
         """By entry of the table: the archived offset, where it is smaller. ``Unavailable`` if one is not sure."""
         found: dict[int, int] = {}
+        if self._lite.covers(reset.topic):  # the one queue that it has; else the broker's number stands
+            queue = MessageQueue(reset.topic, LITE_QUEUE_ID)
+            if not await self._lite.has_more(connection, queue, "reset"):
+                return found
         searched = await self._asking.call(connection, lambda: self._searched(reset, table))
-        for index, (queue, local, search) in searched.items():
-            await self._offsets.sure(connection, queue, search, "reset")
+        for index, (asked, local, search) in searched.items():
+            await self._offsets.sure(connection, asked, search, "reset")
             if search.offset is not None and search.offset < local:
                 found[index] = search.offset
         return found

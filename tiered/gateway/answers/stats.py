@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tiered.codec.record.lite import is_lite
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
 from tiered.errors import Corrupt, TieredError
+from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.names import name_of
 from tiered.gateway.knowledge.archive import BoundsArchive
 from tiered.gateway.knowledge.asking import Asking
@@ -27,6 +29,7 @@ from tiered.gateway.knowledge.samebroker import Differs
 from tiered.gateway.knowledge.unchecked import Lacking, Unchecked
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.metrics import Metrics
+from tiered.model import MessageQueue
 
 log = logging.getLogger("tiered.gateway")
 
@@ -59,12 +62,14 @@ class Stats:
         minimums: Minimums,
         metrics: Metrics,
         unchecked: Unchecked,
+        lite: LiteNumbers,
     ) -> None:
         self._archive = archive
         self._asking = asking
         self._minimums = minimums
         self._metrics = metrics
         self._unchecked = unchecked
+        self._lite = lite
 
     def passes(self, request: Command, answer: Command) -> bool:
         """Whether there is no table."""
@@ -110,8 +115,13 @@ class Stats:
     ) -> bool:
         """Whether anything was filled in; ``lacking`` hears what could not be."""
         until = asyncio.get_running_loop().time() + self._asking.call_seconds
+        # A time that is missing shows; a minimum or an earliest time of the broker's looks like the right one.
+        must = code is not RequestCode.GET_CONSUME_STATS
+        lite, left_out = await self._lite.of_table(connection, _queues(table), name_of(code), must=must)
+        if left_out:
+            lacking.add(Lacking.TIMES)
         if isinstance(table, dict):
-            spans = table["consumeTimeSpanSet"]
+            spans = [s for s in table["consumeTimeSpanSet"] if _is_filled(_span_queue(s), lite)]
             if len(spans) > MAX_TIMES:
                 lacking.add(Lacking.MANY_TIMES)
             found = await self._asking.call(
@@ -122,8 +132,8 @@ class Stats:
             return bool(found)
         filled = False
         if code is RequestCode.GET_TOPIC_STATS_INFO:
-            filled = await self._put_minimums(table, connection, until)
-        asked = list(_times_asked(code, table))
+            filled = await self._put_minimums(table, connection, until, lite)
+        asked = [a for a in _times_asked(code, table) if _is_filled(MessageQueue(a.topic, a.queue_id), lite)]
         if not asked:
             return filled
         if len(asked) > MAX_TIMES:
@@ -140,14 +150,16 @@ class Stats:
             one.value[one.name] = time_ms
         return filled or bool(times)
 
-    async def _put_minimums(self, table: ObjectMap, connection: ConnectionInfo, until: float) -> bool:
+    async def _put_minimums(
+        self, table: ObjectMap, connection: ConnectionInfo, until: float, lite: frozenset[MessageQueue]
+    ) -> bool:
         """The archive's minimums where the broker has deleted messages; whether any is smaller."""
         cut: list[tuple[dict[str, Any], str, int, int]] = []
         for topic, queue_id, value in _entries(table):
             low = _int(value, "minOffset")
             if low is not None:
                 self._minimums.learn(topic, queue_id, low)
-                if low > 0:
+                if low > 0 and _is_filled(MessageQueue(topic, queue_id), lite):
                     cut.append((value, topic, queue_id, low))
         if not cut:
             return False
@@ -178,13 +190,10 @@ class Stats:
         """The earliest store times, where they are before what the broker has. Blocks."""
         found = []
         for span in spans:
-            queue, first = span.get("messageQueue"), _int(span, "minTimeStamp")
-            if not isinstance(queue, dict) or first is None:
+            queue, first = _span_queue(span), _int(span, "minTimeStamp")
+            if queue is None or first is None:
                 continue
-            topic, queue_id = queue.get("topic"), queue.get("queueId")
-            if not isinstance(topic, str) or not isinstance(queue_id, int):
-                continue
-            archived = self._archive.earliest_message_time(topic, queue_id)
+            archived = self._archive.earliest_message_time(queue.topic, queue.queue_id)
             if archived is not None and not 0 <= first <= archived:
                 found.append((span, int(archived)))
         return found
@@ -205,6 +214,25 @@ def _entries(table: ObjectMap) -> Iterator[tuple[str, int, dict[str, Any]]]:
         topic, queue_id = key.get("topic"), key.get("queueId")
         if isinstance(topic, str) and isinstance(queue_id, int) and isinstance(value, dict):
             yield topic, queue_id, value
+
+
+def _queues(table: Table) -> Iterator[MessageQueue]:
+    """The queues that a table is of."""
+    if isinstance(table, dict):
+        yield from filter(None, map(_span_queue, table["consumeTimeSpanSet"]))
+    else:
+        yield from (MessageQueue(topic, queue_id) for topic, queue_id, _ in _entries(table))
+
+
+def _span_queue(span: dict[str, Any]) -> MessageQueue | None:
+    queue = span.get("messageQueue")
+    topic, queue_id = (queue.get("topic"), queue.get("queueId")) if isinstance(queue, dict) else (None, None)
+    return MessageQueue(topic, queue_id) if isinstance(topic, str) and isinstance(queue_id, int) else None
+
+
+def _is_filled(queue: MessageQueue | None, lite: frozenset[MessageQueue]) -> bool:
+    """Whether the archive's numbers may stand for a queue: for a lite queue, if it is among those that were compared."""
+    return queue is None or not is_lite(queue.topic) or queue in lite
 
 
 def _decoded(code: RequestCode, body: bytes | memoryview) -> Table:

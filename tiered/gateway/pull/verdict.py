@@ -6,6 +6,7 @@ not asked here, only what is known of it is looked at.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from tiered.clock import Clock
@@ -56,6 +57,11 @@ class Why(Reason):
 
 HELD = {why: Verdict(why) for why in Why}
 """The verdict on an answer to a pull that the archive is asked about."""
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class PullJudge:
