@@ -32,6 +32,7 @@ from tests.bench.million import million
 from tests.bench.nodes import read_nodes
 from tests.bench.opening import one_queue, opening
 from tests.bench.placement import placement
+from tests.bench.quietqueues import quiet_queues
 from tests.bench.read import cases as read_cases
 from tests.bench.rocketmq import rocketmq_tiered
 from tests.bench.run import Row, whole
@@ -70,6 +71,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "million": lambda work: million(work, queues or (2_000 if quick else 1_000_000)),
         "million-plans": lambda work: planning(work, queues or (20_000 if quick else 1_000_000)),
         "churning": lambda work: churning(work, queues or (600 if quick else 600_000)),
+        "quiet-queues": lambda work: quiet_queues(work, 20_000 if quick else 1_000_000),
         "opening": lambda work: opening(300 if quick else 1000),
         "start-up": lambda work: start_up(work, 1 if quick else 7),
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
