@@ -20,7 +20,7 @@ from tests.kit import failures, leastcovered
 
 TESTS_FAILED = 1
 """Pytest's exit code."""
-ALONE = ("-n", "0", "--no-cov", "-rfE", "--last-failed", "--last-failed-no-failures", "none")
+ALONE = ("-n", "0", "-rfE", "--last-failed", "--last-failed-no-failures", "none")
 MOST = 12
 """With more failures than this something is broken: nothing is run again."""
 JSON_REPORT = "--cov-report=json:"
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     if code != TESTS_FAILED or not 0 < len(names) <= MOST:
         return code
     print(f"\nonce more, alone: {len(names)} that failed", flush=True)
-    again = pytest([*arguments, *ALONE])
+    # Not --no-cov: with it pytest-cov fails each test that is marked no_cover.
+    again = pytest([*(word for word in arguments if not word.startswith("--cov")), *ALONE])
     passed = sorted(set(names) - set(failed())) if again in (0, TESTS_FAILED) else []
     if kept:
         failures.ran_again(Path(kept), names, passed)

@@ -55,6 +55,13 @@ def test_what_passes_alone_is_named_beside_what_does_not(tmp_path: Path) -> None
     assert done.stdout.endswith("FAILED BESIDE OTHERS, PASSED ALONE:\n  test_it.py::test_once\n")
 
 
+def test_one_that_coverage_leaves_alone_is_run_again_as_any(tmp_path: Path) -> None:
+    source = "import pytest\n" + ONCE.replace("def test_once", "@pytest.mark.no_cover\ndef test_once")
+    done = run(tmp_path, source, "--cov", "--cov-report=json:out/coverage.json")
+    assert done.returncode == 0, done.stdout
+    assert "FAILED BESIDE OTHERS, PASSED ALONE:\n  test_it.py::test_once\n" in done.stdout
+
+
 def test_the_end_of_a_report_of_coverage_is_printed(tmp_path: Path) -> None:
     source = "def test_it():\n    pass\n"
     done = run(tmp_path, source, "--cov", "--cov-report=json:out/coverage.json")
