@@ -132,6 +132,18 @@ MUTANTS = (
         f"{_RIGHTS}::TestEvidence::test_what_the_broker_accepts_is_evidence",
     ),
     Mutant(
+        "tiered/gateway/transport/fronts.py",
+        "        await asyncio.gather(*self._tasks, return_exceptions=True)\n",
+        "        await asyncio.gather(*left, *self._tasks, return_exceptions=True)\n",
+        "tests/unit/test_gateway_listeners.py -k never_says_that_it_is_gone",
+    ),
+    Mutant(
+        "tiered/daemon/gatewayworker.py",
+        "        if not self._begun.done():\n            self._begun.set_exception(",
+        "        if False:\n            self._begun.set_exception(",
+        "tests/unit/test_gateway_workers.py::test_a_worker_that_nobody_speaks_to_any_more_ends_at_once",
+    ),
+    Mutant(
         "tiered/gateway/answers/answers.py",
         "        if connection.broker_name == self._broker:  # another one has accounts of its own\n",
         "        if True:\n",

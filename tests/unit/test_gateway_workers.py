@@ -14,6 +14,7 @@ import pytest
 from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import Desk, asking, simple
 from tiered.clock import SystemClock
+from tiered.daemon.gatewayworker import Colleagues, WorkerSeat
 from tiered.daemon.gatewayworkers import KeptNotes
 from tiered.daemon.workerpages import merged
 from tiered.daemon.workerports import WorkerPorts, hold_port
@@ -233,5 +234,22 @@ def test_who_waits_hears_that_the_other_end_is_gone() -> None:
                 await waiting
                 waiting = ends[0].asked({"x": "more"})
         await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_nobody_speaks_to_any_more_ends_at_once() -> None:
+    """The process that started it was killed before it said where to listen."""
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        ended: list[bool] = []
+        colleagues = Colleagues(WorkerSeat(1, theirs.detach()))
+        ours.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable, match="gone before it said anything"):
+                await colleagues.begin(lambda kind, key, value: None, dict, lambda: ended.append(True))
+        assert ended == [True]
+        colleagues.close()
 
     asyncio.run(run())

@@ -59,16 +59,20 @@ class Colleagues:
         """Hear all that is known by now, and what comes; the port of the name-server front, and the brokers' places.
 
         ``report`` is asked for health and metrics, on a thread; ``gone`` is called when nobody looks after this worker.
+        ``Unavailable`` if that is so before anything was heard.
         """
         self._hear, self._report = hear, report
         self._begun = asyncio.get_running_loop().create_future()
         reader, writer = await asyncio.open_unix_connection(sock=self._socket)
         self._wire = Wire(reader, writer, self._take, "supervisor")
         running = asyncio.create_task(self._wire.run())
-        running.add_done_callback(lambda _: gone())
+        running.add_done_callback(lambda _: self._ended(gone))
         self._running = running
-        async with asyncio.timeout(BEGIN_SECONDS):
-            return await self._begun
+        try:
+            async with asyncio.timeout(BEGIN_SECONDS):
+                return await self._begun
+        except TimeoutError:
+            raise Unavailable("who looks after the workers says nothing", seconds=BEGIN_SECONDS) from None
 
     def serving(self) -> None:
         """Connections are accepted from now on."""
@@ -110,6 +114,13 @@ class Colleagues:
         self._flush()
         if self._wire is not None:
             self._wire.close()
+
+    def _ended(self, gone: Callable[[], None]) -> None:
+        if not self._begun.done():
+            self._begun.set_exception(
+                Unavailable("who looks after the workers is gone before it said anything")
+            )
+        gone()
 
     def _flush(self) -> None:
         if self._waiting:

@@ -97,7 +97,11 @@ class Front:
             await asyncio.wait(left, timeout=LAST_BYTES_SECONDS)
         for session in tuple(self.sessions):
             session.abort()
-        await asyncio.gather(*left, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if left:  # a transport of uvloop's that was closed while it was being made tells nobody
+            await asyncio.wait(left, timeout=LAST_BYTES_SECONDS)
+        for waiting in left:
+            waiting.cancel()
 
     def _welcome(self, client: socket.socket, address: str) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(client, address))
