@@ -68,9 +68,9 @@ class Gateway(Pages):
 
     def metric(self, name: str, **labels: str) -> float | None:
         """A sample of ``/metrics``, of all workers together; ``None`` if it is not there."""
-        workers = int(str(self.settings.get("gateway.workers", 1)))
-        if workers == 1 or (whole := super().metric(name, **labels)) is not None:
-            return super().metric(name, **labels) if workers == 1 else whole
+        workers, whole = int(str(self.settings.get("gateway.workers", 1))), super().metric(name, **labels)
+        if workers == 1 or whole is not None:
+            return whole
         found = [super(Gateway, self).metric(name, worker=str(index), **labels) for index in range(workers)]
         known = [value for value in found if value is not None]
         return sum(known) if known else None

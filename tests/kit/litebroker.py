@@ -47,6 +47,12 @@ class LiteBroker(Crafted):
         return found
 
 
+def broker_of(scene: Cold) -> LiteBroker:
+    """The broker of a scene that ``lite_cold`` made."""
+    assert isinstance(scene.broker, LiteBroker)
+    return scene.broker
+
+
 @contextmanager
 def lite_cold(directory: Path) -> Iterator[tuple[Cold, LiteBroker]]:
     """An archive that keeps lite queues, and the broker that it is of."""

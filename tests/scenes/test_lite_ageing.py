@@ -13,7 +13,8 @@ import pytest
 
 from tests.kit.assemble import put
 from tests.kit.histories import store_changes
-from tests.kit.litebroker import LiteBroker, lite_cold
+from tests.kit.litebroker import broker_of as broker
+from tests.kit.litebroker import lite_cold
 from tests.kit.litehistories import LiteHistory
 from tests.kit.merging import AtOnceTurn
 from tests.kit.readstore import Cold, cold
@@ -38,11 +39,6 @@ EVERY = 1.0
 def made(tmp_path: Path) -> Iterator[Cold]:
     with lite_cold(tmp_path) as (scene, _):
         yield scene
-
-
-def broker(made: Cold) -> LiteBroker:
-    assert isinstance(made.broker, LiteBroker)
-    return made.broker
 
 
 def fill(made: Cold, flushes: int, names: Sequence[str] = ("%LMQ%a",), queue_id: int = 0) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.kit.assemble import put
 from tests.kit.command import archive_once, tiered
 from tests.kit.litebroker import LiteBroker, lite_cold
+from tests.kit.litebroker import broker_of as broker
 from tests.kit.readstore import Cold
 from tiered.archive.read.litelookup import LiteRecords
 from tiered.archive.read.lookup import KeyLookup
@@ -25,11 +26,6 @@ A, B, NONE = "%LMQ%a", "%LMQ%b", "%LMQ%none"
 def made(tmp_path: Path) -> Iterator[Cold]:
     with lite_cold(tmp_path) as (scene, _):
         yield scene
-
-
-def broker(made: Cold) -> LiteBroker:
-    assert isinstance(made.broker, LiteBroker)
-    return made.broker
 
 
 def fill(broker: LiteBroker, messages: int = 60) -> None:

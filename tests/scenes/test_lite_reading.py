@@ -13,6 +13,7 @@ import pytest
 from tests.kit.aged import READABLE, Stage, aged_cold
 from tests.kit.assemble import put
 from tests.kit.litebroker import LiteBroker, lite_cold
+from tests.kit.litebroker import broker_of as broker
 from tests.kit.readstore import READER, Cold
 from tiered.codec.format.edits import EditKind, batch
 from tiered.errors import Corrupt
@@ -29,11 +30,6 @@ NAMES = ["%LMQ%a", "%LMQ%b", "%LMQ%c"]
 def made(tmp_path: Path) -> Iterator[Cold]:
     with lite_cold(tmp_path) as (scene, _):
         yield scene
-
-
-def broker(made: Cold) -> LiteBroker:
-    assert isinstance(made.broker, LiteBroker)
-    return made.broker
 
 
 def fill(made: Cold, flushes: int = 4, messages: int = 15, seed: int = 3) -> None:

@@ -50,7 +50,8 @@ class Dictionary:
                 expected=f"its magic, {_HEAD_BYTES + 1} to {MAX_DICTIONARY_BYTES} bytes",
                 found=f"{found[:4].hex(' ')}, {len(found)} bytes",
             )
-        return _known.setdefault(found, cls(found))
+        known = _known.get(found)
+        return _known.setdefault(found, cls(found)) if known is None else known
 
     @property
     def nbytes(self) -> int:

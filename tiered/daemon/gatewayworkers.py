@@ -330,7 +330,9 @@ class GatewayWorkers:
 
     def _ready(self) -> tuple[bool, str]:
         """Whether clients are served: by those workers that are there. Who is missing is said."""
-        reports = self._reports()
+        return self._judged(self._reports())
+
+    def _judged(self, reports: Mapping[int, Message]) -> tuple[bool, str]:
         said = [f"worker {index} is missing: {why}" for index, why in self._missing().items()]
         said += [f"worker {index}: {report['said']}" for index, report in reports.items()]
         good = bool(reports) and all(report["ready"] for report in reports.values())
@@ -369,7 +371,7 @@ class GatewayWorkers:
 
     def _status(self) -> Mapping[str, object]:
         reports = self._reports()
-        good, why = self._ready()
+        good, why = self._judged(reports)
         return {
             "ready": good,
             "said": why,

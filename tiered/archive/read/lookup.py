@@ -186,11 +186,10 @@ class _Search:
         for offset, record in self._reader.records(run, offsets, reverse=reverse):
             message = decode_message(record)
             if self._has_key(message):
-                found: Located | None = Located(run.queue, QueueOffset(offset), run.lineage, record, message)
-                if found is not None and self._within is not None:
-                    found = self._within.narrowed(run, offset, found)
-                if found is not None:
-                    yield found
+                found = Located(run.queue, QueueOffset(offset), run.lineage, record, message)
+                told = found if self._within is None else self._within.narrowed(run, offset, found)
+                if told is not None:
+                    yield told
 
     def _inside(self, run: RunState) -> bool:
         """Whether all of the run is in the range."""

@@ -156,8 +156,9 @@ class Answers:
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
-        lite = any(kind.takes(request) for kind in (self._lite_pulls, self._lite_offsets, self._lite))
-        return not topic or self._is_served(topic) or lite
+        if not topic or self._is_served(topic):
+            return True
+        return any(kind.takes(request) for kind in (self._lite_pulls, self._lite_offsets, self._lite))
 
     def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
         """A pull deep below the broker's begin, soon after the broker was asked about another one like it."""
@@ -239,8 +240,8 @@ class Answers:
                 return PASS if self._passes(request, answer) else HOLD
             if self._lite_pulls.takes(request):
                 verdict = HELD[Why.SKIP] if _is_skip(answer) else PASS
-                return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
-            verdict = self._judge.judge(request.ext, answer, body, whole=whole)
+            else:
+                verdict = self._judge.judge(request.ext, answer, body, whole=whole)
             return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
         except Invalid as error:
             self._bad(request.code, error)

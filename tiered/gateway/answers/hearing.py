@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tiered.gateway.answers.resets import Resets
+from tiered.gateway.knowledge import peers
 from tiered.gateway.knowledge.clients import Clients, Subscription
 from tiered.gateway.knowledge.minimums import Minimums
-from tiered.gateway.knowledge.peers import GRANT, GROUP, MINIMUM, POP, RESET, STOOD, TOLD
 from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.rights import Rights
 
@@ -27,18 +27,18 @@ class Hearing:
     def __call__(self, kind: str, key: tuple[Any, ...], value: Any) -> None:
         """One note. Of a kind that is not known here nothing is made: workers are of one version."""
         match kind:
-            case k if k == RESET:
+            case peers.RESET:
                 self._resets.hear_target((key[0], key[1], key[2]), value)
-            case k if k == STOOD:
+            case peers.STOOD:
                 self._resets.hear_stood((key[0], key[1], key[2]), value)
-            case k if k == TOLD:
+            case peers.TOLD:
                 self._resets.hear_told(key[0], key[1], key[2], value)
-            case k if k == GROUP:
+            case peers.GROUP:
                 broadcast, said = value
                 self._clients.told(key[0], broadcast, {topic: Subscription(*told) for topic, *told in said})
-            case k if k == MINIMUM:
+            case peers.MINIMUM:
                 self._minimums.told(key[0], key[1], value)
-            case k if k == GRANT:
+            case peers.GRANT:
                 self._rights.told(key[0], key[1], value)
-            case k if k == POP:
+            case peers.POP:
                 self._pop.told(key[0], key[1], key[2], value)
