@@ -266,7 +266,12 @@ class Store(SettingsSection):
     retry_base_ms: int = ms(100, "first pause between tries; doubles with full jitter", 1, 60_000)
     retry_max_ms: int = ms(10_000, "longest pause between tries", 1, 600_000)
     max_connections: int = option(
-        16, "pooled connections; keep it above dispatch.upload_threads", low=1, high=1024, unit="connections"
+        128,
+        "connections that are kept for the next request; one beyond them is closed after its answer. An archive far behind "
+        "its checkpoint is opened by up to 128 requests at once, uploads are dispatch.upload_threads",
+        low=1,
+        high=1024,
+        unit="connections",
     )
     max_bytes_per_second: int = option(
         0, "throttle that leaves bandwidth to the broker; 0: no throttle", low=0, unit="bytes/s"
