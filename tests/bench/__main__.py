@@ -40,6 +40,7 @@ from tests.bench.sealing import seal_day
 from tests.bench.segments import segments
 from tests.bench.sinkkafka import sink_kafka
 from tests.bench.startup import start_up
+from tests.bench.timequery import time_query
 from tests.bench.verifying import verifying
 
 MESSAGES, QUICK_MESSAGES = 3_560_000, 60_000  # 4 GiB of records
@@ -75,6 +76,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "opening": lambda work: opening(300 if quick else 1000),
         "start-up": lambda work: start_up(work, 1 if quick else 7),
         "one-queue": lambda work: one_queue(work, 2000 if quick else 100_000),
+        "time-query": lambda work: time_query(work, 100_000 if quick else 10_000_000),
         "rare-edits": lambda work: folding(*((100, 100, 10) if quick else (10_000, 1000, 100))),
         "aged-read": lambda work: aged_read(work, *((6_000, 60) if quick else (300_000, 1000))),
         "aged-day": lambda work: aged_day(work, AGED_QUICK if quick else AGED_DAY),
