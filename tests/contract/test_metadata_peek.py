@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tiered.errors import NotFound, Unavailable
+from tiered.metadata import rockscursors
 from tiered.metadata.open import open_metadata
 from tiered.metadata.peek import peek
 from tiered.metadata.rockspeek import catch_up
@@ -120,3 +121,30 @@ def test_another_stamp_or_damage_is_said(tmp_path: Path, kind: str) -> None:
     path.write_bytes(path.read_bytes()[::-1])
     with pytest.raises(Unavailable, match="cannot be read just now"), peek(kind, tmp_path):
         pass
+
+
+@pytest.mark.parametrize("pairs", [1, 4, 5, 20, 21, 600])
+def test_a_walk_asks_for_a_few_pairs_first_and_for_all_in_the_end(
+    tmp_path: Path, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants the last pair before a key alone, as a search by time does some ten times, is not read hundreds."""
+    keys = [b"r%07d" % number for number in range(pairs)]
+    store = open_metadata("rocksdb", tmp_path, CACHE)
+    store.put_many([(key, b"") for key in keys])
+    store.close()
+    read: list[int] = []
+    chunk_of = rockscursors.chunk_of
+
+    def counted(*of: Any) -> list[tuple[bytes, bytes]]:
+        chunk = chunk_of(*of)
+        read.append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(rockscursors, "chunk_of", counted)
+    with peek("rocksdb", tmp_path) as view:
+        assert next(view.iterate(b"r", reverse=True))[0] == keys[-1]
+        assert next(view.iterate(b"r"))[0] == keys[0]
+        assert max(read) <= rockscursors.FIRST
+        assert [key for key, _ in view.iterate(b"r")] == keys
+        assert [key for key, _ in view.iterate(b"r", reverse=True)] == keys[::-1]
+        assert len(read) <= 12, "what goes on asks for more each time"

@@ -14,7 +14,8 @@ from tiered.errors import TieredError, Unavailable
 from tiered.metadata.prefix import prefix_end
 from tiered.metadata.rocksfamilies import FamilyRange, OpenFamilies, ranges
 
-_CHUNK = 512
+FIRST, _CHUNK = 4, 512
+"""Pairs that a walk asks for at first, and at most at once: most walks are over a few pairs, many want one and no other."""
 
 ErrorOf = Callable[[Exception], TieredError]
 """What an exception of the engine means."""
@@ -97,7 +98,7 @@ class RocksDbSnapshot:
     """A frozen ``MetadataView`` of a RocksDB store: an iterator of the engine for each family, which sees the moment it was
     made; nothing may be written between the two.
 
-    (The iterators of a rocksdict 0.3 ``Snapshot`` are not frozen.) Readers take turns at it, some hundred
+    (The iterators of a rocksdict 0.3 ``Snapshot`` are not frozen.) Readers take turns at it, up to some hundred
     pairs each.
     """
 
@@ -121,17 +122,18 @@ class RocksDbSnapshot:
             yield from self._of(part, reverse)
 
     def _of(self, part: FamilyRange, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        most = FIRST
         while True:
-            chunk = self._some(part, reverse)
+            chunk = self._some(part, reverse, most)
             yield from chunk
-            if len(chunk) < _CHUNK:
+            if len(chunk) < most:
                 return
-            last = chunk[-1][0]
+            most, last = min(4 * most, _CHUNK), chunk[-1][0]
             part = part._replace(end=last) if reverse else part._replace(low=last + b"\0")
 
-    def _some(self, part: FamilyRange, reverse: bool) -> list[tuple[bytes, bytes]]:
+    def _some(self, part: FamilyRange, reverse: bool, most: int) -> list[tuple[bytes, bytes]]:
         with self._lock, self._door() as cursors:  # no walk keeps one between its steps
-            return chunk_of(cursors[part.points], part, reverse, _CHUNK)
+            return chunk_of(cursors[part.points], part, reverse, most)
 
     def applied(self) -> bytes | None:
         with self._lock, self._door() as cursors:

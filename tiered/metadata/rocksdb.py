@@ -23,15 +23,13 @@ from tiered import durable
 from tiered.crashpoint import MetadataPoint, reach
 from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.metadata.jsonfile import unusable
-from tiered.metadata.rockscursors import RocksDbPairs, RocksDbSnapshot, chunk_of, frozen, span
+from tiered.metadata.rockscursors import FIRST, RocksDbPairs, RocksDbSnapshot, chunk_of, frozen, span
 from tiered.metadata.rockserrors import meaning
 from tiered.metadata.rocksfamilies import POINTS, FamilyRange, OpenFamilies, ranges
 from tiered.metadata.rocksload import Loading, remove_left
 from tiered.metadata.rocksoptions import YOUNG_FILES, EngineOptions
 from tiered.metadata.rocksstamp import APPLIED, STAMP, stamp_of
 
-_FIRST = 4
-"""Pairs of a walk that are taken at once: most walks are over no more."""
 _LAST = b"\xff" * 32
 _DAMAGED = ".damaged"
 """Beside a store that was found damaged: what was found."""
@@ -315,8 +313,8 @@ class RocksDbStore:
             options.set_iterate_upper_bound(part.end)
         while True:
             moment = db.latest_sequence_number()
-            first = chunk_of(family.iter(options), part, reverse, _FIRST)
-            if len(first) < _FIRST:
+            first = chunk_of(family.iter(options), part, reverse, FIRST)
+            if len(first) < FIRST:
                 return RocksDbPairs(first, None, self._error)
             rest: Iterator[Any] = family.items(backwards=reverse, from_key=first[-1][0], read_opt=options)
             next(rest, None)  # the last of the first ones
